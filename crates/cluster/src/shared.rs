@@ -30,59 +30,113 @@ use crate::transfer::ledger::HintLedger;
 use crate::transfer::missed::{Mark, Missed};
 use record::{Operation, Record};
 
-/// State of a node that its event loops and its background work share.
+/// State of a node that its event loops and its background work share, by the folder whose types it
+/// holds.
 #[derive(Debug)]
 pub struct Shared {
-    /// The members of the cluster, and the placement of keys on them.
-    pub views: Arc<Views>,
     /// The id of this node.
     pub own: NodeId,
     /// The name of this node.
     pub own_name: String,
-    /// The node's clock.
+    /// The node's one clock.
     pub clock: Arc<Clock>,
-    /// The node's membership state: whether its absences are authoritative.
-    pub membership: Membership,
-    /// The cluster that the node belongs to. A node of tests belongs to one from the start.
-    pub cluster: Arc<OwnCluster>,
-    /// An upper bound on the versions in the store.
-    pub newest: Newest,
-    /// Hints that wait for other nodes.
-    pub hints: HintLedger,
-    /// The marks of what nodes are known to lack.
-    pub missed: Missed,
-    /// Requests to drop orphaned records, which are placed on other nodes by now.
-    pub leftovers: Leftovers,
-    /// The layout that this node goes by, and its vote about the next one.
+    /// The cluster's members, and this node's place among them.
+    pub membership: SharedMembership,
+    /// Repair rounds and what they have proven.
+    pub repair: SharedRepair,
+    /// Records that are due to other nodes.
+    pub transfer: SharedTransfer,
+    /// Conditional writes in progress and their promises.
+    pub(crate) paxos: SharedPaxos,
+    /// The records of this node's store.
+    pub replica: SharedReplica,
+}
+
+/// The cluster's members, and this node's place among them.
+#[derive(Debug)]
+pub struct SharedMembership {
+    /// The members and the placement of keys on them.
+    pub views: Arc<Views>,
+    /// The layouts that this node knows, and its vote about the next one.
     pub layouts: Arc<Layouts>,
-    /// While partitions move: true if this node has not yet pulled everything that moves to it.
-    pub lacks: AtomicBool,
-    /// The checks before a record is stored. A node that may hold records of an earlier placement,
-    /// of partitions that move to it, stores no records of those partitions yet.
-    pub before_writes: BeforeWrites,
-    /// The clock when the present placement of keys began. Later writes have gone to all nodes that
-    /// hold the key by this placement.
-    placed_at: AtomicU64,
-    /// Held while a layout comes into force: two layouts' effects must not mix.
-    entering: Mutex<()>,
+    /// This node's own membership: whether it is authoritative for keys that it does not hold.
+    pub state: Membership,
+    /// The cluster that this node belongs to. A machine of tests belongs to one from the start.
+    pub cluster: Arc<OwnCluster>,
+    /// How far each node's log is known to reach.
+    pub logs: Arc<Logs>,
+    /// The other nodes that know this node's disk.
+    pub known_disk: KnownDisk,
     /// The progress of all nodes in a transition.
     pub moves: Moves,
-    /// The state of repair rounds.
+    /// True while this node has not pulled all partitions that move to it.
+    pub lacks: AtomicBool,
+    /// The clock when the present placement of keys began. Each later write went to all nodes that
+    /// hold its key by that placement.
+    placed_at: AtomicU64,
+    /// Held while a layout comes into force: what it says must not mix with another's.
+    entering: Mutex<()>,
+}
+
+/// Repair rounds and what they have proven.
+#[derive(Debug)]
+pub struct SharedRepair {
+    /// Repair rounds: their requests, progress and results.
     pub rounds: Rounds,
-    /// The proof state: what is proven about all replicas.
+    /// What rounds have proven about all replicas.
     pub proofs: Arc<Proofs>,
-    /// The known reach of each node's log.
-    pub logs: Arc<Logs>,
-    /// The set of other nodes that know this node's disk.
-    pub known_disk: KnownDisk,
-    /// The ballots promised to coordinators of conditional writes.
+}
+
+impl SharedRepair {
+    fn new() -> Self {
+        Self { rounds: Rounds::default(), proofs: Arc::new(Proofs::new(Proof::default())) }
+    }
+}
+
+/// Records that are due to other nodes.
+#[derive(Debug, Default)]
+pub struct SharedTransfer {
+    /// Hints that wait for other nodes.
+    pub hints: HintLedger,
+    /// Writes that nodes are known to have missed.
+    pub missed: Missed,
+    /// Orphaned records: those that the present placement puts on other nodes.
+    pub leftovers: Leftovers,
+}
+
+/// Conditional writes in progress and their promises.
+#[derive(Debug)]
+pub(crate) struct SharedPaxos {
+    /// Ballots promised to coordinators of conditional writes.
     pub(crate) promises: Promises,
-    /// The conditional writes that this node has stored lately.
+    /// Conditional writes that this node has stored lately.
     pub(crate) recent: Recent,
-    /// The key locks of conditional writes under way.
+    /// Locks of the keys whose conditional writes are in progress.
     pub(crate) turns: Turns,
-    /// The records from which the next conditional writes of their keys continue.
+    /// Leaders' state that the next conditional write of a key continues from.
     pub(crate) keeper: Keeper,
+}
+
+impl SharedPaxos {
+    /// `floor` is a ballot that no earlier process of this node has promised or named.
+    fn new(floor: u64) -> Self {
+        Self {
+            promises: Promises::new(floor),
+            recent: Recent::new(floor),
+            turns: Turns::default(),
+            keeper: Keeper::default(),
+        }
+    }
+}
+
+/// The records of this node's store.
+#[derive(Debug)]
+pub struct SharedReplica {
+    /// An upper bound of the times of the store's records.
+    pub newest: Newest,
+    /// Checks made before a record is stored. A node that may hold older state of a partition that
+    /// moves to it stores nothing of that partition yet.
+    pub before_writes: BeforeWrites,
 }
 
 impl Shared {
@@ -111,38 +165,33 @@ impl Shared {
         newest: u64,
         logs: Arc<Logs>,
     ) -> Self {
-        let (hints, missed) = (HintLedger::default(), Missed::default());
-        let (views, newest) = (Arc::new(Views::new(view)), Newest::new(newest));
+        let views = Arc::new(Views::new(view));
         views.note(own, &own_name);
-        let (floor, turns, keeper) = (clock.last(), Turns::default(), Keeper::default());
-        let (promises, recent) = (Promises::new(floor), Recent::new(floor));
-        let this = Self {
+        let floor = clock.last();
+        let membership = SharedMembership {
             views,
+            layouts: Arc::new(layouts),
+            state: membership,
+            cluster: Arc::new(OwnCluster::new(Some(ClusterId(1)))),
+            logs,
+            known_disk: KnownDisk::default(),
+            moves: Moves::default(),
+            lacks: AtomicBool::new(false),
+            placed_at: AtomicU64::new(floor),
+            entering: Mutex::new(()),
+        };
+        let (newest, before_writes) = (Newest::new(newest), BeforeWrites::default());
+        let this = Self {
             own,
             own_name,
             clock,
             membership,
-            cluster: Arc::new(OwnCluster::new(Some(ClusterId(1)))),
-            newest,
-            hints,
-            missed,
-            leftovers: Leftovers::default(),
-            layouts: Arc::new(layouts),
-            lacks: AtomicBool::new(false),
-            before_writes: BeforeWrites::default(),
-            placed_at: AtomicU64::new(floor),
-            entering: Mutex::new(()),
-            moves: Moves::default(),
-            rounds: Rounds::default(),
-            proofs: Arc::new(Proofs::new(Proof::default())),
-            logs,
-            known_disk: KnownDisk::default(),
-            promises,
-            recent,
-            turns,
-            keeper,
+            repair: SharedRepair::new(),
+            transfer: SharedTransfer::default(),
+            paxos: SharedPaxos::new(floor),
+            replica: SharedReplica { newest, before_writes },
         };
-        this.note_lacks(this.layouts.lacks(own));
+        this.note_lacks(this.membership.layouts.lacks(own));
         this
     }
 }
@@ -150,13 +199,13 @@ impl Shared {
 impl Shared {
     /// Notes what this node lacks by a layout, before the first request under it is served.
     fn note_lacks(&self, lacks: Lacks) {
-        self.before_writes.set_empty(lacks == Lacks::ToBeEmptied);
-        self.lacks.store(lacks != Lacks::Nothing, Ordering::SeqCst);
+        self.replica.before_writes.set_empty(lacks == Lacks::ToBeEmptied);
+        self.membership.lacks.store(lacks != Lacks::Nothing, Ordering::SeqCst);
     }
 
     /// True if the node stores nothing of partitions that move to it at present.
     pub(crate) fn is_to_be_emptied(&self) -> bool {
-        self.before_writes.empty()
+        self.replica.before_writes.empty()
     }
 
     /// True if the node stores nothing of a key at present: records of it here may stem from an
@@ -164,7 +213,7 @@ impl Shared {
     pub fn is_to_be_emptied_of(&self, key: &[u8], copies: u8) -> bool {
         let partition = || partition_of(key);
         self.is_to_be_emptied()
-            && self.views.with(|view| {
+            && self.membership.views.with(|view| {
                 let holds = |topology: &Topology| topology.holds(self.own, partition(), copies);
                 !holds(&view.topology) && view.other.as_ref().is_some_and(holds)
             })
@@ -174,51 +223,53 @@ impl Shared {
     pub(crate) fn moves_state(&self) -> MovesState {
         // The lack under a layout is noted before the layout is entered, so it is loaded
         // afterwards.
-        let layout = self.layouts.entered();
+        let layout = self.membership.layouts.entered();
         let has_all = match layout.stage {
-            Stage::Prepare => self.layouts.is_empty_of_others(&layout),
-            Stage::Settled | Stage::ReadOld | Stage::ReadNew => !self.lacks.load(Ordering::SeqCst),
+            Stage::Prepare => self.membership.layouts.is_empty_of_others(&layout),
+            Stage::Settled | Stage::ReadOld | Stage::ReadNew => {
+                !self.membership.lacks.load(Ordering::SeqCst)
+            }
         };
-        self.moves.state(&layout, has_all)
+        self.membership.moves.state(&layout, has_all)
     }
 
     /// Puts a later layout into force, now that this node's knowledge of layouts is durable.
     /// Returns true if a later layout than before is in force.
     pub fn enters(&self, kept: &LayoutsKept) -> bool {
-        let _alone = self.entering.lock();
-        let moves = self.layouts.is_placed_otherwise(kept);
+        let _alone = self.membership.entering.lock();
+        let moves = self.membership.layouts.is_placed_otherwise(kept);
         // The fence is forgotten before and after the change: nothing of a round that began before
         // may count.
         if moves {
-            self.proofs.forget_seal();
-            self.placed_at.store(self.clock.last(), Ordering::Relaxed);
+            self.repair.proofs.forget_seal();
+            self.membership.placed_at.store(self.clock.last(), Ordering::Relaxed);
         }
         let lacks = kept.lacks(self.own);
         if lacks != Lacks::Nothing {
             self.note_lacks(lacks);
             if moves {
-                self.moves.begin();
+                self.membership.moves.begin();
             }
         }
-        let is_later = self.layouts.kept(kept, &self.views);
+        let is_later = self.membership.layouts.kept(kept, &self.membership.views);
         if moves {
-            self.proofs.forget_seal();
+            self.repair.proofs.forget_seal();
         }
         // Another layout may be in force by now.
-        self.note_lacks(self.layouts.lacks(self.own));
+        self.note_lacks(self.membership.layouts.lacks(self.own));
         is_later
     }
 
     /// Returns the clock when the present placement of keys began: this node's records from before
     /// have times up to it.
     pub fn placed_at(&self) -> u64 {
-        self.placed_at.load(Ordering::Relaxed)
+        self.membership.placed_at.load(Ordering::Relaxed)
     }
 
     /// Returns the view in force. To make several decisions by the same view, keep the returned
     /// `Arc`.
     pub fn view(&self) -> Arc<View> {
-        self.views.current()
+        self.membership.views.current()
     }
 
     /// Notes that a handshake reported what is proven, by another node's knowledge. If this node's
@@ -226,7 +277,7 @@ impl Shared {
     /// of its records count: from now on, as the next requests must not bring them back.
     pub fn seen_with_proof(&self, node: NodeId, proven: RoundId) {
         self.joins_after(proven);
-        if self.proofs.is_outdated_by(proven) {
+        if self.repair.proofs.is_outdated_by(proven) {
             self.received_proof(node, Proof { proven, ..Proof::default() });
         }
     }
@@ -234,22 +285,22 @@ impl Shared {
     /// Notes another node's report of its proof state.
     pub(crate) fn received_proof(&self, node: NodeId, theirs: Proof) {
         self.joins_after(theirs.proven);
-        if self.proofs.is_outdated_by(theirs.proven) {
-            self.membership.outdated();
+        if self.repair.proofs.is_outdated_by(theirs.proven) {
+            self.membership.state.outdated();
         }
-        self.proofs.received(node, theirs);
+        self.repair.proofs.received(node, theirs);
     }
 
     /// A node that is about to join has an empty directory, whatever is proven.
     fn joins_after(&self, proven: RoundId) {
-        if self.views.with(|view| view.awaits(self.own)) {
-            self.proofs.holds_nothing_of(proven);
+        if self.membership.views.with(|view| view.awaits(self.own)) {
+            self.repair.proofs.holds_nothing_of(proven);
         }
     }
 
     /// Returns the name of a node that belongs to the cluster, or did: see [`Views::name_of`].
     pub fn name_of(&self, node: NodeId) -> String {
-        self.views.name_of(node)
+        self.membership.views.name_of(node)
     }
 
     /// True if this node is among the first `copies` replicas of a key, 0 being the default number,
@@ -257,7 +308,7 @@ impl Shared {
     /// key hold it until they have left, and nodes that gain it hold it once they are free of
     /// records of an earlier placement.
     pub fn holds(&self, key: &[u8], copies: u8) -> bool {
-        self.views.with(|view| {
+        self.membership.views.with(|view| {
             let is_read = view.topology.holds(self.own, partition_of(key), copies);
             // Noted before such a view is in force, so it is loaded afterwards.
             is_read || !self.is_to_be_emptied() && view.places(self.own, key, copies)
@@ -266,43 +317,46 @@ impl Shared {
 
     /// Returns the number of nodes, including nodes that are about to join or to leave.
     pub fn nodes(&self) -> usize {
-        self.views.with(View::nodes)
+        self.membership.views.with(View::nodes)
     }
 
     /// True if this node is the only one.
     pub fn is_alone(&self) -> bool {
-        self.views.with(View::is_alone)
+        self.membership.views.with(View::is_alone)
     }
 
     /// True if this node no longer belongs to the cluster: nothing that it holds counts.
     pub fn is_removed(&self) -> bool {
-        self.views.with(|view| !view.has(self.own))
+        self.membership.views.with(|view| !view.has(self.own))
     }
 
     /// Returns the greatest time of a version of this key that this node may have acknowledged and
     /// lost, if it is not below `time`: `lost_before`, or the time of a record that is too far
     /// ahead of this node's clock to be streamed back.
     pub(crate) fn may_have_lost(&self, key: &[u8], time: u64) -> Option<u64> {
-        let lost_before = self.membership.lost()?;
-        let ahead = self.missed.since(self.own, partition_of(key));
+        let lost_before = self.membership.state.lost()?;
+        let ahead = self.transfer.missed.since(self.own, partition_of(key));
         Some(lost_before.max(ahead)).filter(|lost| *lost >= time)
     }
 
     /// True if this process knows that it has stored a record with this conditional write in it.
     pub fn has_stored(&self, key: &[u8], &Operation { id, digest, .. }: &Operation) -> bool {
-        matches!(self.recent.recall(key, WriteName { id, digest }, 0), Recalled::Stored { .. })
+        matches!(
+            self.paxos.recent.recall(key, WriteName { id, digest }, 0),
+            Recalled::Stored { .. }
+        )
     }
 
     /// Promises a ballot for all keys. Returns `false` if that can't be done yet.
     pub(crate) fn promise_all(&self, now: Now, ballot: u64, max_skew_micros: u64) -> bool {
-        self.clock.admit(ballot, now, max_skew_micros) && self.promises.raise(ballot)
+        self.clock.admit(ballot, now, max_skew_micros) && self.paxos.promises.raise(ballot)
     }
 
     /// Marks that a node missed a write that no hint will bring it. A node alone in its cluster is
     /// not marked: no other node could stream the write to it.
     pub fn miss(&self, node: NodeId, key: &[u8], record: &Record) {
         if !self.is_alone() {
-            self.missed.mark(node, self.mark_of(key, record));
+            self.transfer.missed.mark(node, self.mark_of(key, record));
         }
     }
 
