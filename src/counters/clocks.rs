@@ -2,29 +2,43 @@
 //! all loops, for durations.
 
 use std::sync::LazyLock;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use cluster::Now;
+use rustix::time::{ClockId, clock_gettime};
 
-/// Zero of the monotonic clock: its first reading.
-static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// Zero of the monotonic clock: the time of the first reading, twice.
+static BEGAN: LazyLock<(Instant, u64)> =
+    LazyLock::new(|| (Instant::now(), micros(ClockId::Monotonic)));
+
+/// Returns a clock's time in microseconds; 0 = before the clock's zero.
+///
+/// Each request reads both clocks up to three times. `Instant` and `SystemTime` check and convert
+/// each reading, which takes four times as many instructions.
+fn micros(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    u64::try_from(time.tv_sec).map_or(0, |seconds| seconds * 1_000_000)
+        + time.tv_nsec as u64 / 1_000
+}
 
 /// Microseconds since 1970 by the wall clock.
 pub(crate) fn wall_micros() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+    micros(ClockId::Realtime)
 }
 
 /// Microseconds by the monotonic clock.
 pub(crate) fn mono_micros() -> u64 {
-    BEGAN.elapsed().as_micros() as u64
+    let (_, began) = *BEGAN;
+    micros(ClockId::Monotonic).saturating_sub(began)
 }
 
-/// Reads both clocks.
+/// The readings of both clocks.
 pub(crate) fn now() -> Now {
     Now { mono: mono_micros(), wall: wall_micros() }
 }
 
-/// Converts a monotonic time to an `Instant`.
+/// The instant of a reading of the monotonic clock.
 pub(crate) fn instant(mono: u64) -> Instant {
-    *BEGAN + Duration::from_micros(mono)
+    let (began, _) = *BEGAN;
+    began + Duration::from_micros(mono)
 }

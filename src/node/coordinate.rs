@@ -54,6 +54,8 @@ const QUEUE_FULL: &str = "the read queue is full (--queue)";
 enum LoopEvent {
     /// For the coordinator.
     Event(Event),
+    /// A client writes a record, which has this node's version.
+    Write(ClientId, (Bytes, Record), AskedQuorum),
     /// A read that had to wait is done, of which a record of so many bytes is wanted at most.
     Read(OpId, Wanted, Result<Option<Record>, StoreError>),
     /// A write is done, or known not to be.
@@ -239,7 +241,7 @@ impl Requests {
         quorum: AskedQuorum,
     ) -> Answer {
         let slot = self.coordination.clients.open();
-        self.dispatch(Event::Write { client: ClientId(slot.number), key, record, quorum });
+        self.handle(LoopEvent::Write(ClientId(slot.number), (key, record), quorum));
         slot.wait().await
     }
 
@@ -292,6 +294,9 @@ impl Requests {
         while let Some(event) = next {
             match event {
                 LoopEvent::Event(event) => own.handle(driver, event),
+                LoopEvent::Write(client, record, quorum) => {
+                    own.write(driver, client, record, quorum);
+                }
                 LoopEvent::Read(op, wanted, result) => own.was_read(driver, op, &wanted, result),
                 LoopEvent::Written(purpose, outcome) => own.written(driver, purpose, &outcome),
                 LoopEvent::Kept(op, keeps, result) => own.kept(driver, op, &keeps, result),

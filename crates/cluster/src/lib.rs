@@ -66,6 +66,7 @@ pub use replica::unreadable::Unreadable;
 pub use request::acks::{Acks, ReplicaSet};
 pub use request::quorum::{AskedQuorum, Quorum, Refusal, quorum};
 pub use request::scan::{PAGE_BYTES, Scan, ScanStep};
+pub use request::write::write_alone::AloneId;
 pub use shared::{Shared, SharedMembership, SharedRepair, SharedReplica, SharedTransfer};
 pub use transfer::filter::{MAX_KNOWN, PartitionFilter};
 pub use transfer::forgotten::{ForgottenWhy, ForgottenWords};

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use cluster::{
-    Answer, CallId, Class, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
+    AloneId, Answer, CallId, Class, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
     FailureKind, Message, NodeId, Now, OpId, PageRequest, Passing, Record, Reply, Request,
     WriteName,
 };
@@ -51,6 +51,9 @@ pub enum Purpose {
     /// The coordinator waits for the write. Holds the version time of a newer record, if the node
     /// has one, and the write's pass of the repair fence, for which a new fence may wait.
     Op(OpId, Option<u64>, Passing),
+    /// A client waits for the write, which this node's store decides alone. Holds the write's pass
+    /// of the repair fence.
+    Alone(AloneId, Passing),
     /// A hint for a replica that missed a write.
     Hint(Hint),
     /// The removal of delivered hints.

@@ -19,9 +19,9 @@ use std::sync::Arc;
 use crate::store::store_error;
 use bytes::Bytes;
 use cluster::{
-    Answer, AskedQuorum, Config, Demand, Effect, Event, FailureKind, LogPosition, MAX_OPERATIONS,
-    MembershipState, NodeEvent, Now, OpId, Protocol, Record, Reply, Shared, StoreError, Via,
-    hint_bytes,
+    AloneId, Answer, AskedQuorum, ClientId, Config, Demand, Effect, Event, FailureKind,
+    LogPosition, MAX_OPERATIONS, MembershipState, NodeEvent, Now, OpId, Passing, Protocol, Record,
+    Reply, Shared, StoreError, Via, hint_bytes,
 };
 use lsm::{Lookup, Newer, Space};
 
@@ -110,6 +110,38 @@ impl Loop {
         self.protocol.answer_alone(driver.now(), held)
     }
 
+    /// Writes a client's record, which has this node's version; ends in an answer.
+    pub fn write<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        client: ClientId,
+        (key, record): (Bytes, Record),
+        quorum: AskedQuorum,
+    ) {
+        if !self.backlog.is_empty() || !self.protocol.writes_alone(&key, &record, quorum) {
+            return self.handle(driver, Event::Write { client, key, record, quorum });
+        }
+        let now = driver.now();
+        let id = self.protocol.write_alone(now, client, (key, record), quorum);
+        let Some((key, record)) = self.protocol.alone(id) else { return };
+        let (record, purpose) =
+            ((key, record, Via::Replica), |passing| Purpose::Alone(id, passing));
+        if self.add(driver, record, None, false, purpose).is_err() {
+            // The ordinary write meets the error too, and reports it.
+            self.wrote_alone(driver, now, id, false);
+        }
+    }
+
+    fn wrote_alone<D: Driver>(&mut self, driver: &mut D, now: Now, id: AloneId, is_stored: bool) {
+        let answered = self.protocol.wrote_alone(now, id, is_stored, &mut self.effects);
+        if let Some((client, answer)) = answered {
+            driver.answer(client, answer);
+        }
+        if !self.effects.is_empty() {
+            self.go_on(driver, now);
+        }
+    }
+
     /// Handles the result of a store read that had to wait.
     pub fn was_read<D: Driver>(
         &mut self,
@@ -141,6 +173,14 @@ impl Loop {
                 }
                 let result = outcome.as_ref().map(|()| newer).map_err(write_error);
                 self.handle(driver, Event::Written { op, result });
+            }
+            Purpose::Alone(id, passing) => {
+                self.shared.repair.proofs.passed(passing);
+                if outcome.is_ok() {
+                    self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
+                }
+                let now = driver.now();
+                self.wrote_alone(driver, now, id, outcome.is_ok());
             }
             Purpose::Hint(Hint { id, .. }) => {
                 self.handle(driver, Event::Hinted { hint: id, kept: outcome.is_ok() });
@@ -299,9 +339,6 @@ impl Loop {
 
     fn try_store<D: Driver>(&self, driver: &mut D, write: &Write) -> Outcome {
         let Write { op, key, record, via, look, durable, .. } = write;
-        if self.shared.replica.before_writes.are_any() {
-            self.look_before(driver, key, record)?;
-        }
         let newer = match look {
             Look::No => None,
             Look::Done(newer) => *newer,
@@ -313,6 +350,23 @@ impl Loop {
                 }
             },
         };
+        let purpose = |passing| Purpose::Op(*op, newer, passing);
+        self.add(driver, (key, record, *via), newer, *durable, purpose)
+    }
+
+    /// Adds a record to the writes of this turn. `newer` is the version time of a newer record of
+    /// the key.
+    fn add<D: Driver>(
+        &self,
+        driver: &mut D,
+        (key, record, via): (&Bytes, &Record, Via),
+        newer: Option<u64>,
+        is_durable: bool,
+        purpose: impl FnOnce(Passing) -> Purpose,
+    ) -> Outcome {
+        if self.shared.replica.before_writes.are_any() {
+            self.look_before(driver, key, record)?;
+        }
         let bytes = bytes_of(key, record);
         let proofs = &self.shared.repair.proofs;
         // Records of conditional writes are fenced by promises instead.
@@ -324,10 +378,10 @@ impl Loop {
             }
             _ => proofs.pass_any(),
         };
-        let added = driver.write(bytes, Purpose::Op(*op, newer, passing), |batch| {
+        let added = driver.write(bytes, purpose(passing), |batch| {
             batch.record(Space::Data, key, record)?;
-            operations::put(&self.shared, batch, (key, record), *via)?;
-            if *durable {
+            operations::put(&self.shared, batch, (key, record), via)?;
+            if is_durable {
                 batch.make_durable();
             }
             Ok(())

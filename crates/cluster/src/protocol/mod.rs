@@ -26,6 +26,8 @@ mod view_change;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use self::core::{Core, Cx};
 use crate::clock::Now;
 use crate::event::{
@@ -46,6 +48,7 @@ use crate::request::read::Reads;
 use crate::request::sets::Replicas;
 use crate::request::slots::SlotKind;
 use crate::request::write::Writes;
+use crate::request::write::write_alone::{AloneId, ClientWrite};
 use crate::request::{RequestCx, Requests};
 use crate::shared::Shared;
 use record::{Outline, Record};
@@ -132,8 +135,10 @@ impl Protocol {
                 parts.reads.get(&mut cx, client, key, quorum);
             }
             Event::Write { client, key, record, quorum } => {
+                let deadline = now.mono + self.core.config.deadline_micros;
+                let write = ClientWrite { client, key, record, asked: quorum, deadline };
                 let (parts, mut cx) = self.lend(now, out);
-                parts.writes.write(&mut cx, client, key, record, quorum);
+                parts.writes.write(&mut cx, write, false);
             }
             Event::Change { client, key, conditional, quorum, id } => {
                 let (parts, mut cx) = self.lend(now, out);
@@ -197,6 +202,57 @@ impl Protocol {
         self.parts.reads.answer_alone(&self.core, now, held)
     }
 
+    /// Returns true if a write needs no other node: its key has one replica, this node, no
+    /// partition moves, and the store holds no newer record and may have lost none.
+    pub fn writes_alone(&self, key: &[u8], record: &Record, asked: AskedQuorum) -> bool {
+        Writes::writes_alone(&self.core, key, record, asked)
+    }
+
+    /// Begins a write that needs no other node. [`Protocol::wrote_alone`] ends it.
+    pub fn write_alone(
+        &mut self,
+        now: Now,
+        client: ClientId,
+        (key, record): (Bytes, Record),
+        asked: AskedQuorum,
+    ) -> AloneId {
+        let deadline = now.mono + self.core.config.deadline_micros;
+        self.parts.writes.alone.add(ClientWrite { client, key, record, asked, deadline })
+    }
+
+    /// The key and the record of a write that needs no other node; `None` = it has ended, or goes
+    /// on as an ordinary write.
+    pub fn alone(&self, id: AloneId) -> Option<(&Bytes, &Record)> {
+        self.parts.writes.alone.get(id).map(|write| (&write.key, &write.record))
+    }
+
+    /// The store has stored a write that needs no other node, or certainly will not: then it goes
+    /// on as an ordinary write. Returns the client's answer, if this is what decides it.
+    pub fn wrote_alone(
+        &mut self,
+        now: Now,
+        id: AloneId,
+        is_stored: bool,
+        out: &mut Vec<Effect>,
+    ) -> Option<(ClientId, Answer)> {
+        let is_current = self.core.view.epoch == self.core.shared.membership.views.epoch();
+        if !is_current {
+            self.look_at_views(now, out);
+        }
+        let answer = self.parts.writes.alone.take(id).and_then(|write| {
+            if is_stored {
+                return Some((write.client, Writes::answer_alone(&self.core, &write)));
+            }
+            let (parts, mut cx) = self.lend(now, out);
+            parts.writes.write(&mut cx, write, false);
+            None
+        });
+        if answer.is_none() || !is_current {
+            while self.go_on(now, out) {}
+        }
+        answer
+    }
+
     /// Returns when [`Event::Tick`] is due at the latest, by the monotonic clock in microseconds;
     /// `None` = no work waits.
     pub fn next_wake(&mut self) -> Option<u64> {
@@ -239,6 +295,7 @@ impl Protocol {
         }
         let (parts, mut cx) = self.lend(now, out);
         parts.reads.expire_late(&mut cx);
+        parts.writes.resume_late(&mut cx, now.mono);
         parts.writes.expire_late(&mut cx);
         parts.changes.expire_late(&mut cx);
         parts.calls.expire_late(&mut cx);

@@ -50,6 +50,9 @@ impl Protocol {
         parts.writes.view_changed(&mut cx, is_another);
         parts.changes.view_changed(&mut cx, is_another);
         parts.calls.view_changed(&mut cx, is_another);
+        if is_another {
+            parts.writes.resume_alone(&mut cx);
+        }
         self.perform_own(now, out);
         self.take_waiting(now, out);
     }

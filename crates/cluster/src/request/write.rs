@@ -17,22 +17,18 @@
 
 use std::rc::Rc;
 
-use bytes::Bytes;
-
 use super::Requests;
 use super::part::{Errand, ReplicaError, VoteAt, Way};
 use super::sets::{PerSet, Quorums};
 use super::slots::{Slot, SlotKind, Slots, Work};
-use crate::event::{
-    Answer, ClientId, Effect, FailureKind, OpId, RequestFailed, SlotId, StoreError,
-};
+use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailed, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::request::RequestCx;
 use crate::request::acks::Acks;
-use crate::request::quorum::AskedQuorum;
-use record::Record;
+use write_alone::{AloneWrites, ClientWrite};
 use write_votes::{Write, WriteStage, WriteState, WriteVote};
 
+pub(crate) mod write_alone;
 pub(crate) mod write_votes;
 
 /// The detail for the client when a write can't be given a version above an existing record.
@@ -45,6 +41,7 @@ pub(crate) const BEHIND: &str = "this node's clock is behind the timestamp of an
 #[derive(Debug, Default)]
 pub(crate) struct Writes {
     slots: Slots<Write>,
+    pub(crate) alone: AloneWrites,
     /// Emptied lists of votes, to be used again.
     spare: Vec<Vec<WriteVote>>,
 }
@@ -63,31 +60,34 @@ impl Work for Write {
 
 impl Writes {
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.slots.len() + self.alone.len()
     }
 
-    pub(crate) fn write(
-        &mut self,
-        cx: &mut RequestCx<'_>,
-        client: ClientId,
-        key: Bytes,
-        record: Record,
-        asked: AskedQuorum,
-    ) {
+    /// Begins a write. `may_be_held`: some node may hold the record by an earlier try.
+    pub(crate) fn write(&mut self, cx: &mut RequestCx<'_>, write: ClientWrite, may_be_held: bool) {
+        let ClientWrite { client, key, record, asked, deadline } = write;
         let quorums = Quorums::of(asked, &cx.core.view);
         let mut votes = self.spare.pop().unwrap_or_default();
         fill_votes(cx, &key, quorums.from(), &mut votes);
-        let (stage, may_be_held) = (WriteStage::Asking { overtaken: None }, false);
-        let write = Write { client, record, stage, may_be_held, votes };
-        let id = self.slots.add(Slot {
-            view: Rc::clone(&cx.core.view),
-            deadline: cx.now.mono + cx.core.config.deadline_micros,
-            key,
-            quorums,
-            work: write,
-            detail: None,
-        });
+        let stage = WriteStage::Asking { overtaken: None };
+        let work = Write { client, record, stage, may_be_held, votes };
+        let view = Rc::clone(&cx.core.view);
+        let id = self.slots.add(Slot { view, deadline, key, quorums, work, detail: None });
         self.ask_all(cx, id);
+    }
+
+    /// Gives slots to the writes that the store should have decided alone: another view is in
+    /// force. The store may have stored them already.
+    pub(crate) fn resume_alone(&mut self, cx: &mut RequestCx<'_>) {
+        self.resume_late(cx, u64::MAX);
+    }
+
+    /// Gives slots to the writes whose deadline is over at `mono`, so that they fail like all
+    /// others.
+    pub(crate) fn resume_late(&mut self, cx: &mut RequestCx<'_>, mono: u64) {
+        while let Some(write) = self.alone.take_late(mono) {
+            self.write(cx, write, true);
+        }
     }
 
     /// Sends a write to all its replicas.

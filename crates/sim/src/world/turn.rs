@@ -377,8 +377,8 @@ impl World {
         let fields = Fields { copies, expiry_ms, ..Fields::new(kind, version) };
         let record = make(&asked.key, WriteId(number), fields);
         self.ledger.versioned(self.now, WriteId(number), record.version());
-        let event = Event::Write { client, key: asked.key, record, quorum: asked.quorum };
-        self.handle(place, event, out);
+        let Asked { key, quorum, .. } = asked;
+        self.drive(place, out, |own, driver| own.write(driver, client, (key, record), quorum));
     }
 
     fn answer(&mut self, place: Place, client: ClientId, answer: Answer) {

@@ -1,6 +1,6 @@
-//! Reads that this node's store decides alone.
+//! Requests that this node's store decides alone.
 
-use cluster::Clock;
+use cluster::{Clock, Topology, View};
 use lsm::{Batch, Fields, Kind, Version};
 
 use super::*;
@@ -88,4 +88,148 @@ fn all_replicas_are_asked_once_in_a_while() {
     assert_eq!(answered.count(), 63);
     by_event(&mut stage, &mut own, b"value", ONE_OF_THREE);
     assert!(own.get_alone(&mut stage, b"value", ONE_OF_THREE).is_some(), "and then not again");
+}
+
+const ONE: AskedQuorum = AskedQuorum { ack: Some(1), from: Some(1) };
+
+/// A key of which node `a` of three is the first replica.
+fn own_key(stage: &Stage) -> Bytes {
+    let topology = &stage.shared.view().topology;
+    let mut keys = (0..).map(|number: u32| Bytes::from(number.to_string()));
+    keys.find(|key| topology.holds(stage.shared.own, cluster::partition_of(key), 1)).unwrap()
+}
+
+/// Writes a new value of a key. Returns the version time.
+fn put(stage: &mut Stage, own: &mut Loop, key: &Bytes, quorum: AskedQuorum) -> Record {
+    let record = value(key, 10, 1);
+    own.write(stage, ClientId(1), (key.clone(), record.clone()), quorum);
+    record
+}
+
+/// The answers since the last call.
+fn answers(stage: &mut Stage) -> Vec<Answer> {
+    let answer = |done| match done {
+        Done::Answer(answer) => Some(answer),
+        _ => None,
+    };
+    stage.take().into_iter().filter_map(answer).collect()
+}
+
+fn is_alone(purposes: &[Purpose]) -> bool {
+    matches!(purposes, [Purpose::Alone(..)])
+}
+
+#[test]
+fn a_write_alone_is_answered_as_by_an_event() {
+    for (names, quorum) in [(&["a"][..], AskedQuorum::default()), (&["a", "b", "c"], ONE)] {
+        let (mut stage, mut other) = (Stage::of(names), Stage::of(names));
+        let (mut own, mut others) = (stage.event_loop(), other.event_loop());
+        let key = own_key(&stage);
+        let record = put(&mut stage, &mut own, &key, quorum);
+        assert_eq!(own.len(), 1, "a node that stops waits for it");
+        let purposes = stage.commit();
+        assert!(is_alone(&purposes), "{names:?}: {purposes:?}");
+        assert_eq!(answers(&mut stage), [], "it is not stored");
+        for purpose in purposes {
+            own.written(&mut stage, purpose, &Ok(()));
+        }
+        let event = Event::Write { client: ClientId(1), key: key.clone(), record, quorum };
+        others.handle(&mut other, event);
+        other.write(&mut others);
+        let alone = answers(&mut stage);
+        assert!(matches!(alone[..], [Answer::Written(..)]));
+        assert_eq!(alone, answers(&mut other), "{names:?}");
+        assert_eq!(own.len(), 0);
+        assert!(stage.engine.get(Space::Data, &key, lsm::Wait::Yes).is_ok());
+    }
+}
+
+#[test]
+fn a_write_of_several_replicas_or_below_a_newer_record_is_no_write_alone() {
+    let begun = |stage: &mut Stage, quorum| {
+        let mut own = stage.event_loop();
+        let key = own_key(stage);
+        put(stage, &mut own, &key, quorum);
+        is_alone(&stage.commit())
+    };
+    assert!(begun(&mut Stage::new(), ONE));
+    assert!(!begun(&mut Stage::new(), AskedQuorum { ack: Some(1), from: Some(3) }));
+    let mut stage = Stage::new();
+    let foreign = Version { time: Clock::time_of(WALL), origin: 99 };
+    assert!(!stage.shared.replica.newest.may_hide(foreign, 1, false));
+    assert!(!begun(&mut stage, ONE), "another node's record may be newer");
+    let mut stage = Stage::new();
+    assert!(stage.shared.membership.state.fence());
+    assert!(!begun(&mut stage, ONE), "another process serves in its place");
+}
+
+#[test]
+fn a_write_alone_that_the_store_refuses_goes_on_as_any_other() {
+    let mut stage = Stage::of(&["a"]);
+    let mut own = stage.event_loop();
+    let key = Bytes::from_static(b"key");
+    stage.refusal = Some(WriteError::Busy);
+    put(&mut stage, &mut own, &key, ONE);
+    assert_eq!((answers(&mut stage).len(), own.len()), (0, 1), "it waits for room");
+    stage.refusal = None;
+    stage.mono += DEADLINE / 2;
+    own.wake(&mut stage);
+    stage.write(&mut own);
+    assert!(matches!(answers(&mut stage)[..], [Answer::Written(..)]));
+
+    put(&mut stage, &mut own, &key, ONE);
+    let failed = lsm::Error::Busy { what: "test" };
+    for purpose in stage.commit() {
+        own.written(&mut stage, purpose, &Err(WriteError::Store(failed.clone())));
+    }
+    assert_eq!(answers(&mut stage).len(), 0, "it is tried once more");
+    for purpose in stage.commit() {
+        own.written(&mut stage, purpose, &Err(WriteError::Store(failed.clone())));
+    }
+    let answered = answers(&mut stage);
+    assert!(matches!(&answered[..], [Answer::Failed(failed)] if !failed.unknown), "{answered:?}");
+    assert!(own.is_empty());
+}
+
+#[test]
+fn a_write_alone_fails_at_its_deadline_and_once() {
+    let mut stage = Stage::of(&["a"]);
+    let mut own = stage.event_loop();
+    put(&mut stage, &mut own, &Bytes::from_static(b"key"), ONE);
+    let purposes = stage.commit();
+    assert!(own.next_wake().is_some_and(|wake| wake <= stage.mono + DEADLINE));
+    stage.mono += DEADLINE;
+    own.wake(&mut stage);
+    let answered = answers(&mut stage);
+    assert!(
+        matches!(&answered[..], [Answer::Failed(failed)] if failed.unknown),
+        "the store may have it, or get it: {answered:?}"
+    );
+    for purpose in purposes {
+        own.written(&mut stage, purpose, &Ok(()));
+    }
+    stage.write(&mut own);
+    assert_eq!(answers(&mut stage), []);
+    assert!(own.is_empty());
+}
+
+/// By the time that the store has the record, its key has another replica.
+#[test]
+fn a_write_alone_is_not_answered_by_an_earlier_view() {
+    let mut stage = Stage::of(&["a", "b", "c"]);
+    let mut own = stage.event_loop();
+    let key = own_key(&stage);
+    put(&mut stage, &mut own, &key, ONE);
+    let purposes = stage.commit();
+    assert!(is_alone(&purposes));
+    let before = stage.shared.view().topology.clone();
+    let stay = before.ids().filter(|id| *id != stage.shared.own);
+    let after = Topology::of(stay.map(|id| (id, before.member(id).clone())).collect(), 2).unwrap();
+    stage.shared.membership.views.install(View::moving(2, 2, before, after));
+    for purpose in purposes {
+        own.written(&mut stage, purpose, &Ok(()));
+    }
+    let done = stage.take();
+    assert!(!done.iter().any(|done| matches!(done, Done::Answer(_))), "{done:?}");
+    assert!(done.iter().any(|done| matches!(done, Done::Send)), "the other set is asked too");
 }
