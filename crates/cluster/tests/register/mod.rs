@@ -1,13 +1,13 @@
-//! What a key is to its clients, in the models of one key.
+//! A key as a register, for the models of one key.
 
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
 
-/// What a client wants.
+/// A client's operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     Put(u8),
     Delete,
-    /// Append this id to the value, in one step, and tell the value.
+    /// Appends this id to the value atomically, and returns the value.
     Append(u8),
     Get,
 }
@@ -16,7 +16,7 @@ pub(crate) enum Op {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Register(Vec<u8>);
 
-/// What clients were told.
+/// The clients' operations and answers.
 pub(crate) type History = LinearizabilityTester<u8, Register>;
 
 impl SequentialSpec for Register {
@@ -34,7 +34,7 @@ impl SequentialSpec for Register {
     }
 }
 
-/// A history of what was done, in this order, and of what may have been.
+/// Makes a history of operations done in this order, and of ones begun without an answer.
 pub(crate) fn history(done: &[Op], begun: &[Op]) -> History {
     let mut register = Register(Vec::new());
     let mut history = History::new(register.clone());
@@ -48,7 +48,7 @@ pub(crate) fn history(done: &[Op], begun: &[Op]) -> History {
     history
 }
 
-/// The value as of this operation.
+/// Returns the value as of the append of this id.
 pub(crate) fn up_to(value: &[u8], id: u8) -> Vec<u8> {
     let end = value.iter().position(|v| *v == id).map_or(value.len(), |at| at + 1);
     value[..end].to_vec()

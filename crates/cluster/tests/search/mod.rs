@@ -1,4 +1,4 @@
-//! How the worlds of a model are gone through: by their first states, and by random walks to their
+//! Search of a model's worlds: breadth-first over their first states, and random walks to their
 //! ends.
 
 use std::env;
@@ -7,14 +7,14 @@ use std::hash::Hash;
 
 use stateright::{Checker, HasDiscoveries, Model, Path, UniformChooser};
 
-/// States that a search comes to, one that it comes to again included, until a rule is missed that
-/// is left out.
+/// Maximum number of states, repeated ones included, that a search visits until the absence of a
+/// rule must show.
 pub(crate) const MOST_STATES: usize = 2_000_000;
 
-/// How long a trace may be that shows it.
+/// Maximum length of a trace that shows it.
 const MOST_STEPS: usize = 20;
 
-/// What can be gone through.
+/// A model that can be searched.
 pub(crate) trait Searched:
     Model<
         State: Hash + Send + Sync + Clone + PartialEq + 'static,
@@ -26,20 +26,20 @@ pub(crate) trait Searched:
 {
 }
 
-/// What a search came to.
+/// The result of a search.
 pub(crate) struct Seen {
-    /// What must hold and does not, after how many steps.
+    /// The first violated property, and the number of steps to the violation.
     pub(crate) broken: Option<(&'static str, usize)>,
-    /// Whether there is a way to the end.
+    /// True if there is a way to the end.
     pub(crate) has_ended: bool,
 }
 
-/// States that `MODEL_STATES` asks for.
+/// Returns the number of states that `MODEL_STATES` asks for.
 pub(crate) fn wanted() -> Option<usize> {
     env::var("MODEL_STATES").ok().map(|text| text.parse().expect("MODEL_STATES is a number"))
 }
 
-/// Looks at a world's first states, until something does not hold.
+/// Checks a world's first states, until a property is violated.
 pub(crate) fn look<M: Searched>(name: &str, world: &M, most: usize) -> Seen {
     let checker = world.clone().checker().target_state_count(most);
     let checker = checker.finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
@@ -50,7 +50,7 @@ pub(crate) fn look<M: Searched>(name: &str, world: &M, most: usize) -> Seen {
     seen
 }
 
-/// Follows random traces to their ends, until something does not hold, or this.
+/// Follows random traces to their ends, until any property is violated, or the property `only`.
 pub(crate) fn walk<M: Searched>(
     name: &str,
     world: &M,
@@ -67,7 +67,7 @@ pub(crate) fn walk<M: Searched>(
     seen
 }
 
-/// Whether there is a way to the end among a world's first states.
+/// True if there is a way to the end among a world's first states.
 pub(crate) fn can_end<M: Searched>(name: &str, world: &M) -> bool {
     let may = world.properties().into_iter().filter(|may| !may.expectation.discovery_is_failure());
     let until = HasDiscoveries::AllOf(may.map(|may| may.name).collect());
@@ -77,11 +77,11 @@ pub(crate) fn can_end<M: Searched>(name: &str, world: &M) -> bool {
     seen.has_ended
 }
 
-/// How many steps it takes in a world until a property does not hold; the fewest, if `MODEL_STATES`
-/// is given.
+/// Returns the number of steps in a world to the violation of a property; the minimum, if
+/// `MODEL_STATES` is given.
 pub(crate) fn steps_to<M: Searched>(property: &'static str, world: &M) -> Option<usize> {
     let mut found: Option<Path<M::State, M::Action>> = None;
-    // The first trace that is found need not be the shortest.
+    // The first trace found need not be the shortest.
     loop {
         let until = HasDiscoveries::AnyOf([property].into());
         let most = found.as_ref().map_or(MOST_STEPS, |path| path.clone().into_actions().len() - 1);
@@ -110,7 +110,7 @@ impl Seen {
     }
 }
 
-/// The length of a trace, which `MODEL_TRACES` shows.
+/// Returns the length of a trace; prints it if `MODEL_TRACES` is set.
 fn shown<S: Clone, A: Clone + Debug>(path: &Path<S, A>) -> usize {
     let actions = path.clone().into_actions();
     if env::var("MODEL_TRACES").is_ok() {
