@@ -1,20 +1,20 @@
-//! The protocol message by message: scripts that say what happens to one node's coordinator, and
-//! what it does then. The habit is etcd-io/raft's (`testdata/*.txt`).
+//! Scripted tests of the protocol, message by message: a script gives the events of one node's
+//! coordinator and the expected effects. The format follows etcd-io/raft's (`testdata/*.txt`).
 //!
 //! ```text
 //! # A comment.
 //! > nodes 3                      a new coordinator, on n0 of three nodes
-//! > put c1 a=x 2/3               what happens
-//! store: w0 write a=x@1n0*3      what comes of it, an effect a line
+//! > put c1 a=x 2/3               an event
+//! store: w0 write a=x@1n0*3      its effects, one a line
 //! n1: w0 client write …          (a message to n1)
 //! ```
 //!
 //! Keys lie on n0, n1, n2, … in this order, or as `key` says. A record is `value@version`, a
-//! version milliseconds since the script began and the node: `x@5n1`; `*2` after it: two copies;
-//! `!`: it is damaged. `w0` is a slot and its messages, `w0.1` the next in the same place, `s` the
-//! one that something was done for last.
+//! version is the milliseconds since the start of the script and the node: `x@5n1`; a following
+//! `*2` means two copies, `!` a damaged record. `w0` is a slot and its messages, `w0.1` the next
+//! slot in the same place, `s` the slot used last.
 //!
-//! To have all scripts rewritten with what comes of them now, and then read the difference:
+//! To rewrite all scripts with their current effects, and then read the difference:
 //!
 //!     UPDATE_SCRIPTS=1 cargo test -p cluster --test scripts
 
@@ -37,8 +37,8 @@ use std::path::Path;
 
 use world::World;
 
-/// The script's commands, comments and empty lines, with what comes of the commands now; an error
-/// is the script's.
+/// Returns the script's commands, comments and empty lines, with the current effects of the
+/// commands. An error is one in the script.
 fn rewritten(script: &str) -> Result<String, String> {
     let mut text = String::new();
     let mut world: Option<World> = None;
@@ -66,7 +66,7 @@ fn rewritten(script: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// Where two texts begin to differ, with some lines around.
+/// Returns where two texts begin to differ, with some lines of context.
 fn difference(expected: &str, now: &str) -> String {
     let (expected, now): (Vec<_>, Vec<_>) = (expected.lines().collect(), now.lines().collect());
     let same = expected.iter().zip(&now).take_while(|(a, b)| a == b).count();
@@ -104,7 +104,7 @@ fn what_happens_is_what_the_scripts_say() {
     assert!(wrong.is_empty(), "{wrong}UPDATE_SCRIPTS=1 rewrites them; read the difference then");
 }
 
-/// The scripts would notice: a changed line, a missing one, one too many, a command that is none.
+/// Detected are: a changed line, a missing one, an additional one, and an invalid command.
 #[test]
 fn a_script_that_says_something_else_is_noticed() {
     let script = "> nodes 1\n> get c1 a\nstore: r0 read a\n> store s absent\nc1: absent\n";

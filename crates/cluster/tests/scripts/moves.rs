@@ -1,7 +1,7 @@
-//! Whole small worlds in which a key moves from an old set of nodes to a new one, step by step as
-//! `docs/membership-model.md` has it: several coordinators with a store each, messages late, lost
-//! and in any order, views that come into force at each node at another moment. What clients are
-//! told must be linearizable, and what was acknowledged is found by every later majority read.
+//! Random tests of small worlds in which a key moves from an old set of nodes to a new one, step by
+//! step as in `docs/membership-model.md`: several coordinators with a store each; messages late,
+//! lost and in any order; views that come into force at each node at another moment. Clients'
+//! answers must be linearizable, and every later majority read finds what was acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,19 +25,19 @@ const KEY: &[u8] = b"k";
 
 const DEADLINE: u64 = 150_000;
 
-/// All nodes of any world.
+/// Number of nodes in any world.
 const NODES: u16 = 6;
 
-/// Clients' operations of a world: what is checked grows exponentially with those without answer.
+/// Maximum number of client operations: checking is exponential in those without an answer.
 const MOST_OPS: usize = 7;
 
-/// Requests for them.
+/// Maximum number of requests for these operations.
 const MOST_CLIENTS: usize = 12;
 
-/// Messages in a row without a look at stores and clocks.
+/// Maximum number of messages in a row while stores and clocks stand still.
 const MOST_MAIL: usize = 2_000;
 
-/// Old and new nodes, and how many copies there are by default.
+/// Old nodes, new nodes, and the default number of copies.
 const MOVES: [(&[u16], &[u16], u8); 8] = [
     (&[0], &[0, 1, 2], 3),
     (&[0], &[1, 2, 3], 3),
@@ -77,15 +77,15 @@ impl SequentialSpec for Number {
     }
 }
 
-/// What is known of a client's operation.
+/// The state of a client's operation.
 #[derive(Debug)]
 struct Asked {
     op: Op,
-    /// It may be sent again.
+    /// True if it may be sent again.
     has_idempotency_key: bool,
-    /// Requests for it that were not answered.
+    /// The number of its unanswered requests.
     open: u32,
-    /// It may have been done, although no answer says so.
+    /// True if it may have been done, although no answer says so.
     may_be_done: bool,
     told: Option<Option<i64>>,
     /// Versions under which a plain write was sent: it may be seen under each of them.
@@ -111,11 +111,11 @@ struct Member {
     protocol: Protocol,
     held: Option<Record>,
     seal: u64,
-    /// What its store was asked and has not done.
+    /// Requests to the node's store that are not done yet.
     pending: VecDeque<Effect>,
     taken: BTreeSet<u16>,
     has_all: bool,
-    /// What it remembers of writes with an idempotency key, on its disk.
+    /// The node's durable history of writes with an idempotency key.
     traces: Traces,
 }
 
@@ -125,16 +125,16 @@ struct Moves {
     old: Vec<u16>,
     new: Vec<u16>,
     views: Vec<View>,
-    /// How many of them are decided.
+    /// The number of decided views.
     decided: usize,
     members: BTreeMap<u16, Member>,
     mail: Vec<Mail>,
-    /// Who is away, and for how many steps.
+    /// The node that is away, and for how many more steps.
     away: Option<(u16, u32)>,
     asked: Vec<Asked>,
-    /// Which of them each client wants: those after the first of each have sent it again.
+    /// The operation of each request: further requests for one operation are repetitions.
     clients: Vec<usize>,
-    /// Calls, and answers with what was told, in their order.
+    /// Calls and answers, in their order.
     history: Vec<(usize, Option<Option<i64>>)>,
 }
 
@@ -184,7 +184,7 @@ impl Moves {
         Now { mono: self.mono, wall: BASE + self.mono }
     }
 
-    /// A node begins with this view; one of the new set alone with nothing, sealed.
+    /// Starts a node with this view; a node of the new set alone starts fenced and with nothing.
     fn starts(&mut self, node: u16, view: usize) {
         let copies = self.views[0].topology.default_copies().max(3);
         let clock = Arc::new(Clock::start(u32::from(node) + 7, BASE, 0));
@@ -253,7 +253,7 @@ impl Moves {
         }
     }
 
-    /// A plain write may be sent under another version than at first.
+    /// Notes that a plain write may be sent under another version than at first.
     fn is_sent(&mut self, record: &Record) {
         let value = number(record);
         let is_it = |asked: &&mut Asked| value.is_some_and(|value| asked.op == Op::Put(value));
@@ -271,7 +271,7 @@ impl Moves {
             Answer::Found(found) => Some(found.as_ref().and_then(number)),
             Answer::Written(..) => Some(None),
             Answer::Done(Done::Changed { result, .. }, _) => Some(*result),
-            // It was begun before.
+            // The write was begun before.
             Answer::Done(..) => None,
             Answer::Failed(failed) => {
                 asked.may_be_done |= asked.op != Op::Get && failed.unknown;
@@ -298,7 +298,7 @@ impl Moves {
         self.sends(node, place);
     }
 
-    /// A client asks a node for an operation, maybe again.
+    /// Sends a client's operation to a node, perhaps again.
     fn sends(&mut self, node: u16, place: usize) {
         let (client, key) = (ClientId(self.clients.len() as u64), Bytes::from(KEY));
         self.clients.push(place);
@@ -324,7 +324,7 @@ impl Moves {
         self.handle(node, event);
     }
 
-    /// The store does what it was asked first.
+    /// Executes the first pending request of the store.
     fn stores(&mut self, node: u16) {
         let Some(member) = self.members.get_mut(&node) else { return };
         let Some(effect) = member.pending.pop_front() else { return };
@@ -336,7 +336,7 @@ impl Moves {
             Effect::Write { op, record, via, look, .. } => {
                 let held = member.held.as_ref().map(|held| held.rank());
                 let result = if held.is_some_and(|held| held >= record.rank()) {
-                    // It is put below the newer one, and what it tells of is there.
+                    // The record is put below the newer one, and its operations are noted.
                     member.traces.note(&member.shared, &record, via);
                     let is_newer = |held: &cluster::Rank| look && *held > record.rank();
                     Ok(held.filter(is_newer).map(|held| held.version.time))
@@ -358,7 +358,7 @@ impl Moves {
         self.members.get(&node).map_or(0, |member| member.shared.views.current().epoch)
     }
 
-    /// A node goes by a later view that is decided, not always the last one.
+    /// Lets a node enter a later decided view, not always the last one.
     fn enters(&mut self, node: u16) {
         let next = self.epoch(node) as usize;
         if next >= self.decided {
@@ -384,7 +384,7 @@ impl Moves {
         self.members.get(&node).is_some_and(|member| member.has_all)
     }
 
-    /// The next layout is decided once it may be.
+    /// Decides the next layout once that is permitted.
     fn decides(&mut self) {
         let may = match self.decided {
             1 => true,
@@ -398,7 +398,7 @@ impl Moves {
         self.decided += usize::from(may);
     }
 
-    /// A node takes what another one holds, which has entered.
+    /// Lets a node pull the record of another one that has entered.
     fn takes(&mut self) {
         let takers = self.takers();
         if takers.is_empty() || self.decided < 2 {
@@ -411,7 +411,7 @@ impl Moves {
         if self.epoch(node) < 2 || self.epoch(source) < 2 || self.members[&node].has_all {
             return;
         }
-        // All that was let pass before is visible.
+        // All earlier admitted writes must be visible.
         while !self.members[&source].pending.is_empty() {
             self.stores(source);
         }
@@ -421,7 +421,7 @@ impl Moves {
                 self.members[node].held.as_ref().is_some_and(|held| held.rank() == record.rank())
             };
             if self.old.iter().filter(holds).count() <= self.old.len() / 2 {
-                // It is completed first.
+                // The record is completed first.
                 return self.asks_if_few(source, Op::Get, false);
             }
         }
@@ -431,7 +431,7 @@ impl Moves {
         let member = self.members.get_mut(&node).expect("it has entered");
         let rank = |record: &Option<Record>| record.as_ref().map(|record| record.rank());
         if let Some(record) = held.filter(|held| Some(held.rank()) > rank(&member.held)) {
-            // As of all that a node stores: who writes something older is told of it.
+            // As with all stored records: the writer of an older one is told of it.
             member.shared.newest.may_hide(record.version(), u32::from(node) + 7, false);
             member.traces.note(&member.shared, &record, Via::Replica);
             member.held = Some(record);
@@ -448,7 +448,7 @@ impl Moves {
         }
     }
 
-    /// A node that has taken all is told what others remember, who have all entered.
+    /// Gives a node that has pulled everything the history of the others, which have all entered.
     fn remembers(&mut self, node: u16) {
         let before = self.old.clone();
         if before.iter().any(|source| self.epoch(*source) < 2) {
@@ -477,7 +477,7 @@ impl Moves {
         }
     }
 
-    /// A client that has an idempotency key sends its write again.
+    /// Lets a client with an idempotency key send its write again.
     fn says_again(&mut self) {
         let may = |asked: &Asked| asked.has_idempotency_key && asked.open < 2;
         let places: Vec<usize> =
@@ -569,7 +569,7 @@ impl Moves {
         }
     }
 
-    /// All is delivered and answered, the move goes on to its end, and somebody reads.
+    /// Delivers and answers everything, completes the move, and lets a client read.
     fn ends(&mut self) {
         self.away = None;
         for _ in 0..60 {
@@ -594,7 +594,7 @@ impl Moves {
 
     fn settles(&mut self) {
         for _ in 0..40 {
-            // Nobody asks without end while no time passes.
+            // No node sends messages without end while no time passes.
             for n in 0.. {
                 if self.mail.is_empty() {
                     break;
@@ -627,7 +627,7 @@ impl Moves {
                 None => {
                     tester.on_invoke(*place, asked.op).expect("one each");
                     if asked.versions.len() > 1 {
-                        // It may be seen under its first version before the second is there.
+                        // The write may be seen under its first version before the second is there.
                         tester.on_invoke(1000 + *place, asked.op).expect("one each");
                     }
                 }
@@ -672,34 +672,34 @@ proptest! {
     }
 }
 
-/// What this node was reading, to store a conditional write that was answered meanwhile, another
-/// view gave up: the store's reply to that is nobody's.
+/// The view change gave up this node's read for storing a conditional write, which was answered
+/// meanwhile: the store's reply to that read belongs to no request.
 #[test]
 fn a_reply_to_what_was_given_up_is_nobodys() {
     assert!(run(14_774_542_465_345_383_200, 5, 147).is_linearizable());
 }
 
-/// What a node has taken is newer than what is written next, by another clock: that is told.
+/// A pulled record is newer than the next write, by another clock: the writer is told.
 #[test]
 fn what_is_taken_is_looked_at_by_who_writes() {
     assert!(run(15_352_397_974_940_723_940, 1, 115).is_linearizable());
 }
 
-/// A node that is alone notes how new what it writes is: with others it looks by that.
+/// A node that is alone notes how new its writes are: once others have joined, that tells it to
+/// look.
 #[test]
 fn what_a_node_wrote_alone_is_looked_at_by_who_writes_once_others_have_joined() {
     assert!(run(5_253_317_634_787_021_014, 0, 107).is_linearizable());
 }
 
-/// A node that has left and does not know what another one wrote answers its clients still: who is
-/// alone by now looks whether it holds something newer.
+/// A node that has left, and does not know what another one wrote, still answers its clients: a
+/// node that is alone by now looks whether it holds something newer.
 #[test]
 fn a_node_that_is_alone_looks_for_what_others_wrote() {
     assert!(run(9_250_833_366_283_705_318, 6, 178).is_linearizable());
 }
 
-/// The worlds are not so rough that nothing comes of anything: most moves end, and most clients are
-/// told something.
+/// The worlds are not too rough: most moves end, and most clients are answered.
 #[test]
 fn most_moves_end_and_most_clients_are_served() {
     let (mut ended, mut served, mut all) = (0, 0, 0);

@@ -1,6 +1,6 @@
-//! Events in any order, with whatever a peer or a store may answer, late, twice, never, or to
-//! another question; and members that come and go meanwhile: nothing panics, everybody who asked is
-//! answered once and in time, and no answer says more than what the replicas said.
+//! Random events in any order, with any answers from peers and the store, late, twice, never, or to
+//! another question, while members come and go: nothing panics, every requester is answered once
+//! and in time, and no answer claims more than what the replicas said.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,46 +22,47 @@ use crate::world::{topology, without};
 
 const DEADLINE: u64 = 1_000_000;
 
-/// That of calls that no client waits for.
+/// The deadline of calls that no client waits for.
 const BACKGROUND: u64 = 10 * DEADLINE;
 
-/// How much later than the deadline an answer may be: slots are looked at so often.
+/// How much later than the deadline an answer may be, in microseconds: the interval at which slots
+/// are swept.
 const SWEEP: u64 = 20_000;
 
 const COPIES: u8 = 3;
 
-/// Something that was asked, and may be answered any number of times.
+/// A request that may be answered any number of times.
 #[derive(Debug, Clone)]
 struct Asked {
-    /// `None`: this node's store.
+    /// The recipient; `None` = this node's store.
     peer: Option<NodeId>,
     op: OpId,
     key: Bytes,
-    /// Of a write.
+    /// The record of a write.
     record: Option<Record>,
-    /// Whether a connection stood since.
+    /// True if a connection has been up since the request.
     arrived: bool,
-    /// Whether a long record is to be told by its outline only.
+    /// True if a long record is to be reported by its outline only.
     brief: bool,
     what: What,
-    /// What it was answered: whoever answers twice says the same.
+    /// The answer; an answerer that answers twice says the same.
     said: Option<u16>,
-    /// In which epoch: what was asked before another placement came into force counts no more.
+    /// The epoch of the request: a request from before a change of placement no longer counts.
     epoch: u64,
 }
 
-/// What is asked, if it is of conditional writes.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     /// A read, or with a record a write.
     Usual,
     Prepare,
-    /// Of a home: whether it is an addition.
+    /// A request to a leader; true for an addition.
     Change(bool),
     Recall,
 }
 
-/// What a replica knows of a conditional write.
+/// Returns a replica's answer about a conditional write.
 fn recalled(b: u16) -> Recalled {
     match b & 24 {
         0 => Recalled::Forgotten,
@@ -71,42 +72,42 @@ fn recalled(b: u16) -> Recalled {
     }
 }
 
-/// The least id of a conditional write that no record of others has.
+/// The least id of a conditional write that is in no other records.
 const OWN_IDS: u64 = 100;
 
 impl Asked {
-    /// Whether it is to store what a conditional write made.
+    /// True if the request is to store a conditional write's record.
     fn is_conditional(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.ballot() > 0)
     }
 }
 
-/// What is known of a request from outside.
+/// The state of a client's request.
 #[derive(Debug)]
 struct Client {
     quorum: Quorum,
-    /// Those that were in force since it asked, the last one last.
+    /// The views in force since the request, the last one last.
     views: Vec<Arc<View>>,
     begun: u64,
     answers: usize,
-    /// The request failed, and was said to be done nowhere.
+    /// True if the request failed, and was reported as not done.
     done_nowhere: bool,
     is_change: bool,
-    /// A home said that it was done.
+    /// True if a leader reported the write as done.
     told: bool,
-    /// A replica knew of it.
+    /// True if a replica knew of the write.
     recalled: bool,
-    /// The operations that are in records that somebody was asked to store.
+    /// The operations in the records that nodes were asked to store.
     sent: HashMap<Rank, Vec<u64>>,
-    /// Who is authoritative for its answer to the read.
+    /// Nodes that are authoritative for their answer to the read.
     authoritative: HashSet<NodeId>,
-    /// Who said to hold which record, or a newer one, since the last view came into force.
+    /// Nodes that reported, since the last view came into force, a record at least this new.
     holds: Vec<(NodeId, Rank)>,
-    /// Whether anybody did before.
+    /// True if a node reported one earlier.
     was_held: bool,
-    /// Who said to hold the write, and of what time the newest record was beside it.
+    /// Nodes that reported to hold the write, each with the time of the newest record beside it.
     beside: Vec<(NodeId, u64)>,
-    /// Who said something about it that makes no sense: the word of these counts for anything.
+    /// Nodes that said something senseless about the write: their word counts for anything.
     confused: HashSet<NodeId>,
 }
 
@@ -115,12 +116,12 @@ impl Client {
         self.views.last().expect("it began under one")
     }
 
-    /// A key's first replicas in the set that is read and in the other one.
+    /// Returns a key's first replicas in the read set and in the other set.
     fn sets(&self, key: &[u8], copies: u8) -> Vec<Vec<NodeId>> {
         sets(self.view(), key, copies)
     }
 
-    /// Too few have done their part.
+    /// Checks a failure because too few nodes have done their part.
     fn failed(&mut self, failed: &RequestFailed) {
         assert_eq!(failed.quorum, self.quorum);
         assert!(usize::from(failed.acked) <= usize::from(self.quorum.from));
@@ -134,8 +135,8 @@ impl Client {
         assert!(!self.done_nowhere || nobody, "somebody holds it");
     }
 
-    /// Whether those of its replicas that an answer names are enough, and said to hold such a
-    /// record, or talk nonsense.
+    /// True if the replicas named by an answer are enough, and have reported such a record or are
+    /// confused.
     fn is_held_by(&self, key: &[u8], acks: Acks, is: impl Fn(&Rank) -> bool) -> bool {
         assert_eq!(acks.epoch, self.view().epoch);
         let replicas = self.sets(key, self.quorum.from).remove(0);
@@ -157,7 +158,7 @@ fn sets(view: &View, key: &[u8], copies: u8) -> Vec<Vec<NodeId>> {
 }
 
 struct Random {
-    /// All nodes that are members now and then.
+    /// Number of nodes that are members at some time.
     nodes: u16,
     protocol: Protocol,
     shared: Arc<Shared>,
@@ -166,7 +167,8 @@ struct Random {
     up: HashSet<NodeId>,
     clients: HashMap<Bytes, Client>,
     calls: HashMap<CallId, (u64, usize)>,
-    /// What peers asked this node: whether it is a conditional write, how often it was answered.
+    /// Requests of peers to this node: whether each is a conditional write, and how often it was
+    /// answered.
     requests: HashMap<u64, (bool, usize)>,
     next: u64,
 }
@@ -222,8 +224,8 @@ impl Random {
         }
     }
 
-    /// Some nodes leave, or come back: those whose bit is not set are the members, and this one is;
-    /// at once, or beside those of before, or others.
+    /// Lets some nodes leave or come back: the nodes whose bit is not set are the members, always
+    /// including this one; at once, beside the previous ones, or beside others.
     fn change_members(&mut self, bits: u16) {
         let topology = without(self.nodes, bits & !1, COPIES);
         let epoch = self.shared.view().epoch + 1;
@@ -243,7 +245,7 @@ impl Random {
         self.handle(Event::Tick);
     }
 
-    /// A node says something that nobody asked it, or that answers another question.
+    /// Lets a node send an unsolicited reply, or one to another request.
     fn confuse(&mut self, peer: NodeId, a: u16, b: u16) {
         let asked = self.pick(a).map(|place| self.asked[place].clone());
         let (id, key) = match asked {
@@ -273,7 +275,7 @@ impl Random {
         self.handle(Event::Reply { peer, id, reply });
     }
 
-    /// One of the things that were asked last.
+    /// Picks one of the latest requests.
     fn pick(&self, n: u16) -> Option<usize> {
         let len = self.asked.len();
         len.checked_sub(1 + usize::from(n) % len.clamp(1, 24))
@@ -323,7 +325,8 @@ impl Random {
         (ClientId(self.next), key)
     }
 
-    /// Several conditional writes wait for each other only as another node's, whose keys are alike.
+    /// Begins a conditional write. Only those forwarded by another node wait for each other,
+    /// because their keys are alike.
     fn begin_change(&mut self, a: u16, b: u16) {
         let from = COPIES.min(self.nodes as u8);
         let ack = from / 2 + 1 + (a % u16::from(from.div_ceil(2))) as u8;
@@ -335,13 +338,13 @@ impl Random {
         self.handle(Event::Change { client, key, conditional, quorum, id });
     }
 
-    /// Another node asks something of conditional writes.
+    /// Lets another node send a request about conditional writes.
     fn requested(&mut self, a: u16, b: u16) {
         self.next += 1;
         let (connection, id, class) = (ConnectionId(1), self.next, Class::Client);
         let (key, ballot) = (Bytes::from("called"), newer_time(b));
         let own = self.shared.view().id();
-        // Now and then it goes by another view, a later one or an earlier one.
+        // Sometimes the other node is on another view, later or earlier.
         let under = match b >> 12 & 3 {
             0 => ViewId { epoch: own.epoch + 1, placement: 7 },
             1 => ViewId { epoch: own.epoch - 1, placement: 7 },
@@ -404,13 +407,13 @@ impl Random {
         self.mono = end;
     }
 
-    /// What follows from an answer, as far as those who asked for it are concerned.
+    /// Notes what an answer means for the clients waiting for it.
     fn note(&mut self, asked: &Asked, found: Option<&Record>, b: u16) {
         let (verb, authoritative) = (b % 8, b & 64 == 0);
         let node = asked.peer.unwrap_or(NodeId(0));
         let is_recall = asked.what == What::Recall;
         let client = self.clients.get(&asked.key);
-        // What a node that keeps a later view says of an earlier one is stale.
+        // A statement about an earlier view by a node that has a later one is stale.
         if client.is_some_and(|client| asked.epoch < client.view().epoch)
             && !matches!(asked.what, What::Change(_) | What::Recall)
         {
@@ -427,7 +430,7 @@ impl Random {
                     client.authoritative.extend(Some(node).filter(|_| authoritative));
                 }
                 (None, None) if verb == 3 && authoritative => client.authoritative.extend([node]),
-                // Who holds a newer one need not hold what a conditional write made.
+                // A node that holds a newer record need not hold the conditional write's.
                 (Some(_), _) if asked.is_conditional() && verb == 3 && asked.peer.is_some() => {}
                 (Some(record), _) if verb < 4 => {
                     client.holds.push((node, record.rank()));
@@ -510,7 +513,7 @@ impl Random {
         });
     }
 
-    /// The store does at some time what it was asked to write.
+    /// Lets the store finish all pending writes.
     fn end_writes(&mut self) {
         for asked in std::mem::take(&mut self.asked) {
             if asked.peer.is_none() && asked.record.is_some() && asked.said.is_none() {
@@ -605,7 +608,7 @@ impl Random {
         }
     }
 
-    /// No copies but those that were asked for.
+    /// Checks that no node gets a copy that was not asked for.
     fn may_hold(&mut self, node: NodeId, key: &Bytes, record: &Record) {
         let Some(client) = self.clients.get_mut(key) else { return assert_eq!(key, "called") };
         if record.ballot() > 0 {
@@ -660,7 +663,7 @@ impl Random {
                 let mut ranks = client.holds.iter().map(|(_, rank)| rank);
                 let chosen = ranks.any(|rank| is_told(rank) && is_held(rank));
                 let absent = matches!(done, Done::Unmet { current: None } | Done::Impossible(_));
-                // What was stored under an earlier view this node knows itself.
+                // This node itself knows what was stored under an earlier view.
                 let is_said = client.told || client.recalled || client.was_held;
                 assert!(chosen || is_said || absent, "what is told is not chosen: {done:?}");
                 let is_recalled = client.recalled || client.was_held;
@@ -713,7 +716,7 @@ proptest! {
         prop_assert_eq!(random.protocol.next_wake(), None);
     }
 
-    /// What other nodes ask is answered once, whatever this node's store says.
+    /// Requests of other nodes are answered once, whatever this node's store answers.
     #[test]
     fn a_replica_answers_what_it_is_asked(asked in vec(any::<(u8, u8)>(), 1..50)) {
         let mut random = Random::new(3);

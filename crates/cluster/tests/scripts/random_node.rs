@@ -1,5 +1,6 @@
-//! The same for what a node does once for all its loops: events in any order, replies of any kind,
-//! members that come and go. Nothing panics, and what must be durable first is waited for.
+//! Random tests of the background work that a node does once for all its loops: events in any
+//! order, arbitrary replies, members that come and go. Nothing panics, and nothing proceeds before
+//! what must be durable first is.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ const COPIES: u8 = 3;
 
 const SKEW: u64 = 500_000;
 
-/// What the node waits for.
+/// An effect whose result the node awaits.
 #[derive(Debug)]
 enum Waits {
     Call(CallId),
@@ -29,7 +30,7 @@ enum Waits {
     Stand(MembershipState),
     Missed(NodeId),
     Layouts(LayoutsKept),
-    /// Nothing, unless the hints can't be removed.
+    /// No result, unless the hints cannot be removed.
     Drop(NodeId),
 }
 
@@ -82,7 +83,7 @@ impl RandomNode {
                 self.shared.views.install(View::settled(epoch, epoch, topology));
             }
             (5, _) => {
-                // Nobody made that call.
+                // No such call was made.
                 let call = CallId(1_000_000 + u64::from(a));
                 self.handle(NodeEvent::Returned { call, result: result(b) });
             }
@@ -147,7 +148,7 @@ impl RandomNode {
         assert!(done <= of);
     }
 
-    /// Whoever carries out an effect asks for a node's name, though the node may have left.
+    /// Looks up the node's name as the executor of an effect does, even if the node has left.
     fn named(&self, peer: NodeId) -> NodeId {
         assert_eq!(self.shared.name_of(peer), format!("n{}", peer.0));
         peer
@@ -157,7 +158,7 @@ impl RandomNode {
         let own = self.shared.own;
         self.waits.push(match effect {
             NodeEffect::Call { call, node, request, .. } => {
-                // What it stores, and what it remembers itself.
+                // Requests to itself: storing records, and its own history.
                 let asks_itself = matches!(request, Request::Writes { .. } | Request::Page(_));
                 assert!(node != own || asks_itself);
                 if let Request::Missed { marks, .. } = &request {
@@ -189,7 +190,7 @@ impl RandomNode {
     }
 }
 
-/// Around the present, and sometimes further ahead than clocks may be.
+/// Returns a time around the present, sometimes further ahead than clocks may be.
 fn time(b: u16) -> u64 {
     (BASE + u64::from(b) * 64) << 12
 }
@@ -218,8 +219,9 @@ fn result(b: u16) -> Result<Reply, FailureKind> {
     })
 }
 
-/// Two peers know of different losses. Nobody is told of this node's log before all that it is
-/// marked to lack is durable: whoever is told forgets what it knows of earlier lives.
+/// Two peers know of different losses. No peer is told of this node's log before everything that
+/// the node is marked to lack is durable: a peer that is told forgets what it knows of earlier
+/// processes.
 #[test]
 fn no_peer_is_told_of_the_log_before_all_that_is_lost_is_durable() {
     let life = |id, begins| {

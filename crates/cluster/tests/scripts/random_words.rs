@@ -1,4 +1,5 @@
-//! What others say in the random test of a coordinator, each by the bits of a number.
+//! Answers of other nodes in the random test of a coordinator, each derived from the bits of a
+//! number.
 
 use bytes::Bytes;
 use cluster::{
@@ -10,7 +11,7 @@ use record::Fields;
 use crate::records;
 use crate::words::BASE;
 
-/// One of some records of a key that others may hold.
+/// Returns one of several records of a key that others may hold.
 pub(crate) fn record(key: &[u8], n: u64, damaged: bool) -> Record {
     let version = Version { time: (BASE - 10 + n) << 12, origin: 1 };
     let kind = if n == 5 { Kind::Tombstone } else { Kind::Value };
@@ -18,7 +19,7 @@ pub(crate) fn record(key: &[u8], n: u64, damaged: bool) -> Record {
     if damaged { records::damaged(&record) } else { record }
 }
 
-/// One that a conditional write made, by another coordinator.
+/// Returns a record of a conditional write by another coordinator.
 pub(crate) fn conditional(key: &[u8], b: u16) -> Record {
     let version = Version { time: (BASE - 10 + u64::from(b >> 8 & 3)) << 12, origin: 1 };
     let operations = 0..u64::from(b >> 10 & 15).min(8);
@@ -48,7 +49,7 @@ pub(crate) fn wanted(b: u16) -> Conditional {
     Conditional { condition, change, expiry_ms, digest: 0 }
 }
 
-/// What a home says.
+/// Returns a leader's answer.
 pub(crate) fn done(b: u16, adds: bool) -> Done {
     let version = Version { time: newer_time(b), origin: 1 };
     match b >> 4 & 3 {
@@ -61,12 +62,12 @@ pub(crate) fn done(b: u16, adds: bool) -> Done {
     }
 }
 
-/// Around the versions that are issued, some of them further ahead than any clock is taken in.
+/// Returns a time around the issued versions, sometimes further ahead than any clock accepts.
 pub(crate) fn newer_time(b: u16) -> u64 {
     (BASE + u64::from(b >> 8) * 10_000) << 12
 }
 
-/// Mostly what answers the request.
+/// Returns a reply that mostly matches the request.
 pub(crate) fn reply(b: u16, is_write: bool, found: Option<Record>, authoritative: bool) -> Reply {
     let (verb, newer) = (b % 8, newer_time(b));
     match (verb, found) {
@@ -82,7 +83,7 @@ pub(crate) fn reply(b: u16, is_write: bool, found: Option<Record>, authoritative
     }
 }
 
-/// A long record is told without its content, which nobody can check then.
+/// Turns the reply with a long record into one without content, which cannot be verified.
 pub(crate) fn brief(reply: Reply) -> Reply {
     match reply {
         Reply::Found { record, authoritative } => {

@@ -1,5 +1,5 @@
-//! Rounds of repair with nodes that can't read all they hold, are away or were restarted: what is
-//! healed, what is told, what is proven.
+//! Repair rounds with nodes that cannot read all they hold, are away or were restarted: what is
+//! healed, reported and proven.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ const OTHER: NodeId = NodeId(2);
 /// Ticks and answers after which a round must be over.
 const PATIENCE: usize = 300;
 
-/// Microseconds from one to the next: who failed is asked again after some.
+/// Microseconds between ticks: a node that failed is asked again after some ticks.
 const TICK_MICROS: u64 = 500_000;
 
-/// What a driver's round came to.
+/// The result of a driver's round.
 struct Driven {
     report: RoundReport,
-    /// Who was asked to give up what.
+    /// The damaged ranges that each node was asked to discard.
     given_up: Vec<(NodeId, Vec<Damage>)>,
     /// The steps that nodes were asked to do.
     steps: Vec<(NodeId, RoundStep)>,
@@ -41,7 +41,7 @@ impl Driven {
     }
 }
 
-/// A node that drives rounds over three.
+/// A node that drives rounds over three nodes.
 struct Driver {
     shared: Arc<Shared>,
     node: Background,
@@ -53,7 +53,7 @@ impl Driver {
         Self::settling(0)
     }
 
-    /// One that does not compare records of the last so many microseconds.
+    /// Makes a driver that does not compare records of the last `settled_micros` microseconds.
     fn settling(settled_micros: u64) -> Self {
         let clock = Arc::new(Clock::start(7, BASE, 0));
         clock.persisted(u64::MAX, 0);
@@ -74,7 +74,7 @@ impl Driver {
         Self { shared, node, mono: 0 }
     }
 
-    /// Drives a round, of which each node answers by `reply`, if it does.
+    /// Drives a round in which nodes answer by `reply`, or not at all.
     fn round(
         &mut self,
         full: bool,
@@ -108,7 +108,7 @@ impl Driver {
     }
 }
 
-/// What a node answers that does all that it is asked to, and holds nothing.
+/// Returns the answer of a node that does everything it is asked, and holds nothing.
 fn willing(request: &Request) -> Reply {
     match request {
         Request::Compare(_) => Reply::Compared(Compared::default()),
@@ -118,8 +118,8 @@ fn willing(request: &Request) -> Reply {
     }
 }
 
-/// A round that a node drives over three, of which each tells what it holds by `reply`; with it,
-/// who was asked to give up what.
+/// Drives a round over three nodes, which report their records by `reply`. Returns the report, and
+/// the damaged ranges that each node was asked to discard.
 fn round(
     full: bool,
     mut reply: impl FnMut(NodeId, &CompareRequest) -> Compared,
@@ -131,7 +131,7 @@ fn round(
     (driven.report, driven.given_up)
 }
 
-/// What a node tells that has done all steps of a round.
+/// Returns the state of a node that has done all steps of a round.
 fn does(round: RoundId) -> RoundState {
     let proof = Proof { seal: round, ready: round, proven: round, ..Proof::default() };
     RoundState { life: LifeId(1), proof, promised: 0, is_active: true }
@@ -141,8 +141,8 @@ fn damage(first: &'static str, last: &'static str) -> Damage {
     Damage { first: first.into(), last: Some(last.into()) }
 }
 
-/// A node tells all keys that a damaged block may hold, be they before what it was asked for: such
-/// a block is told twice where one part of the keys ends and the next begins. It is healed once.
+/// A node reports all keys that a damaged block may hold, even those before the requested range: a
+/// block that spans two ranges is reported twice, and healed once.
 #[test]
 fn damage_across_parts_of_the_keys_is_counted_once() {
     let rotten = damage("k", "p");
@@ -157,8 +157,8 @@ fn damage_across_parts_of_the_keys_is_counted_once() {
     assert_eq!(given_up, [(SICK, vec![rotten])]);
 }
 
-/// What is old is not looked at until something is to be healed. If another node can't read it
-/// either, nothing is given up: the two may have been the only ones that held it.
+/// Old records are not read until something is to be healed. If another node cannot read them
+/// either, nothing is discarded: the two may have been the only holders.
 #[test]
 fn damage_that_shows_only_while_another_node_is_healed_keeps_that_from_it() {
     let (here, there) = (damage("k", "p"), damage("m", "r"));
@@ -186,7 +186,7 @@ fn all_that_are_ready_in_the_lives_in_which_they_were_sealed_prove() {
     assert_eq!(commits.count(), 3);
 }
 
-/// What it said of its store may be gone with its disk.
+/// What the node reported of its store may be gone with its disk.
 #[test]
 fn a_node_that_was_restarted_since_it_was_sealed_proves_nothing() {
     let driven = Driver::new().round(true, |node, request| match request {
@@ -199,7 +199,7 @@ fn a_node_that_was_restarted_since_it_was_sealed_proves_nothing() {
     assert_eq!(driven.report.unproven, Some("a node was restarted, or nodes are about to join"));
 }
 
-/// Who takes no part in the round would find that its directory is older than what was proven.
+/// A node outside the round would find its directory older than the proof.
 #[test]
 fn nothing_is_proven_while_nodes_are_about_to_join() {
     let mut driver = Driver::new();
@@ -211,8 +211,8 @@ fn nothing_is_proven_while_nodes_are_about_to_join() {
     assert_eq!(driven.report.unproven, Some("nodes are about to join"));
 }
 
-/// Who was promised a ballot may go on under 63 more without asking anybody, from what may be
-/// purged now.
+/// A coordinator that was promised a ballot may continue under 63 more without asking, from a
+/// record that may now be purged.
 #[test]
 fn what_follows_a_promise_is_outbid_with_it() {
     let promised = BASE << 12;
@@ -231,7 +231,8 @@ fn what_follows_a_promise_is_outbid_with_it() {
     assert_eq!(floors, [promised + 63; 3]);
 }
 
-/// It is told of a proof by whoever was in that round, and holds nothing that this could be about.
+/// The node hears of a proof from a participant of that round, and holds nothing that the proof
+/// could concern.
 #[test]
 fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() {
     let (before, next, own) = (topology(3, 3), topology(4, 3), NodeId(3));
@@ -254,7 +255,7 @@ fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() 
     }
 }
 
-/// What it was brought may not be durable, or it may be sealed by a later round.
+/// The brought records may not be durable, or the node may be fenced by a later round.
 #[test]
 fn a_node_that_is_not_ready_or_does_not_say_so_proves_nothing() {
     let silent = |_: RoundId| None;
@@ -273,7 +274,7 @@ fn a_node_that_is_not_ready_or_does_not_say_so_proves_nothing() {
     }
 }
 
-/// A promise tells what a clock has shown, and not what it shows now.
+/// A promise shows what a clock has shown, not what it shows now.
 #[test]
 fn a_promise_that_is_ahead_is_not_said_to_be_a_clock() {
     let promised = (BASE + 3_600_000_000) << 12;
@@ -288,8 +289,8 @@ fn a_promise_that_is_ahead_is_not_said_to_be_a_clock() {
     assert!(why.starts_with("a node has promised timestamps ahead of this node's clock"), "{why}");
 }
 
-/// Ballots that were promised by a clock which has jumped ahead since nobody else takes for as
-/// long: neither may the driver.
+/// No other node accepts ballots promised by a clock that has jumped ahead, for as long: neither
+/// may the driver.
 #[test]
 fn a_driver_whose_clock_is_ahead_commits_nothing() {
     let driven = Driver::new().round(true, |node, request| match request {
@@ -305,7 +306,7 @@ fn a_driver_whose_clock_is_ahead_commits_nothing() {
     assert!(!driven.steps.iter().any(is_own), "{:?}", driven.steps);
 }
 
-/// It may hold what all others have deleted. The next round compares again what it may lack.
+/// The node may hold what all others have deleted. The next round compares again what it may lack.
 #[test]
 fn a_node_that_is_away_keeps_the_others_from_a_proof() {
     for is_away_from_the_start in [true, false] {
@@ -323,7 +324,7 @@ fn a_node_that_is_away_keeps_the_others_from_a_proof() {
     }
 }
 
-/// It may be the only one that holds what can't be read.
+/// The node may be the only holder of what is unreadable.
 #[test]
 fn nothing_is_given_up_while_a_node_is_away() {
     let rotten = damage("k", "p");
@@ -339,8 +340,8 @@ fn nothing_is_given_up_while_a_node_is_away() {
     assert_eq!(driven.report.unhealed, [(SICK, rotten, Unhealed::Absent)]);
 }
 
-/// Who holds something older is brought what is newest, also if that has fewer copies than when it
-/// was listed.
+/// A node with an older record is brought the newest one, even if that has fewer copies than when
+/// it was listed.
 #[test]
 fn who_is_no_replica_any_more_does_not_keep_what_is_older() {
     let key = Bytes::from("k");
@@ -359,7 +360,7 @@ fn who_is_no_replica_any_more_does_not_keep_what_is_older() {
             let outlines = vec![(key.clone(), held.outline())];
             Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
         }
-        // It was written anew meanwhile.
+        // The record was rewritten meanwhile.
         Request::Read { .. } => Some(Reply::Found { record: record(3, 1), authoritative: true }),
         Request::Bring { record, .. } => {
             brought.push((node, record.copies()));
@@ -370,8 +371,8 @@ fn who_is_no_replica_any_more_does_not_keep_what_is_older() {
     assert_eq!(brought, [(last, 1)], "of {first:?}, {second:?}, {last:?}");
 }
 
-/// Between the list and the read a holder has stored a newer record of one copy, which hides the
-/// listed one there and is no other node's. The other holder has the listed one still.
+/// Between the list and the read, a holder has stored a newer record of one copy, which hides the
+/// listed one there and belongs on no other node. The other holder still has the listed one.
 #[test]
 fn what_one_holder_has_hidden_since_is_read_at_the_next_one() {
     let key = Bytes::from("k");
@@ -405,14 +406,14 @@ fn what_one_holder_has_hidden_since_is_read_at_the_next_one() {
     assert!(driven.report.is_equal(), "{:?}", driven.report);
 }
 
-/// A node's only record of a key, as it lists it.
+/// Returns a node's only record of a key, as listed.
 fn listed(time: u64, ballot: u64) -> (Bytes, Outline) {
     let version = Version { time, origin: 1 };
     let rank = Rank { version, ballot, kind: Kind::Value, check: 7 };
     (Bytes::from("k"), Outline { rank, copies: 0, bytes: 9 })
 }
 
-/// All others have purged what hid it.
+/// All others have purged what hid the record.
 #[test]
 fn what_damage_has_hidden_is_deleted_again() {
     let mut brought = Vec::new();
@@ -432,8 +433,8 @@ fn what_damage_has_hidden_is_deleted_again() {
     assert_eq!(brought, [(SICK, Kind::Tombstone)]);
 }
 
-/// What damage hides may be newer than all that the round is about, and acknowledged by this node
-/// and one other: given up without it, it would be held by that one alone.
+/// A record hidden by damage may be newer than the compared ones, and acknowledged by this node and
+/// one other: if the damage were discarded without it, only that other node would hold it.
 #[test]
 fn what_was_written_since_is_brought_before_anything_is_given_up() {
     let rotten = damage("k", "k");
@@ -467,7 +468,7 @@ fn what_was_written_since_is_brought_before_anything_is_given_up() {
     assert_eq!(driven.given_up, [(SICK, vec![rotten])]);
 }
 
-/// It may not be chosen, and must not look as if it were.
+/// The record may not be chosen, and must not look as if it were.
 #[test]
 fn a_conditional_record_is_read_as_one_that_a_majority_holds() {
     let mut reads = 0;
@@ -490,7 +491,7 @@ fn a_conditional_record_is_read_as_one_that_a_majority_holds() {
     assert_eq!(reads, 1);
 }
 
-/// What a node answers after a proof, which is durable on all nodes.
+/// Returns a node's answer after a proof that is durable on all nodes.
 fn since_proof(is_uniform: bool, request: &Request) -> Reply {
     let Request::Round { round, .. } = request else { return willing(request) };
     let state = does(*round);
@@ -498,10 +499,10 @@ fn since_proof(is_uniform: bool, request: &Request) -> Reply {
     Reply::Round(RoundState { proof, ..state })
 }
 
-/// What was proven before.
+/// An earlier proof.
 const PROVEN: RoundId = RoundId { time: 1, node: OTHER };
 
-/// A node's first round is a full one.
+/// Makes a driver whose first round, a full one, is done.
 fn after_a_full_one() -> Driver {
     let mut driver = Driver::new();
     assert!(driver.round(true, |_, request| Some(willing(request))).report.proven);
@@ -513,13 +514,13 @@ fn written(micros: u64, copies: u8) -> Record {
     records::record(b"k", Kind::Value, "x", version, copies)
 }
 
-/// Drives a round until so many calls have returned, and has the keys placed otherwise then.
-/// Returns whether the round was still under way.
+/// Drives a round until this many calls have returned, then changes the placement. Returns `true`
+/// if the round was still under way.
 fn is_dropped_after(answers: usize) -> bool {
     let mut driver = Driver::new();
     let (rotten, record) = (damage("a", "z"), written(1, 0));
     let outlines = vec![(Bytes::from("k"), record.outline())];
-    // One node holds what the others lack, and another one can't read some of what it holds.
+    // One node holds a record that the others lack, and another cannot read some of its own.
     let reply = |node: NodeId, request: &Request| match request {
         Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
             let sum = Sum { bucket: 0, place: node.0 as u8, copies: 3, sum: 1 << node.0 };
@@ -550,13 +551,13 @@ fn is_dropped_after(answers: usize) -> bool {
         assert_eq!(driven.report.stopped, Some("the members of the cluster change"));
         assert!(!driven.report.proven && driver.shared.rounds.status().current.is_none());
     }
-    // Answers to what it asked come late, and are nobody's.
+    // Answers to its earlier requests are late, and belong to no call.
     let next = driver.round(true, |_, request| Some(willing(request))).report;
     assert!(next.proven && next.is_equal() && next.number == 2, "after {answers}: {next:?}");
     is_dropped
 }
 
-/// Wherever a round waits, it can be dropped there.
+/// A round can be dropped wherever it waits.
 #[test]
 fn a_round_that_is_dropped_leaves_nothing() {
     let dropped: Vec<bool> = (0..40).map(is_dropped_after).collect();
@@ -565,8 +566,8 @@ fn a_round_that_is_dropped_leaves_nothing() {
     assert!(dropped[waits..].iter().all(|is_dropped| !is_dropped), "{dropped:?}");
 }
 
-/// What was compared by one placement says nothing of the replicas of another one; and while
-/// partitions move a receiver may lack what all others hold.
+/// A comparison under one placement says nothing about the replicas of another; and while
+/// partitions move, a receiver may lack what all others hold.
 #[test]
 fn a_round_keeps_the_placement_that_it_began_with() {
     let mut driver = after_a_full_one();
@@ -593,7 +594,7 @@ fn a_round_keeps_the_placement_that_it_began_with() {
         };
         assert!(!effects.iter().any(steps), "{effects:?}");
     }
-    // The council alone is another one: that is no other placement.
+    // Only the metadata quorum differs: the placement is the same.
     shared.views.install(View::settled(3, 3, four.clone()));
     let driven = driver.round(false, |_, request| {
         if matches!(request, Request::Compare(_)) && shared.view().epoch == 3 {
@@ -604,8 +605,8 @@ fn a_round_keeps_the_placement_that_it_began_with() {
     assert!(driven.report.full && driven.report.proven, "{:?}", driven.report);
 }
 
-/// Those who hold something older of a key without being replicas of it are found by reading
-/// everything: a key of another number of copies may have been written before.
+/// Only reading everything detects older records on nodes that are not replicas of their key: a key
+/// with another number of copies may have been written before.
 #[test]
 fn an_incremental_round_proves_nothing_where_keys_have_other_numbers_of_copies() {
     let one = Sum { bucket: 0, place: 0, copies: 1, sum: 5 };
@@ -623,15 +624,15 @@ fn an_incremental_round_proves_nothing_where_keys_have_other_numbers_of_copies()
         let driven = driver.round(false, |node, request| told(node, request, since));
         assert!(!driven.report.full);
         assert_eq!(driven.report.proven, proves, "{before} {since}: {:?}", driven.report);
-        // What made all equal is not compared again, but is not forgotten.
+        // Records found equal are not compared again, but not forgotten either.
         let next = driver.round(false, |node, request| told(node, request, false));
         assert_eq!(next.report.since, driven.report.until);
         assert_eq!(next.report.proven, proves, "{before} {since}: {:?}", next.report);
     }
 }
 
-/// What a node was brought may be gone with the life in which it was: that made all equal is of no
-/// use without a proof, for which all that was brought is durable.
+/// Records brought to a node may be gone with the process that received them: a result of equality
+/// without a proof, which makes them durable, is then useless.
 #[test]
 fn what_was_equal_before_a_node_was_restarted_is_compared_again() {
     let mut driver = after_a_full_one();
@@ -649,7 +650,8 @@ fn what_was_equal_before_a_node_was_restarted_is_compared_again() {
     assert_eq!(next.report.since, PROVEN.time, "{:?}", next.report);
 }
 
-/// What it hides is compared again once it is gone: until then all are equal for want of a word.
+/// What the future record hides is compared again once that record is gone: until then, all only
+/// appear to be equal.
 #[test]
 fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
     let version = |micros: u64| Version { time: (BASE + micros) << 12, origin: 1 };
@@ -661,7 +663,7 @@ fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
     let mut driver = after_a_full_one();
     let driven = driver.round(false, |node, request| match request {
         Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
-            // It is only of other nodes that what is hidden has sums.
+            // Only the other nodes have sums of what is hidden.
             let place = node.0 as u8;
             let sum = Sum { bucket: 0, place, copies: 3, sum: u128::from(node != OTHER) };
             Some(Reply::Compared(Compared { sums: vec![sum], ..Compared::default() }))
@@ -677,8 +679,8 @@ fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
     assert_eq!(next.report.since, driven.report.since, "{:?}", next.report);
 }
 
-/// A conditional write's record that one node holds is read at a majority, which need not be of
-/// those that hold it. What is older is no reason to call all equal.
+/// A conditional write's record that one node holds is read at a majority, which need not include
+/// its holders. An older result does not make all equal.
 #[test]
 fn what_is_read_of_a_minority_and_older_is_not_taken_for_it() {
     let key = Bytes::from("k");
@@ -720,8 +722,8 @@ fn what_is_read_of_a_minority_and_older_is_not_taken_for_it() {
     assert!(!report.proven);
 }
 
-/// A node that is the only replica of other keys may have been that of some of those that it can't
-/// read, too. They are given up, so that what others have of them is read again, but not healed.
+/// A node that is the only replica of other keys may have been that of some unreadable ones, too.
+/// These are discarded, so that the others' records are readable again, but do not count as healed.
 #[test]
 fn what_a_node_may_have_held_alone_is_named() {
     let rotten = damage("k", "p");
@@ -731,7 +733,7 @@ fn what_a_node_may_have_held_alone_is_named() {
             let is_sick = node == SICK && request.detail == Detail::Sums;
             let (damaged, sums) = match is_sick {
                 true => (vec![rotten.clone()], vec![sum(sick_copies)]),
-                // Others that hold keys alone have nothing to do with it.
+                // Other nodes that hold keys alone have no effect.
                 false if request.detail == Detail::Sums => (Vec::new(), vec![sum(1)]),
                 false => (Vec::new(), Vec::new()),
             };
@@ -745,13 +747,13 @@ fn what_a_node_may_have_held_alone_is_named() {
     }
 }
 
-/// Whoever asks for a round need not know how long a write takes to reach all replicas.
+/// A client that asks for a round need not know how long a write takes to reach all replicas.
 #[test]
 fn a_round_that_is_asked_for_leaves_out_nothing_that_was_written_before() {
     const SETTLED: u64 = 1_000_000;
     let begins = |age: u64, waited: i64| {
         let mut driver = Driver::settling(SETTLED);
-        // It was asked for one before, and knows since that it is whole.
+        // A first round was driven, so the driver is known to be whole.
         driver.round(false, |_, request| Some(willing(request)));
         let Driver { shared, mut node, mono } = driver;
         let asked = BASE + mono;

@@ -1,5 +1,5 @@
-//! What a node of a small world remembers of writes with an idempotency key, as the real one keeps
-//! it on its disk (`crates/node/src/operations.rs`).
+//! A small world's node's history of writes with an idempotency key, kept as the real node keeps it
+//! on its disk (`crates/node/src/operations.rs`).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use cluster::{
 /// The only key.
 const KEY: &[u8] = b"k";
 
-/// What the operation of a client is known by.
+/// Returns the id of a client's operation.
 pub(crate) fn id_of(place: usize) -> u64 {
     2 * place as u64 + 1
 }
@@ -20,7 +20,7 @@ pub(crate) fn id_of(place: usize) -> u64 {
 pub(crate) struct Traces(BTreeMap<u64, Remembered>);
 
 impl Traces {
-    /// A record is stored.
+    /// Notes the operations of a stored record.
     pub(crate) fn note(&mut self, shared: &Shared, record: &Record, via: Via) {
         let (time, family, key_hash) = (record.ballot(), record.version(), 1);
         for (step, operation) in record.steps().numbered() {
@@ -42,7 +42,7 @@ impl Traces {
         }
     }
 
-    /// The later one holds.
+    /// Inserts a trace; of two, the later one counts.
     pub(crate) fn keep(&mut self, trace: Remembered) {
         let order = |trace: &Remembered| (trace.time, trace.via as u32);
         let held = self.0.entry(trace.id).or_insert(trace);
@@ -58,7 +58,7 @@ impl Traces {
         Some(asked.stored(digest, ballot, done))
     }
 
-    /// What a node is to remember once these have told it all.
+    /// Returns what a node is to remember once these nodes have reported everything.
     pub(crate) fn recollections(
         own: NodeId,
         seal: u64,

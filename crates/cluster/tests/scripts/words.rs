@@ -1,4 +1,4 @@
-//! Everything that a script names, as text and back: nodes, slots, keys, records, requests,
+//! Parsing and printing of everything that a script names: nodes, slots, keys, records, requests,
 //! replies.
 
 use std::collections::HashMap;
@@ -16,13 +16,15 @@ use record::MIN_RECORD_LEN;
 use crate::effects::held_by;
 use crate::records;
 
-/// The wall clock of a script's beginning, in microseconds since 1970.
+/// The wall clock at the start of a script, in microseconds since 1970.
 pub(crate) const BASE: u64 = 1_700_000_000_000_000;
 
-/// Scripts count the bytes of values: those of a plain record, without its head and its check.
+/// Bytes of a plain record besides its value (header and check): scripts count the bytes of values
+/// only.
 pub(crate) const OVERHEAD: u32 = MIN_RECORD_LEN as u32;
 
-/// Longer records are told by their outlines first; those of short conditional writes are not.
+/// Length above which records are first reported by their outlines; those of short conditional
+/// writes are shorter.
 pub(crate) const BRIEF_BYTES: u32 = 32 + OVERHEAD;
 
 /// Names of keys and nodes, for one topology.
@@ -32,7 +34,7 @@ pub(crate) struct Words {
     keys: HashMap<String, Bytes>,
 }
 
-/// The next word, or what was expected.
+/// Returns the next word; the error names what was expected.
 pub(crate) fn next<'a>(
     words: &mut impl Iterator<Item = &'a str>,
     what: &str,
@@ -44,7 +46,7 @@ pub(crate) fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, 
     text.parse().map_err(|_| format!("{text:?} is no {what}"))
 }
 
-/// `n1`, `c1`, …: a number after a letter.
+/// Parses `n1`, `c1`, …: a number after a letter.
 pub(crate) fn numbered<T: std::str::FromStr>(text: &str, letter: char) -> Result<T, String> {
     let what = format!("{letter} with a number");
     number(text.strip_prefix(letter).unwrap_or("-"), &what)
@@ -60,7 +62,7 @@ pub(crate) fn quorum(text: &str) -> Result<(u32, u32), String> {
     Ok((number(ack, "ack")?, number(from, "from")?))
 }
 
-/// `300ms`, `2s`, `50us`, in microseconds.
+/// Parses `300ms`, `2s`, `50us`; returns microseconds.
 pub(crate) fn micros(text: &str) -> Result<u64, String> {
     let unit = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
     let split = |(end, unit)| Some((text.strip_suffix(end)?.parse::<f64>().ok()?, unit));
@@ -68,25 +70,25 @@ pub(crate) fn micros(text: &str) -> Result<u64, String> {
     Ok((count * f64::from(unit)).round() as u64)
 }
 
-/// The time of a newer record's version: so long after the script's beginning; without, long
-/// before.
+/// Returns the version time of a newer record, given as an offset from the start of the script;
+/// without one, a time long before.
 pub(crate) fn newer(text: Option<&str>) -> Result<u64, String> {
     text.map_or(Ok(0), |text| Ok((BASE + micros(text)?) << 12))
 }
 
-/// `300ms`, or `300.05ms` if it must be.
+/// Prints `300`, or `300.050` if necessary, in milliseconds.
 pub(crate) fn time(micros: i64) -> String {
     let sign = if micros < 0 { "-" } else { "" };
     let (ms, rest) = (micros.abs() / 1000, micros.abs() % 1000);
     if rest == 0 { format!("{sign}{ms}") } else { format!("{sign}{ms}.{rest:03}") }
 }
 
-/// A version's time in milliseconds after the script's beginning, without its counter.
+/// Prints a version's time in milliseconds after the start of the script, without its counter.
 pub(crate) fn after_base(version_time: u64) -> String {
     time((version_time >> 12) as i64 - BASE as i64)
 }
 
-/// A ballot: as [`after_base`], with its counter.
+/// Prints a ballot like [`after_base`], with its counter.
 fn ballot_text(ballot: u64) -> String {
     let counter = ballot & 0xfff;
     let counter = if counter == 0 { String::new() } else { format!("+{counter}") };
@@ -108,11 +110,11 @@ pub(crate) fn state(text: &str) -> Result<MembershipState, String> {
     found.ok_or_else(|| format!("{text:?} is no membership state"))
 }
 
-/// The kinds of slots, as an id's two lowest bits tell them: a read, a write, a conditional write
-/// ("x"), a call.
+/// The kinds of slots, by an id's two lowest bits: a read, a write, a conditional write ("x"), a
+/// call.
 const KINDS: [&str; 4] = ["r", "w", "x", "q"];
 
-/// `r4`, and `r4.2` if the place is used for the third time.
+/// Prints a slot: `r4`, or `r4.2` if its place is used for the third time.
 pub(crate) fn slot(id: u64) -> String {
     let (kind, place, generation) = (KINDS[(id & 3) as usize], id as u32 >> 2, id >> 32);
     if generation == 0 { format!("{kind}{place}") } else { format!("{kind}{place}.{generation}") }
@@ -155,7 +157,7 @@ pub(crate) fn lower(value: impl std::fmt::Debug) -> String {
     format!("{value:?}").to_lowercase()
 }
 
-/// When something expires: ` until 30`, in milliseconds after the script's beginning.
+/// Prints an expiry: ` until 30`, in milliseconds after the start of the script.
 pub(crate) fn until(expiry_ms: u64) -> String {
     match expiry_ms {
         0 => String::new(),
@@ -163,10 +165,11 @@ pub(crate) fn until(expiry_ms: u64) -> String {
     }
 }
 
-/// The family of a key that nobody wrote without a condition.
+/// The base version of a key without any plain write.
 const NEVER_WRITTEN: Version = Version { time: 0, origin: u32::MAX };
 
-/// `never`, `5`, `5+1` (counter), `5n2` (origin): milliseconds after the script's beginning.
+/// Parses `never`, `5`, `5+1` (counter), `5n2` (origin): milliseconds after the start of the
+/// script.
 fn version(text: &str) -> Result<Version, String> {
     if text == "never" {
         return Ok(NEVER_WRITTEN);
@@ -182,7 +185,7 @@ fn version(text: &str) -> Result<Version, String> {
     Ok(Version { time: micros << 12 | counter, origin })
 }
 
-/// `5n1`: a round up to 5 ms after the script's beginning, which n1 drives.
+/// Parses `5n1`: a round up to 5 ms after the start of the script, driven by n1.
 fn round(text: &str) -> Result<RoundId, String> {
     let (_, by) = text.split_once('n').ok_or_else(|| format!("{text:?} is no round"))?;
     Ok(RoundId { time: version(text)?.time, node: node(&format!("n{by}"))? })
@@ -195,7 +198,7 @@ fn round_text(round: RoundId) -> String {
     }
 }
 
-/// What is known of proofs.
+/// Prints a proof.
 pub(crate) fn proof_text(proof: &Proof) -> String {
     let Proof { seal, ready, proven, floor, .. } = proof;
     let [seal, ready, proven] = [*seal, *ready, *proven].map(round_text);
@@ -208,7 +211,8 @@ impl Words {
         Self { topology, keys: HashMap::new() }
     }
 
-    /// Has the key of this name lie on these nodes in this order, then wherever it may.
+    /// Places the key of this name on these nodes in this order; its further replicas are
+    /// arbitrary.
     pub(crate) fn place(&mut self, name: &str, on: &[NodeId]) -> Result<(), String> {
         let mut replicas = Vec::new();
         let lies = |n: &u32| {
@@ -221,7 +225,7 @@ impl Words {
         Ok(())
     }
 
-    /// The key of this name; one that was not placed lies on n0, n1, n2, … in this order.
+    /// Returns the key of this name; a key that was not placed lies on n0, n1, n2, … in this order.
     pub(crate) fn key(&mut self, name: &str) -> Result<Bytes, String> {
         if !self.keys.contains_key(name) {
             let first: Vec<_> = (0..self.topology.nodes().min(4) as u16).map(NodeId).collect();
@@ -250,8 +254,8 @@ impl Words {
         )
     }
 
-    /// `x@5n1`: value x, written by n1 after 5 ms; `del@5n1`: a tombstone; `x@5n1*2`: for two
-    /// copies; `x@5n1!`: damaged.
+    /// Parses `x@5n1`: value x, written by n1 after 5 ms; `del@5n1`: a tombstone; `x@5n1*2`: for
+    /// two copies; `x@5n1!`: damaged.
     pub(crate) fn record(&self, key: &[u8], text: &str) -> Result<Record, String> {
         let (text, bad) = text.strip_suffix('!').map_or((text, false), |text| (text, true));
         let (text, ballot) = text.split_once('^').map_or((text, None), |(t, b)| (t, Some(b)));
@@ -298,7 +302,7 @@ impl Words {
         items.join(" ")
     }
 
-    /// `read a`, `write a=x@5n1`, `writes a=x@5n1 b=y@6n1`, `page a..b heldby n1`, `ping`,
+    /// Parses `read a`, `write a=x@5n1`, `writes a=x@5n1 b=y@6n1`, `page a..b heldby n1`, `ping`,
     /// `round seal 5n1`, `round commit 5n1 ^7`, `bring 5n1 a=x@3n1`, `sums 5n1`.
     pub(crate) fn request<'a>(
         &mut self,
@@ -376,7 +380,7 @@ impl Words {
         }
     }
 
-    /// What the driver of a round asks.
+    /// Parses a request of a round's driver.
     fn request_of_round<'a>(
         &mut self,
         name: &str,
@@ -413,7 +417,7 @@ impl Words {
         }
     }
 
-    /// `a@5`: the partition of that key, since then; `all@5`, `all@ever`.
+    /// Parses `a@5`: the partition of that key, since then; `all@5`, `all@ever`.
     pub(crate) fn mark(&mut self, word: &str) -> Result<Mark, String> {
         let (what, since) = word.split_once('@').ok_or("a mark is like a@5")?;
         let since = if since == "ever" { 0 } else { version(since)?.time };
@@ -514,8 +518,8 @@ impl Words {
         format!("page {}..{end} {filter} {} bytes", text(&page.start), page.max_bytes)
     }
 
-    /// `found x@5n1 [non-authoritative]` (of `key`), `absent [non-authoritative]`, `stored`, `page
-    /// ITEM…`, …
+    /// Parses `found x@5n1 [non-authoritative]` (of `key`), `absent [non-authoritative]`, `stored`,
+    /// `page ITEM…`, …
     pub(crate) fn reply<'a>(
         &mut self,
         key: &[u8],
@@ -543,7 +547,7 @@ impl Words {
                 let version = version(next(words, "a version")?)?;
                 let tag = Tag { version, last: Some((1, 7)) };
                 let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
-                // As the first and the third replica hold it.
+                // Held by the first and the third replica.
                 let by = ReplicaSet::of([0, 2].into_iter());
                 Ok(Reply::Done { by, done: Done::Changed { tag, result, expiry_ms: 0, fence: 0 } })
             }
@@ -564,7 +568,8 @@ impl Words {
         }
     }
 
-    /// `^1 never 5`: stored under that ballot, in that family, as its first step; the sum was 5.
+    /// Parses `^1 never 5`: stored under that ballot, on that base version, as its first step; the
+    /// sum was 5.
     pub(crate) fn kept<'a>(
         &self,
         words: &mut impl Iterator<Item = &'a str>,
@@ -618,7 +623,7 @@ impl Words {
         }
     }
 
-    /// `a=x@5n1 b=… [next=c] [non-authoritative]`.
+    /// Parses `a=x@5n1 b=… [next=c] [non-authoritative]`.
     pub(crate) fn page<'a>(
         &mut self,
         words: &mut impl Iterator<Item = &'a str>,
@@ -637,7 +642,7 @@ impl Words {
     }
 }
 
-/// A bound that is not the usual one.
+/// Prints a limit, unless it is the usual one.
 pub(crate) fn up_to(most: u32) -> String {
     match most {
         BRIEF_BYTES => String::new(),
@@ -645,7 +650,7 @@ pub(crate) fn up_to(most: u32) -> String {
     }
 }
 
-/// What `x` or `del` is as a record's content.
+/// Returns the kind and content of a record given as `x` or `del`.
 pub(crate) fn content(text: &str) -> (Kind, &str) {
     if text == "del" { (Kind::Tombstone, "") } else { (Kind::Value, text) }
 }
