@@ -226,8 +226,8 @@ impl Changes {
                 self.answer_change(cx, id, then, by, None);
             }
             Some(newest) if cx.core.is_ahead(cx.now, &newest) => {
-                // No replica accepts a record so far ahead, and this coordinator must not wait for
-                // that.
+                // No other replica accepts a record so far ahead, and this node's own must not
+                // store it either.
                 self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
                 self.deny_change(cx, id, FailureKind::Busy);
             }

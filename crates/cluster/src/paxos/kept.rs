@@ -26,7 +26,8 @@ use parking_lot::Mutex;
 use crate::clock::next_ballot;
 use record::Record;
 
-/// Capacity in keys, each with its record no longer than [`MOST_BYTES`]: 4 MiB in total.
+/// Capacity in keys, each key and its record together no longer than [`MOST_BYTES`]: 4 MiB in
+/// total.
 const MOST: usize = 4096;
 
 /// Maximum length of a key and its record, in bytes. Longer values cost enough that saving a round

@@ -242,7 +242,8 @@ impl Changes {
     pub(crate) fn end_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let Some(InTurn { turn, in_a_row }) = self.slots.work(id).turn.take() else { return };
         let next = self.queues.waiting.get(&turn).and_then(|queue| queue.front().copied());
-        // Replicas remember the outcome of a tried write only briefly, so it goes first.
+        // Replicas remember the outcome of a tried write only briefly: the lock is not released
+        // ahead of one.
         let is_fresh = next.is_none_or(|next| self.slots.work(next).is_fresh());
         if is_fresh && in_a_row >= MAX_IN_A_ROW && cx.core.shared.turns.is_wanted(turn) {
             self.give_up_turn(cx.core, turn);

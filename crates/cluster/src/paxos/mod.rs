@@ -54,14 +54,15 @@ use change::{Asker, ChangeStage, ChangeState, ChangeVote, ChangeWork};
 use leader::Queues;
 use record::Record;
 
-/// First backoff after a write is outbid, in microseconds; each further try doubles the backoff …
+/// Unit of the backoff of a write that was outbid, in microseconds: the backoff doubles with each
+/// try …
 const PAUSE_MICROS: u64 = 1_000;
 
 /// … up to this number of doublings.
 const PAUSE_DOUBLINGS: u32 = 5;
 
-/// Time after which a write that one replica has outbid starts over without the replies of the
-/// others, in microseconds.
+/// Time after which a write starts over without the missing replies, in microseconds, once one
+/// replica has outbid it, or replicas were asked about an earlier try.
 const LATE_MICROS: u64 = 20_000;
 
 /// The fraction (1 / `HOME_SHARE`) of the remaining time that a forwarded write withholds from the
@@ -94,17 +95,17 @@ impl Changes {
         self.slots.len()
     }
 
-    /// The partition of a write's key; `None` = the id is stale.
+    /// Returns the partition of a write's key; `None` = the id is stale.
     pub(crate) fn partition_of(&self, id: SlotId) -> Option<u16> {
         self.slots.find(id).map(|slot| partition_of(&slot.key))
     }
 
-    /// When the next hedge is due, by the monotonic clock.
+    /// Returns when the next hedge timer is due, by the monotonic clock, in microseconds.
     pub(crate) fn next_hedge(&mut self) -> Option<u64> {
         self.hedges.next(&self.slots)
     }
 
-    /// Handles the hedges that are due.
+    /// Handles the hedge timers that are due.
     pub(crate) fn hedge_due(&mut self, cx: &mut RequestCx<'_>) {
         while let Some(id) = self.hedges.pop(cx.now.mono) {
             if self.slots.find(id).is_some_and(|slot| !slot.work.is_answered()) {
@@ -507,7 +508,8 @@ impl Changes {
         self.hedges.at(cx.now.mono + pause / 2 + jitter, id);
     }
 
-    /// Handles the end of a pause, or late replies after the write was outbid.
+    /// Handles a write's hedge timer: a pause is over, replies are late, or a queued write polls
+    /// for its key lock.
     pub(crate) fn change_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let change = self.slots.work(id);
         let is_fetching = |vote: &ChangeVote| matches!(vote.state, ChangeState::Fetching(_));

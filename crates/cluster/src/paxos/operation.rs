@@ -19,14 +19,14 @@ pub(crate) fn family_of_absent(watermark: u64) -> Version {
     Version { time: watermark, origin: u32::MAX }
 }
 
-/// How long a node remembers writes with an idempotency key, in microseconds: longer than clients
-/// retry by themselves, short enough to bound the disk space.
+/// Retention time of writes with an idempotency key, in microseconds: longer than clients retry by
+/// themselves, short enough to bound the disk space.
 pub const REMEMBERED_MICROS: u64 = 24 * 3600 * 1_000_000;
 
 /// Returns the id of a write of `key` with the idempotency key `word`: the first 63 bits of SHA-256
 /// (FIPS 180-4) of the key's length, the key and the word, with the lowest bit set. No client can
 /// construct another key, among those that its token lets it write, whose write would be taken for
-/// this one; that needs a cryptographic hash because remembered writes name their keys by a public
+/// this one. A cryptographic hash is needed because remembered writes name their keys by a public
 /// hash that is easy to collide with.
 pub fn id_of_idempotency_key(key: &[u8], word: &[u8]) -> u64 {
     let hash = Sha256::new().chain_update((key.len() as u64).to_le_bytes());
@@ -207,7 +207,7 @@ impl Done {
     /// only grow, through any nodes, restarts and plain writes, and whether or not anything is left
     /// of the key: a replica promises them by the key alone, and no restart of it returns below
     /// what it may have promised. A state that another operation has followed gets no token: it may
-    /// have been stored under an earlier ballot than this one, which the other operation reported.
+    /// have been stored under an earlier ballot, and `ballot` is the token of that other operation.
     pub(crate) fn fenced(self, last: Option<u64>, ballot: u64) -> Self {
         match self {
             Self::Changed { tag, result, expiry_ms, .. }
@@ -221,7 +221,7 @@ impl Done {
 }
 
 impl Tag {
-    /// The tag of a record.
+    /// Returns the tag of a record.
     pub fn of(record: &Record) -> Self {
         Self { version: record.version(), last: record.view().last_step() }
     }

@@ -99,7 +99,7 @@ pub(crate) struct Recent {
     kept: Mutex<KeptWrite>,
 }
 
-/// How a record reached the replica that stored it.
+/// The way in which a record reached the replica that stored it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
     /// Accepted under its ballot: if a majority did so, the record is chosen.

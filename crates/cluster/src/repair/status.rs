@@ -13,14 +13,15 @@ use crate::repair::compare::Damage;
 /// Maximum number of damaged ranges that a report names; further ones are only counted.
 const MAX_NAMED: usize = 16;
 
-/// How long a round counts as under way after its last step, in microseconds.
+/// Time for which a round counts as under way after its last step, in microseconds.
 const ACTIVE_MICROS: u64 = 2_000_000;
 
-/// How long a round that backs off from one of a node with a lesser id raises no fences, in
-/// microseconds: until the fences it has raised count as free.
+/// Back-off time of a round that yields to one of a node with a lesser id, in microseconds: it
+/// raises no fences until those it has raised count as free.
 pub(crate) const BACK_OFF_MICROS: u64 = 3_000_000;
 
-/// How long a node starts no round by itself after another node has tried to, in microseconds.
+/// Time for which a node starts no round by itself after another node has tried to, in
+/// microseconds.
 const YIELD_MICROS: u64 = 6_000_000;
 
 // A driver that backs off frees its fences before it tries again, and until then no node has

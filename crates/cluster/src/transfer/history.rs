@@ -43,8 +43,8 @@ const PAGES_BYTES: usize = 4 << 20;
 /// … and the minimum and maximum of one page.
 const PAGE_BYTES: (usize, usize) = (4 << 10, 256 << 10);
 
-/// How long a source may fail before the walk continues without it, in microseconds: long enough to
-/// restart a node.
+/// Time for which a source may fail before the walk continues without it, in microseconds: long
+/// enough to restart a node.
 pub(crate) const PATIENCE_MICROS: u64 = 120_000_000;
 
 /// The reason why a node pulls the history.

@@ -118,7 +118,7 @@ pub(crate) struct Replica {
     pub(crate) equal: Option<(u8, Vec<u8>)>,
     /// True if the node, as a member, was brought a tombstone that it may have purged.
     pub(crate) is_brought_back: bool,
-    /// How often its directory was set aside.
+    /// Number of times its directory was set aside.
     pub(crate) set_aside: u8,
 }
 

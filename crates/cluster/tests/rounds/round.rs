@@ -16,10 +16,10 @@ use crate::replica::{Record, Reply, RoundId, RoundState};
 use crate::rules::Rules;
 use crate::state::{Message, REPLICAS};
 
-/// How often a round takes a later time because another one was later.
+/// Maximum number of times that a round takes a later time because another one was later.
 const MOST_RAISES: u8 = 2;
 
-/// How often a conditional write's record is read again because replicas refuse it.
+/// Maximum number of reads of a conditional write's record, repeated while replicas refuse it.
 const MOST_READS: u8 = 3;
 
 /// The phase of a round.

@@ -49,7 +49,7 @@ pub(crate) struct Does {
     /// The node that coordinates it.
     pub(crate) at: u8,
     pub(crate) first: First,
-    /// How often it may start.
+    /// Maximum number of starts.
     pub(crate) tries: u8,
 }
 

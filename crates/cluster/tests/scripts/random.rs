@@ -25,8 +25,8 @@ const DEADLINE: u64 = 1_000_000;
 /// The deadline of calls that no client waits for.
 const BACKGROUND: u64 = 10 * DEADLINE;
 
-/// How much later than the deadline an answer may be, in microseconds: the interval at which slots
-/// are swept.
+/// Permitted delay of an answer past the deadline, in microseconds: the interval at which slots are
+/// swept.
 const SWEEP: u64 = 20_000;
 
 const COPIES: u8 = 3;
@@ -86,7 +86,7 @@ impl Asked {
 #[derive(Debug)]
 struct Client {
     quorum: Quorum,
-    /// The views in force since the request, the last one last.
+    /// The views in force since the request, the oldest first.
     views: Vec<Arc<View>>,
     begun: u64,
     answers: usize,

@@ -186,7 +186,7 @@ fn all_that_are_ready_in_the_lives_in_which_they_were_sealed_prove() {
     assert_eq!(commits.count(), 3);
 }
 
-/// What the node reported of its store may be gone with its disk.
+/// Records that the node reported may be gone with its disk.
 #[test]
 fn a_node_that_was_restarted_since_it_was_sealed_proves_nothing() {
     let driven = Driver::new().round(true, |node, request| match request {
@@ -650,8 +650,8 @@ fn what_was_equal_before_a_node_was_restarted_is_compared_again() {
     assert_eq!(next.report.since, PROVEN.time, "{:?}", next.report);
 }
 
-/// What the future record hides is compared again once that record is gone: until then, all only
-/// appear to be equal.
+/// Records hidden by the future record are compared again once that record is gone: until then, all
+/// only appear to be equal.
 #[test]
 fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
     let version = |micros: u64| Version { time: (BASE + micros) << 12, origin: 1 };

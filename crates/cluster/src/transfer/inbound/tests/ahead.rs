@@ -4,7 +4,7 @@
 use super::*;
 use crate::transfer::LOOK_AGAIN_MICROS;
 
-/// How far a record is ahead of what this node accepts, in microseconds.
+/// Microseconds by which a record is ahead of what this node accepts.
 const AHEAD: u64 = 3 * LOOK_AGAIN_MICROS;
 
 /// Returns a key that moves to this node and that the source held before; `keeps` says whether the
