@@ -1,7 +1,7 @@
 //! Rebalance: this node pulls the partitions that move to it, from each node that had them before.
 //!
 //! ```text
-//!  read old is in force ─▶ records from an earlier ownership are dropped
+//!  `ReadOld` is in force ─▶ records from an earlier ownership are dropped
 //!     ─▶ no source is behind this node's clock ─▶ repair fence raised (`seal`)
 //!     ─▶ first pass: each source's pages of keys whose first replica it is,
 //!        written before ──────────────────────────────────────────────────────────────▶ written
@@ -17,14 +17,14 @@
 //! that does not answer is left out of the pass and takes part in a later one. Of a key whose
 //! record a conditional write made, this node stores what a majority holds.
 //!
-//! **A future record** (from a clock that is ahead) is accepted by no node, but it hides what its
-//! holder acknowledged before, and may be the last copy. A holder that keeps the key hands the
-//! record over once its time has come. If the holder leaves or the key moves away from it, the
-//! transition would drop both: so this node does not finish with that source before the record's
-//! time, however far off. The record is not taken along, because it would hide the key here too;
-//! nor is the record it hides, because the holder's store may have dropped that. The wait is
-//! reported, along with what ends it earlier: `kvorum repair-clock` on the holder, or giving the
-//! change up.
+//! **A future record** (from a clock that is ahead) is accepted by no node, but hides what its
+//! holder acknowledged before, and the hidden record may be the last copy. A holder that keeps the
+//! key hands the future record over once its time has come. If the holder leaves or the key moves
+//! away from it, the transition would drop both records: so this node does not finish with that
+//! source before the future record's time, however far off. The future record is not taken along,
+//! because it would hide the key here too; nor is the hidden one, because the holder's store may
+//! have dropped it. The wait is reported, along with what ends it earlier: `kvorum repair-clock` on
+//! the holder, or giving the change up.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
