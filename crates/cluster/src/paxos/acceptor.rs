@@ -130,7 +130,7 @@ impl Acceptor {
             return cx.done(op, Reply::Outbid { promise });
         }
         // A receiver that is still to pull the partition promises too and reports what it holds: a
-        // majority of the future replicas must suffice once they are alone.
+        // majority of the next replicas must suffice once they are alone.
         let is_whole = !is_to_take(cx.core, || partition_of(&key));
         self.promised.insert(op, Promised { until: demand.until, is_whole });
         cx.out.push(Effect::Read { op, key, most, demand });

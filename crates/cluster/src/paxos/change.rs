@@ -112,7 +112,7 @@ pub(crate) struct ChangeVote {
 pub(crate) enum ChangeState {
     /// Asked for a promise, or to store the record.
     Asked(Errand),
-    /// Has promised.
+    /// Has promised, with nothing else outstanding.
     Promised,
     /// Has promised and reported its record. The replica is only in the other set and does not have
     /// all of the partition yet, so its report says nothing about older writes.

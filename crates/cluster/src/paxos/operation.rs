@@ -101,7 +101,7 @@ pub struct Tag {
 /// The precondition on the newest record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
-    /// No requirement.
+    /// A condition that is always true.
     Any,
     /// The key has a value.
     Exists,

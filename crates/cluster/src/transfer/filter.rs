@@ -58,7 +58,7 @@ struct MovedFilter<'a> {
     /// it.
     first: Option<u64>,
     seed: u64,
-    /// Sorted.
+    /// Digests of the records that the other node holds, sorted.
     known: Vec<u64>,
     /// The placement of the previous replicas.
     before: &'a Topology,

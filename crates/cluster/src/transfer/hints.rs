@@ -212,7 +212,7 @@ impl Pass {
     }
 
     /// Sends the hints of a batch that are not future ones, until the node has stored them. A pass
-    /// may last long, so the limit of the future is taken per batch.
+    /// may last long, so the limit on timestamps is taken per batch.
     async fn deliver(&mut self, mut items: Items) -> Result<(), Failed> {
         let (context, node, wait) = (self.context.clone(), self.node, &self.passes.wait);
         let mut stays = Stays::default();
