@@ -1,5 +1,4 @@
-//! The replica's side of conditional writes: promises, and records that are stored only if they may
-//! be.
+//! Conditional writes, replica side (the acceptor): promises, and conditional storing of records.
 //!
 //! ```text
 //!  Prepare ─▶ promise ─▶ read ─▶ the newest record
@@ -9,7 +8,7 @@
 //! ```
 //!
 //! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2, with
-//! a register that plain writes overwrite without asking.
+//! a register that plain writes overwrite without promises.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -25,41 +24,41 @@ use crate::protocol::core::{Core, Cx};
 use crate::replica::reply::{reply_to_error, reply_to_write};
 use record::{Record, Steps};
 
-/// How often it is looked whether a record that another loop stores is stored, in microseconds.
+/// Interval at which a replica polls for a record that another loop is storing, in microseconds.
 const LOOK_AGAIN: u64 = 500;
 
-/// What is under way on a replica. One entry for each request of a coordinator that has not been
-/// answered, so no more than there are of those.
+/// Requests under way on a replica: one entry for each unanswered request of a coordinator, which
+/// bounds them.
 #[derive(Debug, Default)]
 pub(crate) struct Acceptor {
-    /// Promises that were given, while the record is read.
+    /// Given promises whose record is still being read.
     promised: BTreeMap<OpId, Promised>,
     storing: BTreeMap<OpId, Storing>,
-    /// Records that come after others which are being stored: a coordinator goes on as soon as a
-    /// majority has stored one, and this replica may be slower.
+    /// Records queued behind others that are being stored, by partition: a coordinator continues as
+    /// soon as a majority has stored a record, and this replica may be slower.
     waiting: BTreeMap<u16, VecDeque<(OpId, Demand, Arrived)>>,
-    /// When it is looked whether they can be stored.
+    /// When the queued records are polled next, by the monotonic clock, in microseconds.
     look_at: u64,
-    /// Partitions in which a record was stored just now, and others wait.
+    /// Partitions in which a record was just stored and others are queued.
     freed: Vec<u16>,
-    /// Records that conditional writes made, in pages from other nodes that are being stored.
+    /// Records of conditional writes, in pages from other nodes that are being stored.
     pages: BTreeMap<OpId, StoredPage>,
 }
 
-/// What a coordinator that asked for a promise is told, once the record is read.
+/// A given promise, answered once the record is read.
 #[derive(Debug)]
 struct Promised {
-    /// Until when it is of use.
+    /// The deadline of the request, by the monotonic clock, in microseconds.
     until: u64,
-    /// Whether this node has all of the key's partition: it is not still to take it.
+    /// True if this node has all of the key's partition: it is not still to pull the partition.
     is_whole: bool,
 }
 
-/// Some records of other nodes.
+/// Records received from other nodes in a page.
 #[derive(Debug)]
 struct StoredPage {
     items: Vec<(Bytes, Record)>,
-    /// Whether nothing is promised until they are stored.
+    /// True if no promises are given until the records are stored.
     pauses: bool,
 }
 
@@ -68,22 +67,22 @@ struct StoredPage {
 pub(crate) struct Arrived {
     pub(crate) key: Bytes,
     pub(crate) record: Record,
-    /// Whether its coordinator has asked for no promises since its last one.
+    /// True if its coordinator requested no promises since its last record.
     pub(crate) goes_on: bool,
 }
 
-/// A record that is to be stored.
+/// A record that holds its bucket in order to be stored.
 #[derive(Debug)]
 struct Storing {
     key: Bytes,
     record: Record,
-    /// The conditional writes that are in the record before it.
+    /// The conditional writes in the record that it replaces.
     before: Steps,
     demand: Demand,
     held: BucketHold,
-    /// Of the view by which it was asked for.
+    /// The epoch of the view under which the request came.
     epoch: u64,
-    /// Whether it was handed to the store: until then it is only looked what is there.
+    /// True if the record was handed to the store; until then the current one is being read.
     writes: bool,
 }
 
@@ -92,12 +91,12 @@ impl Acceptor {
         self.promised.is_empty() && self.storing.is_empty() && self.waiting.is_empty()
     }
 
-    /// When it is looked again, if anything waits.
+    /// Returns when the queued records are polled next, if there are any.
     pub(crate) fn next_look(&self) -> Option<u64> {
         (!self.waiting.is_empty()).then_some(self.look_at)
     }
 
-    /// Whether the store was asked to read for this.
+    /// True if the store was asked to read for this request.
     pub(crate) fn reads(&self, op: OpId) -> bool {
         !self.is_empty()
             && (self.promised.contains_key(&op)
@@ -106,7 +105,7 @@ impl Acceptor {
 }
 
 impl Acceptor {
-    /// A coordinator asks for a promise.
+    /// Handles a coordinator's request for a promise.
     pub(crate) fn prepare(
         &mut self,
         cx: &mut Cx<'_>,
@@ -117,11 +116,11 @@ impl Acceptor {
         if is_late(cx, op, ballot) {
             return cx.done(op, Reply::Ahead);
         }
-        // It may have promised more than it knows, or could not know it after a crash.
+        // The replica may have promised more than it knows: it lost its disk, or crashed.
         let membership = &cx.core.shared.membership.state;
         let knows = membership.is_authoritative_for_all() && ballot > membership.promised_before();
         if !knows || !admits(cx, op, ballot) {
-            // Of one that is of the other set alone this would be a promise.
+            // From a replica of the other set alone, `Absent` would count as a promise.
             let is_read = cx.core.view.topology.holds(cx.core.shared.own, partition_of(&key), 0);
             let refusal =
                 if is_read { Reply::Absent { authoritative: false } } else { Reply::Busy };
@@ -130,15 +129,15 @@ impl Acceptor {
         if let Err(promise) = cx.core.shared.paxos.promises.promise(&key, ballot) {
             return cx.done(op, Reply::Outbid { promise });
         }
-        // One that is still to take the partition promises too, and tells what it holds: a majority
-        // of those to come counts for itself once they are alone.
+        // A receiver that is still to pull the partition promises too and reports what it holds: a
+        // majority of the next replicas must suffice once they are alone.
         let is_whole = !is_to_take(cx.core, || partition_of(&key));
         self.promised.insert(op, Promised { until: demand.until, is_whole });
         cx.out.push(Effect::Read { op, key, most, demand });
     }
 
-    /// A record that a conditional write made is to be stored: by its coordinator, or by whoever
-    /// found it elsewhere.
+    /// Stores or queues the record of a conditional write, from its coordinator or from any node
+    /// that found it elsewhere.
     pub(crate) fn accept(&mut self, cx: &mut Cx<'_>, op: OpId, arrived: Arrived, demand: Demand) {
         if let Some(waits) = self.try_accept(cx, op, arrived, demand) {
             let partition = partition_of(&waits.key);
@@ -150,8 +149,8 @@ impl Acceptor {
         }
     }
 
-    /// Returns what has to wait: nothing higher is promised, but another record is being stored, or
-    /// a page of them.
+    /// Tries to store a record. Returns it if it has to wait: no higher ballot is promised, but
+    /// another record, or a page of records, is being stored.
     fn try_accept(
         &mut self,
         cx: &mut Cx<'_>,
@@ -181,34 +180,35 @@ impl Acceptor {
         None
     }
 
-    /// Why a record is not stored, whatever is promised.
+    /// Returns the refusal of a record that must not be stored, whatever is promised.
     fn refusal(&self, cx: &mut Cx<'_>, op: OpId, arrived: &Arrived) -> Option<Reply> {
         let ballot = arrived.record.ballot();
         let membership = &cx.core.shared.membership.state;
-        // A life that lost its disk may have promised that much.
+        // A previous incarnation that lost its disk may have promised this ballot.
         let promise = membership.promised_before();
         if ballot <= promise {
             return Some(Reply::Outbid { promise });
         }
-        // As long as it does not know what it lost it may have promised more than it knows; and
-        // without the plain writes that it lost it would let pass what goes on from before them.
+        // A replica that does not yet know what it lost may have promised more than it knows; and
+        // lacking the plain writes that it lost, it would accept a record that continues from
+        // before them.
         if !membership.knows_what_it_lost() || arrived.goes_on && !is_whole(cx.core, &arrived.key) {
             return Some(Reply::Absent { authoritative: false });
         }
-        // A faulty peer asks two things under one id.
+        // A faulty peer sends two requests under one id.
         let is_known = self.storing.contains_key(&op);
         (is_known || !admits(cx, op, ballot)).then_some(Reply::Busy)
     }
 
-    /// What waits is stored as far as it can be: in partitions where a record of this loop was
-    /// stored just now.
+    /// Stores queued records of one partition in which this loop just stored a record; returns
+    /// `false` if there is none.
     pub(crate) fn accepts_after_others(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(partition) = self.freed.pop() else { return false };
         self.accepts_waiting(cx, partition);
         true
     }
 
-    /// The same in all of them, for other loops may have stored one.
+    /// Retries the queued records of all partitions, because other loops may have stored theirs.
     pub(crate) fn look_again(&mut self, cx: &mut Cx<'_>) {
         self.look_at = cx.now.mono + LOOK_AGAIN;
         let partitions: Vec<u16> = self.waiting.keys().copied().collect();
@@ -220,7 +220,7 @@ impl Acceptor {
     fn accepts_waiting(&mut self, cx: &mut Cx<'_>, partition: u16) {
         let Some(mut waiting) = self.waiting.remove(&partition) else { return };
         while let Some((op, demand, arrived)) = waiting.pop_front() {
-            // Else nobody waits for the reply.
+            // Past the deadline, nobody waits for the reply.
             if demand.until > cx.now.mono
                 && let Some(waits) = self.try_accept(cx, op, arrived, demand)
             {
@@ -233,7 +233,7 @@ impl Acceptor {
         }
     }
 
-    /// The store read for a promise, or before a record is stored.
+    /// Handles a read of the store, for a promise or before a record is stored.
     pub(crate) fn accepts_read(
         &mut self,
         cx: &mut Cx<'_>,
@@ -273,12 +273,12 @@ impl Acceptor {
         cx.out.push(Effect::Write { op, key, record, via, look: false, durable: true, demand });
     }
 
-    /// A page of records that a node has streamed to this one is to be stored, whatever is promised
-    /// for their keys. What a member is sent is chosen, as hints are: it harms no promise. What is
-    /// sent to one that is being rebuilt need not be: a record that was made under a lower ballot
-    /// must not come up after a coordinator was promised that there is none. So nothing is promised
-    /// until it is stored, and what was promised before is taken back. Returns `false` if it can't
-    /// be stored yet.
+    /// Handles a page of records that another node streams to this one: the records are stored
+    /// whatever is promised for their keys. Records sent to a member are chosen, as hints are, and
+    /// violate no promise. Records sent to a node that is being rebuilt need not be chosen: one
+    /// that was made under a lower ballot must not surface after a coordinator was promised that
+    /// there is none. So nothing is promised until the page is stored, and the floor is raised,
+    /// which voids earlier promises. Returns `false` if the page cannot be stored yet.
     pub(crate) fn accepts_page(
         &mut self,
         cx: &mut Cx<'_>,
@@ -290,7 +290,7 @@ impl Acceptor {
         let Some(greatest) = items.iter().map(|(_, record)| record.ballot()).max() else {
             return true;
         };
-        // A faulty peer asks two things under one id.
+        // A faulty peer sends two requests under one id.
         if self.pages.contains_key(&op) {
             return false;
         }
@@ -298,7 +298,7 @@ impl Acceptor {
         if pauses {
             cx.core.shared.paxos.promises.pause();
             let all = cx.core.shared.clock.now(cx.now) + 1;
-            // They are of this node's own clock, or not too far ahead of it.
+            // The ballots are of this node's own clock, or not too far ahead of it.
             if !cx.core.shared.promise_all(cx.now, all.max(greatest), u64::MAX) {
                 cx.core.shared.paxos.promises.resume();
                 return false;
@@ -308,7 +308,7 @@ impl Acceptor {
         true
     }
 
-    /// A page is stored, or was not.
+    /// Handles the end of a page's write, successful or not.
     pub(crate) fn page_written(&mut self, core: &Core, op: OpId, is_stored: bool) {
         let Some(StoredPage { items, pauses }) = self.pages.remove(&op) else { return };
         for (key, record) in items.iter().filter(|_| is_stored) {
@@ -321,7 +321,8 @@ impl Acceptor {
         }
     }
 
-    /// The store wrote; returns whether that was such a record.
+    /// Handles a write of the store; returns `false` if the write was not of a conditional write's
+    /// record.
     pub(crate) fn accepts_written(
         &mut self,
         cx: &mut Cx<'_>,
@@ -340,7 +341,7 @@ impl Acceptor {
         true
     }
 
-    /// Reads that were skipped, because nobody waits for them, end here.
+    /// Ends promises and records whose read was skipped because their deadline had passed.
     pub(crate) fn accepts_no_longer(&mut self, cx: &mut Cx<'_>) {
         self.promised.retain(|_, promised| promised.until > cx.now.mono);
         let is_over = |storing: &Storing| !storing.writes && storing.demand.until <= cx.now.mono;
@@ -349,16 +350,16 @@ impl Acceptor {
         over.into_iter().for_each(|op| self.give_up(cx.core, op));
     }
 
-    /// Another placement is in force. What waits to be stored by the one before is not: nobody
-    /// would count it, and by now others may have been promised what they were not then. What was
-    /// handed to the store is: until it is there nothing is promised.
+    /// Refuses everything of the previous placement that is not in the store yet: nobody would
+    /// count it, and by now other coordinators may have been promised more. A record that was
+    /// handed to the store is written: until then no promise is given.
     pub(crate) fn accepts_no_more_of_before(&mut self, cx: &mut Cx<'_>) {
         let waiting = std::mem::take(&mut self.waiting);
         let waiting = waiting.into_values().flatten().map(|(op, _, _)| op);
         let reading = self.storing.iter().filter(|(_, storing)| !storing.writes);
         let reading: Vec<OpId> = reading.map(|(op, _)| *op).collect();
         reading.iter().for_each(|op| self.give_up(cx.core, *op));
-        // Whoever asked is told that this node goes by a later view.
+        // The reply tells the coordinator that this node is on a later view.
         for op in reading.into_iter().chain(waiting) {
             cx.done(op, Reply::Busy);
         }
@@ -374,21 +375,21 @@ impl Acceptor {
     }
 }
 
-/// What it will show that this node has accepted a record of this key. While the key moves a
-/// majority of its replicas of before and one of those of after have to accept it, and later
-/// nobody is asked who only was one of before.
+/// Returns what accepting a record of this key will prove later. While the key moves, a majority of
+/// its previous replicas and a majority of the next ones must accept it, and afterwards a replica
+/// that was only a previous one is not asked.
 fn shows_later(core: &Core, key: &[u8]) -> Via {
     if core.view.moves(partition_of(key)) { Via::Replica } else { Via::Accept }
 }
 
-/// Whether this node holds all of a key that it is to know as one of its replicas by default:
-/// it has lost nothing, nor is it still to take what moves to it.
+/// True if this node holds all it should of a key that it replicates by default: it has lost
+/// nothing, and has nothing of the key left to pull.
 fn is_whole(core: &Core, key: &[u8]) -> bool {
     let membership = &core.shared.membership.state;
     membership.is_authoritative_for_all() && !is_to_take(core, || partition_of(key))
 }
 
-/// Whether this node is still to take a partition that moves to it.
+/// True if this node is still to pull a partition that moves to it.
 pub(super) fn is_to_take(core: &Core, partition: impl Fn() -> u16) -> bool {
     let (view, own) = (&core.view, core.shared.own);
     core.shared.membership.lacks.load(Ordering::SeqCst)
@@ -396,8 +397,8 @@ pub(super) fn is_to_take(core: &Core, partition: impl Fn() -> u16) -> bool {
         && !view.topology.holds(own, partition(), 0)
 }
 
-/// Returns whether a ballot may be promised: it is below the bound above which the next start
-/// begins.
+/// True if a ballot may be promised: it is below the durable bound above which the next process
+/// start begins.
 fn admits(cx: &Cx<'_>, op: OpId, ballot: u64) -> bool {
     cx.core.shared.clock.admit(ballot, cx.now, skew_of(cx.core, op))
 }
@@ -406,8 +407,8 @@ fn is_late(cx: &Cx<'_>, op: OpId, ballot: u64) -> bool {
     cx.core.shared.clock.is_ahead(ballot, cx.now, skew_of(cx.core, op))
 }
 
-/// How far ahead of the wall clock a ballot may be: this node's own may be as far as its clock
-/// is, as the versions of its writes.
+/// Returns how far ahead of the wall clock a ballot may be, in microseconds: this node's own
+/// ballots, like its versions, may be as far ahead as its clock.
 fn skew_of(core: &Core, op: OpId) -> u64 {
     match op {
         OpId::Slot(_) => u64::MAX,

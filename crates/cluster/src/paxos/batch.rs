@@ -1,21 +1,21 @@
-//! A round: what is done once a majority has promised, of one write or of several that wait for the
-//! same key.
+//! Rounds: the second phase of one conditional write, or of several that wait for the same key,
+//! after a majority has promised.
 //!
 //! ```text
-//!  promises ─▶ the newest record ─▶ what became of an earlier try? ─┬─ can't be told ─▶ unknown
-//!                                                                   ├─ it is brought once more
-//!                                                                   └─ not done, or there is none
-//!         the state that it says ◀───────────────────────────────────────────┘
+//!  promises ─▶ the newest record ─▶ outcome of an earlier try? ─┬─ undetermined ──▶ unknown
+//!                                                               ├─ its record is stored again
+//!                                                               └─ not done, or no earlier try
+//!         the state of that record ◀────────────────────────────────────┘
 //!          ├─ this write's operation, then those of its *followers*
 //!          ├─ changed ──▶ the next record ─▶ stored by a majority ─▶ all are answered
-//!          └─ unchanged ─▶ a majority holds it ─▶ all are answered; else it is brought to one
+//!          └─ unchanged ─▶ a majority holds it ─▶ all are answered; else a majority stores it
 //! ```
 //!
-//! Whether a value has expired is judged by this node's wall clock, or by what most others show if
-//! that is less. Another coordinator's may be behind it, so a round that finds a value expired and
-//! changes nothing first stores that there is none: no later one finds the value alive.
+//! Expiry is judged by this node's wall clock, or by the clocks of most other nodes if they show
+//! less. Another coordinator's clock may be behind it, so a round that finds a value expired and
+//! changes nothing else first stores the absence: no later round finds the value alive.
 //!
-//! A round that fails is dissolved: each of its writes is tried alone, and looks whether it was
+//! A round that fails is dissolved: each of its writes is retried alone, and checks whether it was
 //! done.
 
 use super::change::{Asker, ChangeStage, ChangeState, ChangeVote, ChangeWork, Tried};
@@ -33,57 +33,57 @@ use crate::request::sets::PerSet;
 use crate::request::write::BEHIND;
 use record::{Record, Steps, Version, comes_before};
 
-/// Why the outcome of a write is not known although a majority answered.
+/// The outcome is unknown although a majority answered: too many later writes.
 const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one \
     that the key does not tell any more whether the first try was done";
 
-/// The outcome is not known because another home was asked and did not answer.
+/// The outcome is unknown because another leader was asked and did not answer.
 const ELSEWHERE: &str = "the node that coordinates the writes of this key was asked for this one \
     and did not answer, and no trace of the write is found";
 
-/// The outcome is not known because a plain write has replaced the key's family.
+/// The outcome is unknown because a plain write has replaced the key's base version.
 const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \
     whether the first try was done can't be told any more";
 
-/// The outcome is not known because the idempotency key was used before.
+/// The outcome is unknown because the idempotency key was used before.
 const SAID_AGAIN: &str = "an earlier write used this idempotency key, and whether it was done \
     can't be told any more";
 
-/// What is known of an earlier try, now that a majority has promised.
+/// The knowledge about an earlier try once a majority has promised.
 enum Earlier {
-    /// There was none, or the newest record shows what became of it.
+    /// There was no earlier try, or the newest record shows its outcome.
     Known,
-    /// It can't be told.
+    /// The outcome cannot be determined from the newest record.
     Unknown(&'static str),
-    /// What it was based on is not shown any more: done on something older, it would come to be
-    /// done twice as soon as the first record is found. So that one is brought once more.
+    /// The base of the earlier try is no longer reported. Based on something older, the write would
+    /// be done twice as soon as the first record is found, so that first record is stored again.
     Again(Record, Done),
 }
 
-/// What replicas recall of an earlier try.
+/// The combined answers of replicas about an earlier try.
 enum Recollection {
     /// A majority has stored it, under one ballot.
     Done(Done, ReplicaSet),
-    /// No majority has, nor ever will.
+    /// No majority has stored it, nor ever will.
     Never,
-    /// The same, and one of them has stored another request with the same idempotency key.
+    /// As `Never`, and a replica has stored another request with the same idempotency key.
     Reused,
-    /// Some have yet to say.
+    /// Some replicas have not answered yet.
     Open,
-    /// It can't be told.
+    /// The outcome cannot be determined.
     Unclear,
 }
 
 impl ChangeWork {
-    /// What became of its earlier tries. `newest` is the family of the newest record, or of what is
-    /// made of none.
+    /// Determines the outcome of the write's earlier tries. `newest` is the base version of the
+    /// newest record, or of a record made of an absent key.
     fn look_back(&self, newest: Version, steps: &Steps, watermark: u64) -> Earlier {
         if steps.has(self.id) {
             return Earlier::Known;
         }
         let family = self.tried.as_ref().map_or(newest, |tried| tried.record.version());
         match &self.tried {
-            // Else a proof has ended that family: it must not come up again.
+            // Otherwise a proof has ended that base version: it must not be stored again.
             Some(Tried { record, then, .. }) if newest < family && family.time > watermark => {
                 Earlier::Again(record.clone(), *then)
             }
@@ -95,13 +95,13 @@ impl ChangeWork {
         }
     }
 
-    /// Whether it was not begun by this request, but may have been by an earlier one with the same
-    /// idempotency key.
+    /// True if this request did not begin the write, but an earlier one with the same idempotency
+    /// key may have.
     fn is_only_said_again(&self) -> bool {
         has_idempotency_key(self.id) && !self.is_begun()
     }
 
-    /// Its operation is done in this record, if a majority comes to hold it.
+    /// Notes that the write's operation is done in this record, if a majority comes to hold it.
     fn is_tried(&mut self, record: &Record, then: Done) {
         let Done::Changed { tag, .. } = then else { return };
         let Some((step, _)) = tag.last else { return };
@@ -115,7 +115,7 @@ impl ChangeWork {
 }
 
 impl Changes {
-    /// A majority has promised.
+    /// Handles the promises of a majority.
     pub(crate) fn promised(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -123,12 +123,12 @@ impl Changes {
         (ballot, watermark): (u64, u64),
     ) {
         if cx.core.shared.repair.proofs.watermark() != watermark {
-            // All those promises are void, or will be soon.
+            // The promises are void, or will be soon: the watermark has changed.
             return self.try_change(cx, id);
         }
         let newest = match self.newest_of_change(cx, id) {
             Ok(newest) => newest,
-            // It is long, and its content is needed.
+            // The newest record is long, and its content is needed.
             Err(vote) => {
                 self.slots.work(id).stage = ChangeStage::Preparing { ballot, watermark };
                 return self.fetch_for_change(cx, id, vote);
@@ -159,7 +159,7 @@ impl Changes {
                     self.slots.work(id).stage = ChangeStage::Preparing { ballot, watermark };
                     return self.recall(cx, id);
                 }
-                // Another one may tell, once it is not outbid any more.
+                // A replica whose promise was outbid may determine it on a later try.
                 Recollection::Unclear if self.slots.work(id).is_outbid() => {
                     return self.try_change_later(cx, id);
                 }
@@ -188,7 +188,8 @@ impl Changes {
             let record = state.record(&key, ballot);
             return self.store_round(cx, id, record, then);
         }
-        // Who was handed it may yet find its condition true: nothing tells him of this answer.
+        // The leader that got the write may yet find its condition true: it does not learn of this
+        // answer.
         if self.slots.work(id).elsewhere && !matches!(then, Done::Changed { .. }) {
             self.slots.get_mut(id).detail = Some(ELSEWHERE.to_owned());
             return self.deny_change(cx, id, FailureKind::TooFew);
@@ -198,7 +199,7 @@ impl Changes {
         self.answer_unchanged(cx, id, ballot, (newest, state), then);
     }
 
-    /// A round changes nothing: it is answered once what is newest will stay so.
+    /// Answers a round that changes nothing, once the newest record is certain to stay the newest.
     fn answer_unchanged(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -217,7 +218,7 @@ impl Changes {
             newest if !state.found_expired() && is_settled => {
                 let mut then = then;
                 if let Some(newest) = newest {
-                    // It stays under the ballot that a majority holds it under.
+                    // The record stays under the ballot that a majority holds it under.
                     then = then.fenced(state.steps().last(), newest.ballot());
                     self.keep(cx.core, id, newest, ballot);
                 }
@@ -225,13 +226,15 @@ impl Changes {
                 self.answer_change(cx, id, then, by, None);
             }
             Some(newest) if cx.core.is_ahead(cx.now, &newest) => {
-                // No replica takes it, and this one must not.
+                // No other replica accepts a record so far ahead, and this node's own must not
+                // store it either.
                 self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
                 self.deny_change(cx, id, FailureKind::Busy);
             }
             newest => {
                 let change = self.slots.work(id);
-                // One that was refused before may be sealed against by others than this node.
+                // After a refusal, replicas other than this one may have a repair fence above the
+                // record.
                 let has_tried = change.tried.is_some()
                     || change.tries > 1
                     || matches!(change.asker, Asker::Reader(_));
@@ -240,8 +243,8 @@ impl Changes {
                     |newest: &Record| slot.copies_of(newest).suffices(slot.quorums.from());
                 let record = match newest {
                     Some(_) if state.found_expired() => state.record(&key, ballot),
-                    // It is brought to a majority as a read does it, unless it belongs to fewer, or
-                    // replicas take nothing of its time any more.
+                    // The record is stored unchanged, as by a read, unless it has fewer copies than
+                    // usual or the replicas' repair fence excludes records of its time.
                     Some(newest)
                         if newest.ballot() == 0
                             && !has_tried
@@ -260,28 +263,29 @@ impl Changes {
         }
     }
 
-    /// A majority holds the record and has promised the ballot, or stored the record under it: the
-    /// next write of the key that this node coordinates goes on from there.
+    /// Caches the record for the next write of the key that this node coordinates. A majority holds
+    /// the record and has promised `ballot`, or has stored the record under it.
     pub(crate) fn keep(&self, core: &Core, id: SlotId, record: Record, ballot: u64) {
         let slot = self.slots.get(id);
         let change = &slot.work;
         let kept = Kept::after(record, ballot, change.since, slot.view.id().placement);
-        // Without a turn another one may go on at the same time.
+        // Without the key lock, another write may continue from it at the same time.
         if let Some(kept) = kept.filter(|_| change.turn.is_some()) {
             core.shared.paxos.keeper.put(&slot.key, kept);
         }
     }
 
-    /// Goes on from what was kept of the last write of the key, if that changes something: that it
-    /// is stored by a majority shows that no plain write came in between, and nothing else does.
+    /// Continues from the cached state of the key's previous write, if this write changes it;
+    /// returns `false` if not. Only storing on a majority shows that no plain write came in
+    /// between.
     pub(crate) fn goes_on(&mut self, cx: &mut RequestCx<'_>, id: SlotId) -> bool {
         let slot = self.slots.get(id);
         let change = &slot.work;
         if change.turn.is_none() || change.tries > 0 || !change.is_fresh() {
             return false;
         }
-        // Else it would be begun here and could not be done, where asking for promises shows that
-        // and begins nothing.
+        // Otherwise the write would be begun without a chance to complete; requesting promises
+        // detects that and begins nothing.
         if !change.count_votes(|vote| cx.core.is_up(vote.node)).suffices(slot.ack()) {
             return false;
         }
@@ -304,7 +308,7 @@ impl Changes {
         true
     }
 
-    /// What replicas recall of an earlier try, which the key does not show.
+    /// Combines the replicas' answers about an earlier try that the key does not show.
     fn what_replicas_recall(&self, id: SlotId) -> Recollection {
         let slot = self.slots.get(id);
         let change = &slot.work;
@@ -324,8 +328,8 @@ impl Changes {
         if let Some(done) = recalled.clone().find_map(is_done) {
             return done;
         }
-        // So many that those which may have stored it are no majority: of the replicas that the try
-        // asked. What others never stored shows nothing.
+        // Denials suffice once the remaining replicas cannot form a majority, counted over the
+        // replicas that the try asked. The absence from any other replica shows nothing.
         let read = change.votes.iter().filter(|vote| vote.place.is_read());
         let enough = read.clone().count() - usize::from(slot.quorums.read.from / 2);
         let promised = read.filter(|vote| vote.state.has_promised());
@@ -342,7 +346,7 @@ impl Changes {
         }
     }
 
-    /// Asks those that have promised, and were not asked yet.
+    /// Queries the replicas that have promised and were not queried yet.
     fn recall(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         for vote in 0..self.slots.work(id).votes.len() {
             let voter = &mut self.slots.work(id).votes[vote];
@@ -355,8 +359,8 @@ impl Changes {
         self.hedges.at(cx.now.mono + LATE_MICROS, id);
     }
 
-    /// Does a write's operation, and those of its followers, to be stored under a ballot. Returns
-    /// what comes of its own, and whether any of them changes something.
+    /// Applies a write's operation, and those of its followers, to be stored under a ballot.
+    /// Returns the outcome of its own operation, and whether any of them changes something.
     fn do_round(&mut self, id: SlotId, state: &mut KeyState, ballot: u64) -> (Done, bool) {
         let before = state.steps().step;
         let change = self.slots.work(id);
@@ -376,7 +380,7 @@ impl Changes {
         (then.fenced(last, ballot), state.steps().step != before)
     }
 
-    /// What a round changes is on its way.
+    /// Stores the changes of a round.
     fn store_round(&mut self, cx: &mut RequestCx<'_>, id: SlotId, record: Record, then: Done) {
         let change = self.slots.work(id);
         change.is_tried(&record, then);
@@ -390,10 +394,10 @@ impl Changes {
         self.store_for_change(cx, id, record, then);
     }
 
-    /// A round is done: its followers are answered too.
+    /// Answers the followers of a round that is done.
     pub(crate) fn answer_followers(&mut self, cx: &mut RequestCx<'_>, id: SlotId, acks: Acks) {
         for follower in std::mem::take(&mut self.slots.work(id).followers) {
-            // Its deadline may be over.
+            // Its deadline may have passed.
             let Some(slot) = self.slots.find(follower) else { continue };
             let change = &slot.work;
             let ChangeStage::Follows(done) = change.stage else { continue };
@@ -402,20 +406,22 @@ impl Changes {
         }
     }
 
-    /// Whether a proof has ended the family of what is newest: one of those that promised does not
-    /// hold it, although all held the same up to the watermark. Then what is deleted and purged
-    /// there hides it; and what goes on from it must be above that.
+    /// True if a proof has ended the newest record's base version: a replica that promised does not
+    /// hold the record, although all replicas held the same up to the watermark. Then a tombstone
+    /// that was purged there hides the record, and its successor must be above that.
     fn has_ended(&mut self, id: SlotId, family: Version, watermark: u64) -> bool {
         let lacks = |vote: &ChangeVote| vote.rank().is_none_or(|rank| rank.version < family);
         let mut promised = self.slots.work(id).promised();
         family.time <= watermark && family != family_of_absent(watermark) && promised.any(lacks)
     }
 
-    /// Whether what is newest will stay so if nothing is done: a majority holds it, and no record
-    /// of an earlier try may still come up, which is not in it, and outrank it.
+    /// True if the newest record is certain to stay the newest if nothing is done: a majority holds
+    /// it, and no record of an earlier try that it does not contain may still surface and outrank
+    /// it.
     ///
-    /// A replica past the number of copies of a record may hold it, because a round brought it
-    /// there. A read of as many copies does not ask that replica, so it is none of the majority.
+    /// A replica past the record's number of copies may hold it, because a repair round brought it
+    /// there. A read of that many copies does not ask that replica, so it does not count for the
+    /// majority.
     fn is_settled(&mut self, id: SlotId, newest: Option<&Record>, steps: &Steps) -> bool {
         let slot = self.slots.get(id);
         let (ack, rank) = (slot.ack(), newest.map(Record::rank));
@@ -424,14 +430,14 @@ impl Changes {
         let holders = change.votes.iter().filter(|vote| vote.holds(rank));
         let holds =
             holders.fold(PerSet::default(), |count, vote| count + vote.place.within(copies));
-        // What no replica of the set that is read holds need not be held in the other.
+        // If no replica of the read set holds a record, the other set need not hold one.
         let is_held = holds.suffices(ack) || newest.is_none() && holds.read >= ack.read;
         is_held && (change.tried.is_none() || steps.has(change.id))
     }
 
-    /// The newest record that was reported; or whose vote it is, if its content is not here.
+    /// Returns the newest reported record, or the vote that reported it if its content is not here.
     ///
-    /// A future record is passed over if enough replicas reported none, as in reads.
+    /// A future record is ignored if enough replicas reported none, as in reads.
     fn newest_of_change(
         &self,
         cx: &mut RequestCx<'_>,
@@ -445,7 +451,7 @@ impl Changes {
         let reports = change.votes.iter().enumerate();
         let reports = reports.filter(|(_, vote)| vote.is_bound() && counts(vote));
         let reports = reports.filter_map(|(at, vote)| Some((VoteAt(at), vote.reported.as_ref()?)));
-        // Of equal ones, one that is here whole.
+        // Among equal records, prefer one whose content is here.
         let newest =
             reports.max_by_key(|(_, reported)| (reported.rank(), reported.whole().is_some()));
         match newest {

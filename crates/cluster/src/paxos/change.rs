@@ -1,4 +1,4 @@
-//! What is known of a conditional write under way, and of each replica's part in it.
+//! The state of a conditional write under way, and of each replica's part in it.
 
 use crate::clock::follows_another;
 use crate::event::{ClientId, FailureKind, OpId, Part, SlotId};
@@ -18,113 +18,112 @@ use record::{Rank, Record};
 pub(crate) struct ChangeWork {
     pub(crate) asker: Asker,
     pub(crate) conditional: Conditional,
-    /// What it is known by, however often it is tried.
+    /// The id of the write, the same for all tries.
     pub(crate) id: u64,
     pub(crate) stage: ChangeStage,
-    /// When it began to wait for its turn; then, when promises were asked for, by it or by the one
-    /// that it goes on from.
+    /// When the write was queued for its key lock; later, when promises were requested, by this
+    /// write or by the one it continues from. Monotonic clock, in microseconds.
     pub(crate) since: u64,
-    /// How often it was tried.
+    /// The number of tries.
     pub(crate) tries: u32,
-    /// Its turn, if it has it.
+    /// The key lock, if this write holds it.
     pub(crate) turn: Option<InTurn>,
-    /// Others of the key that are done in its round.
+    /// Other writes of the key that are done in this write's round.
     pub(crate) followers: Vec<SlotId>,
-    /// Whether another node may have begun it, or may yet.
+    /// True if another node may have begun the write, or may yet.
     pub(crate) elsewhere: bool,
-    /// Whether a try may have been stored by replicas of an earlier view, which are not asked now.
+    /// True if a try may have been stored by replicas of an earlier view, which are not asked now.
     pub(crate) of_earlier_view: bool,
-    /// For a reader: the newest record of those that a majority held.
+    /// For a reader: the newest record that the promising majority reported.
     pub(crate) found: Option<Record>,
-    /// What a replica may hold of an earlier try.
+    /// The earlier try that a replica may hold.
     pub(crate) tried: Option<Tried>,
-    /// One for each replica.
+    /// One vote for each replica.
     pub(crate) votes: Vec<ChangeVote>,
 }
 
-/// The turn that a write has.
+/// A key lock that a write holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InTurn {
     pub(crate) turn: Turn,
-    /// How many rounds of this loop there were in a row.
+    /// Number of consecutive rounds of this loop under the lock.
     pub(crate) in_a_row: u32,
 }
 
-/// Who asked for it.
+/// The requester of a conditional write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asker {
     Client(ClientId),
-    /// A read of what too few hold, as it turned out.
+    /// A read that found a record which too few replicas hold.
     Reader(Reader),
-    /// Another node, whose request it is.
+    /// Another node, by the id of its request.
     Peer(OpId),
 }
 
-/// A try whose record may be held.
+/// A try whose record a replica may hold.
 #[derive(Debug)]
 pub(crate) struct Tried {
-    /// The record of the last one.
+    /// The record of the last try.
     pub(crate) record: Record,
-    /// What that comes to.
+    /// The outcome of the write in that record.
     pub(crate) then: Done,
-    /// Which step of the family it would have been, the first time.
+    /// The lowest step number that the write had in any try.
     pub(crate) step: u32,
-    /// The ballot of the first one.
+    /// The ballot of the first try.
     pub(crate) since: u64,
 }
 
-/// How far it is.
+/// The stage of a conditional write.
 #[derive(Debug)]
 pub(crate) enum ChangeStage {
-    /// Replicas are asked to promise `ballot`. `watermark` is this node's as it asked: once it
+    /// Replicas are asked to promise `ballot`. `watermark` is this node's at that time: once it
     /// rises, the promises are void.
     Preparing { ballot: u64, watermark: u64 },
-    /// They are asked to store this record; then the client is answered this.
+    /// Replicas are asked to store this record; `then` is answered afterwards.
     Storing { record: Record, then: Done },
-    /// The key's home was asked to do it.
+    /// The key's leader was asked to do the write.
     Forwarded,
-    /// The home goes by a later view than this node, which is about to as well, and refused.
+    /// The leader refused because it is on a later view, which this node is about to enter as well.
     Behind,
-    /// Others of the key come first.
+    /// Other writes of the key come first.
     Queued,
-    /// It is done in the round of another one; then it is answered this.
+    /// The write is done in the round of another one, and is answered this afterwards.
     Follows(Done),
-    /// It was outbid, and is tried again a little later.
+    /// The write was outbid, and is retried after a pause.
     Pausing,
-    /// The client was answered; replicas that have yet to say whether they store the record may
-    /// miss it.
+    /// The requester was answered; a replica that has not confirmed the record may have missed it.
     Answered(Option<Record>),
 }
 
-/// One replica's part.
+/// The vote of one replica.
 #[derive(Debug)]
 pub(crate) struct ChangeVote {
     pub(crate) node: NodeId,
     pub(crate) place: PerSet,
     pub(crate) state: ChangeState,
-    /// What it held when it promised.
+    /// The record that the replica held when it promised.
     pub(crate) reported: Option<ReportedRecord>,
-    /// What it knows of an earlier try.
+    /// The replica's answer about an earlier try.
     pub(crate) recalled: Option<Recalled>,
 }
 
-/// What a replica does.
+/// The state of a replica's part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChangeState {
-    /// It was asked for a promise, or to store the record.
+    /// Asked for a promise, or to store the record.
     Asked(Errand),
-    /// It has promised.
+    /// Has promised, with nothing else outstanding.
     Promised,
-    /// It has promised, and reported what it holds. It is only in the other set and does not have
+    /// Has promised and reported its record. The replica is only in the other set and does not have
     /// all of the partition yet, so its report says nothing about older writes.
     ReceiverPromised,
-    /// It has promised, reported a long record, and was asked to send it.
+    /// Has promised, reported a long record, and was asked for its content.
     Fetching(Errand),
-    /// It has promised, and was asked what it knows of an earlier try.
+    /// Has promised, and was asked about an earlier try.
     Recalling(Errand),
-    /// It stored the record.
+    /// Has stored the record.
     Stored,
-    /// It did not do its part.
+    /// Did not do its part.
     Failed(ReplicaError),
 }
 
@@ -144,7 +143,7 @@ impl ChangeState {
         matches!(self, Self::Promised | Self::Fetching(_) | Self::Recalling(_))
     }
 
-    /// The same state, of something that is asked now.
+    /// Returns the same state for a request that is sent now.
     pub(crate) fn anew(self, errand: Errand) -> Self {
         match self {
             Self::Fetching(_) => Self::Fetching(errand),
@@ -164,14 +163,14 @@ impl ChangeVote {
         Self { node, place, state, reported: None, recalled: None }
     }
 
-    /// Whether it stores nothing under a lower ballot any more, and what it reported counts.
+    /// True if the replica no longer stores anything under a lower ballot, and its report counts.
     pub(crate) fn is_bound(&self) -> bool {
         self.state.has_promised() || self.state == ChangeState::ReceiverPromised
     }
 
-    /// Returns whether the replica is known to hold the newest record, of this rank. A receiver
-    /// may have been streamed a conditional write's record without accepting it: then it does not
-    /// count as a holder.
+    /// True if the replica is known to hold the newest record, of this rank. A receiver may have
+    /// been streamed a conditional write's record without accepting it: then it does not count as a
+    /// holder.
     pub(crate) fn holds(&self, newest: Option<Rank>) -> bool {
         let is_plain = newest.is_none_or(|newest| newest.ballot == 0);
         let counts =
@@ -189,13 +188,13 @@ impl ChangeWork {
         matches!(self.stage, ChangeStage::Forwarded)
     }
 
-    /// Whether a record is stored by a promise of before.
+    /// True if a record is being stored under a promise to an earlier write.
     pub(crate) fn is_going_on(&self) -> bool {
         let ChangeStage::Storing { record, .. } = &self.stage else { return false };
         follows_another(record.ballot())
     }
 
-    /// How many votes there are in each set.
+    /// Counts the votes of each set in a wanted state.
     pub(crate) fn count(&self, wanted: impl Fn(ChangeState) -> bool) -> PerSet {
         self.count_votes(|vote| wanted(vote.state))
     }
@@ -204,9 +203,9 @@ impl ChangeWork {
         sets::count(self.votes.iter().filter(|vote| wanted(vote)).map(|vote| vote.place))
     }
 
-    /// The vote of a node that has yet to reply; `None` = what it says is stale.
+    /// Returns the vote of a node that has yet to reply; `None` = its message is stale.
     pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
-        // What was asked before is stale.
+        // Anything asked earlier is stale.
         if self.waits() {
             return None;
         }
@@ -217,13 +216,13 @@ impl ChangeWork {
         self.votes.iter().position(is_it).map(VoteAt)
     }
 
-    /// What a node was asked and has not replied to.
+    /// Returns the outstanding request to a node.
     pub(crate) fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
         let VoteAt(vote) = self.awaited(node)?;
         self.votes[vote].state.errand_mut()
     }
 
-    /// Whether nobody is asked anything now.
+    /// True if no request is outstanding.
     fn waits(&self) -> bool {
         matches!(
             self.stage,
@@ -234,13 +233,13 @@ impl ChangeWork {
         )
     }
 
-    /// The replicas of the set that is read whose votes are like this.
+    /// Returns the replicas of the read set whose votes match.
     pub(crate) fn replicas(&self, wanted: impl Fn(&ChangeVote) -> bool) -> ReplicaSet {
         let votes = self.votes.iter().filter(|vote| wanted(vote));
         ReplicaSet::of(votes.map(|vote| usize::from(vote.place.read)))
     }
 
-    /// The replicas that have promised.
+    /// Returns the votes of the replicas that have promised.
     pub(crate) fn promised(&self) -> impl Iterator<Item = &ChangeVote> + Clone {
         self.votes.iter().filter(|vote| vote.state.has_promised())
     }
@@ -254,7 +253,7 @@ impl ChangeWork {
 
     pub(crate) fn failure(&self) -> FailureKind {
         let did = |state: ChangeState| state.has_promised() || state == ChangeState::Stored;
-        // One that pauses waits for no other write: its replicas say why it is not done.
+        // A pausing write waits for no other write: its replicas' errors say why it is not done.
         let waits = self.waits() && !matches!(self.stage, ChangeStage::Pausing);
         if !self.is_begun() && (self.is_outbid() || waits) {
             FailureKind::Busy
@@ -265,30 +264,30 @@ impl ChangeWork {
         }
     }
 
-    /// Whether it is known that it was never tried, by whomever: then it may be done together with
-    /// others.
+    /// True if the write is known to be untried, by this or any other node: then it may be combined
+    /// with others in a round.
     pub(crate) fn is_fresh(&self) -> bool {
         self.tried.is_none() && !self.elsewhere && !has_idempotency_key(self.id)
     }
 
-    /// Whether a record of it may be held somewhere, or come to be.
+    /// True if a record of the write may be held somewhere, or come to be.
     pub(crate) fn is_begun(&self) -> bool {
         self.tried.is_some() || self.elsewhere || self.is_forwarded()
     }
 
-    /// Whether another try may succeed where this one can't: something was in its way that passes,
-    /// or it is to be found out what became of it.
+    /// True if another try may succeed where this one cannot: the obstacle is temporary, or the
+    /// outcome is yet to be determined.
     pub(crate) fn is_worth_another_try(&self) -> bool {
         let passes = |error| matches!(error, ReplicaError::Outbid | ReplicaError::NotAuthoritative);
         self.is_begun() || self.failures().any(passes)
     }
 
-    /// Whether a replica has promised others a higher ballot.
+    /// True if a replica has promised a higher ballot to another coordinator.
     pub(crate) fn is_outbid(&self) -> bool {
         self.failures().any(|error| error == ReplicaError::Outbid)
     }
 
-    /// What each replica did.
+    /// Returns what each replica did, for the error report.
     pub(crate) fn parts(&self) -> Vec<(NodeId, Part)> {
         let part = |vote: &ChangeVote| match vote.state {
             ChangeState::Asked(_) | ChangeState::Fetching(_) | ChangeState::Recalling(_) => {

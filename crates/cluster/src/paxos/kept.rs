@@ -1,17 +1,17 @@
-//! What the home of a key keeps of a conditional write: the newest record, which a majority holds,
-//! and that the same majority has promised a ballot. So the next write of the key goes on from
-//! there, under the ballot that follows, and asks for no promises.
+//! The leader's one-round-trip cache: after a conditional write, the key's leader keeps the newest
+//! record, which a majority holds, and the fact that the same majority has promised a ballot. The
+//! next write of the key continues from there under the following ballot, without asking for
+//! promises.
 //!
 //! ```text
 //!  Prepare b ─▶ store under b ─▶ answered ─▶ store under b + 1 ─▶ answered ─▶ b + 2 …
 //!                                  └─ kept ─┘                       └─ kept ─┘
 //! ```
 //!
-//! Nobody else is promised a ballot between two of them, for those that promises are asked for
-//! leave room ([`Clock::issue_ballot`](crate::Clock::issue_ballot)). A plain write asks nobody: a
-//! replica that holds one refuses what would come before it. So what goes on is stored by a
-//! majority, or promises are asked for after all; and nothing is ever answered by what is kept
-//! alone.
+//! No other coordinator is promised a ballot between two of them: prepared ballots are spaced apart
+//! ([`Clock::issue_ballot`](crate::Clock::issue_ballot)). A plain write asks for no promise, but a
+//! replica that holds one refuses any record that would precede it. So the next record is stored by
+//! a majority, or promises are requested after all; nothing is ever answered from the cache alone.
 //!
 //! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2.1,
 //! the one-round-trip optimization; here a range of ballots is promised, not the next one of each
@@ -26,52 +26,55 @@ use parking_lot::Mutex;
 use crate::clock::next_ballot;
 use record::Record;
 
-/// So many keys, each of them and its record no longer than [`MOST_BYTES`] together: 4 MiB.
+/// Capacity in keys, each key and its record together no longer than [`MOST_BYTES`]: 4 MiB in
+/// total.
 const MOST: usize = 4096;
 
-/// See [`MOST`]. Longer values cost so much more that a round of short messages matters less.
+/// Maximum length of a key and its record, in bytes. Longer values cost enough that saving a round
+/// of short messages matters less.
 const MOST_BYTES: usize = 1024;
 
-/// So long after promises were asked for they are asked for again, in microseconds: ballots are
-/// times too, and must stay near those of other writes, which replicas remember for eight seconds.
+/// Age of promises, in microseconds, from which they are requested again: ballots are times too,
+/// and must stay near those of other writes, which replicas remember for eight seconds.
 const MOST_MICROS: u64 = 5_000_000;
 
-/// See the module.
+/// The cached state of one key. See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// The newest record.
     pub(crate) record: Record,
-    /// A ballot that was promised, and under which nothing was stored yet.
+    /// A promised ballot under which nothing was stored yet.
     pub(crate) ballot: u64,
-    /// When promises were asked for.
+    /// When promises were requested, by the monotonic clock, in microseconds.
     pub(crate) since: u64,
-    /// By which placement: who holds the key may change with it.
+    /// The placement the promises belong to: a key's replicas may change with it.
     pub(crate) placement: u64,
 }
 
 #[derive(Debug, Default)]
 struct All {
     by_key: HashMap<Arc<[u8]>, Kept, BuildHasherDefault<DefaultHasher>>,
-    /// In the order of keeping, with the ballot; what was taken since is still in here.
+    /// Keys in insertion order, each with its ballot; entries that were taken since remain in here.
     order: VecDeque<(Arc<[u8]>, u64)>,
 }
 
-/// What is kept of all keys, for all loops of the node. Who has a key's turn takes it out.
+/// The cached states of all keys, shared by all loops of the node. The holder of a key's lock takes
+/// its entry out.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     all: Mutex<All>,
 }
 
 impl Kept {
-    /// `ballot` was promised, and the last under which something was stored.
+    /// Returns the state to continue from, after `record` was stored under the promised `ballot`.
     pub(crate) fn after(record: Record, ballot: u64, since: u64, placement: u64) -> Option<Self> {
         next_ballot(ballot).map(|ballot| Self { record, ballot, since, placement })
     }
 }
 
 impl Keeper {
-    /// Keeps it, unless it is too long. A record that was found may be a small part of a long
-    /// message, or of a block: a copy does not keep the rest.
+    /// Inserts an entry, unless it is too long. The record may be a slice of a long message or
+    /// block; a copy avoids retaining the rest.
     pub(crate) fn put(&self, key: &[u8], mut kept: Kept) {
         if key.len() + kept.record.byte_len() > MOST_BYTES {
             return;
@@ -91,7 +94,7 @@ impl Keeper {
         assert!(all.by_key.len() <= all.order.len(), "whatever is kept is in the order too");
     }
 
-    /// What was kept of a key, if it is of use by this placement.
+    /// Removes and returns the entry of a key, if it is recent and of this placement.
     pub(crate) fn take(&self, key: &[u8], mono: u64, placement: u64) -> Option<Kept> {
         let mut all = self.all.lock();
         let is_of_use = |kept: &Kept| {

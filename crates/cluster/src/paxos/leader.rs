@@ -1,16 +1,18 @@
-//! Who coordinates a conditional write, and when: the *home* of its key, one after the other.
+//! Routes a conditional write to its key's leader (identifier: `home`), where the writes of the key
+//! are coordinated one after the other.
 //!
 //! ```text
 //!  change ─▶ is this node the first of the key's replicas that is up?
 //!              ├─ no ──▶ Change ──▶ the one that is ─┬─ done ──▶ answer
-//!              │                                     └─ it was not ──▶ this node, as its own home
-//!              └─ yes ─▶ queue of the key ─▶ its turn ─▶ Prepare …
+//!              │                                     └─ not done ──▶ this node, as the leader
+//!              └─ yes ─▶ queue of the key ─▶ its lock ─▶ Prepare …
 //! ```
 //!
-//! That is so that writes of one key wait for each other instead of outbidding each other; and what
-//! waits when a majority has promised is done in one round, up to eight of them. Nothing depends on
-//! it: anybody may coordinate at any time. If the connection to the home is lost with a write, this
-//! node looks whether the write was done, and does not do it once more.
+//! A single leader makes the writes of one key wait for each other instead of outbidding each
+//! other; writes that are waiting when a majority has promised are combined in one round, up to
+//! eight of them. Safety does not depend on it: any node may coordinate at any time. If the
+//! connection to the leader is lost with a write outstanding, this node finds out whether the write
+//! was done, and does not repeat it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -28,35 +30,38 @@ use crate::request::sets::PerSet;
 use crate::request::slots::Slot;
 use record::MAX_OPERATIONS;
 
-/// Conditional writes that wait for their turn on one loop; more are refused as overload.
+/// Maximum number of conditional writes that wait for a key lock on one loop; further ones are
+/// refused as overload.
 const MAX_QUEUED: usize = 4096;
 
-/// How often it is looked whether another loop of this node has ended its turn, in microseconds.
+/// Interval at which a loop polls for a key lock that another loop holds, in microseconds.
 const LOOK_AGAIN: u64 = 500;
 
-/// A loop ends its turn after so many rounds if another one waits for it: some milliseconds.
+/// Consecutive rounds, some milliseconds, after which a loop releases a key lock that another loop
+/// wants.
 const MAX_IN_A_ROW: u32 = 16;
 
-/// So many others are done in a write's round: the key must tell of each of them whether it was
-/// done, should the round fail.
+/// Maximum number of other writes in a write's round: if the round fails, the key must show of each
+/// of them whether it was done.
 const MAX_FOLLOWERS: usize = MAX_OPERATIONS - 1;
 
-/// They are looked for among so many that wait.
+/// Number of waiting writes that are searched for followers.
 const FOLLOWERS_WITHIN: usize = 64;
 
-/// Conditional writes of one loop that wait for their turn.
+/// Queues of one loop's conditional writes, by the key lock they wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     waiting: BTreeMap<Turn, VecDeque<SlotId>>,
     count: usize,
-    /// Turns that a write of this loop has: the next one is told when it ends.
+    /// Key locks that this loop holds: each is passed on to the next waiting write when the current
+    /// one ends.
     own: BTreeSet<Turn>,
-    /// Those whose turn it is, to be begun once an event is handled.
+    /// Writes that hold their lock, to begin once the current event is handled.
     pub(crate) next: Vec<SlotId>,
 }
 
 impl Changes {
-    /// Hands a client's write to the home of its key.
+    /// Forwards a client's write to its key's leader.
     pub(crate) fn bring_home(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let home = home(cx.core);
         if home == cx.core.shared.own {
@@ -68,28 +73,28 @@ impl Changes {
         self.ask_of_change(cx, id, VoteAt(0));
     }
 
-    /// The home replied.
+    /// Handles the leader's reply.
     pub(crate) fn home_replied(&mut self, cx: &mut RequestCx<'_>, id: SlotId, reply: &Reply) {
         let adds = matches!(self.slots.work(id).conditional.change, Change::Add(_));
         match reply {
             Reply::Done { by, done } if done.fits(adds) => {
-                // Places are those of the view that both went by when it was asked.
+                // `by` holds places in the view that both nodes had when the write was forwarded.
                 let is_of_before = self.slots.work(id).of_earlier_view;
                 let by = if is_of_before { ReplicaSet::default() } else { *by };
                 self.answer_change(cx, id, *done, by, None);
             }
-            // Or it says what makes no sense.
+            // Or the reply does not fit the write.
             Reply::Failed | Reply::Done { .. } => {
                 let change = self.slots.work(id);
                 change.elsewhere = true;
                 self.coordinate_here(cx, id);
             }
-            // Nothing was done.
+            // The leader did nothing.
             _ => self.coordinate_here(cx, id),
         }
     }
 
-    /// The home did not reply, and won't.
+    /// Handles a leader that did not reply and never will.
     pub(crate) fn home_failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, error: ReplicaError) {
         if matches!(error, ReplicaError::Silent | ReplicaError::Failed) {
             self.slots.work(id).elsewhere = true;
@@ -103,7 +108,7 @@ impl Changes {
         self.wait_for_turn(cx, id);
     }
 
-    /// Begins a write as soon as it is its turn.
+    /// Begins a write once it holds its key lock.
     pub(crate) fn wait_for_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let turn = Turns::of(&self.slots.get(id).key);
         let change = self.slots.work(id);
@@ -132,7 +137,7 @@ impl Changes {
         self.try_change(cx, id);
     }
 
-    /// It is looked whether the turn has come of a write that is the first of its queue.
+    /// Polls for the key lock on behalf of the first write in its queue.
     pub(crate) fn look_for_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let turn = Turns::of(&self.slots.get(id).key);
         if !cx.core.shared.paxos.turns.take(turn) {
@@ -142,7 +147,7 @@ impl Changes {
         self.begin_turn(cx, first, turn);
     }
 
-    /// A write that waits is given up.
+    /// Removes a waiting write that is given up from its queue.
     pub(crate) fn leave_queue(&mut self, id: SlotId) {
         if !matches!(self.slots.work(id).stage, ChangeStage::Queued) {
             return;
@@ -155,7 +160,7 @@ impl Changes {
         self.queues.count -= 1;
         match queue.front() {
             None => drop(self.queues.waiting.remove(&turn)),
-            // The first one looks whether its turn has come.
+            // The new first write polls for the lock.
             Some(first) if place == 0 && !self.queues.own.contains(&turn) => {
                 self.hedges.at(0, *first);
             }
@@ -163,7 +168,7 @@ impl Changes {
         }
     }
 
-    /// The first that waits.
+    /// Removes and returns the first waiting write.
     fn pop(&mut self, turn: Turn) -> Option<SlotId> {
         let queue = self.queues.waiting.get_mut(&turn)?;
         let first = queue.pop_front().expect("a queue is dropped when it is empty");
@@ -202,15 +207,15 @@ impl Changes {
         followers
     }
 
-    /// A round is not done: its followers wait for their own turns, before all others.
+    /// Breaks up a round that failed: its followers return to the head of the queue.
     pub(crate) fn dissolve(&mut self, id: SlotId) {
         let followers = std::mem::take(&mut self.slots.work(id).followers);
         self.queue_again(id, followers);
     }
 
-    /// A round that stores nothing can't detect a plain write that came after its promises were
-    /// asked for. Followers that were queued before that are answered; later ones may have begun
-    /// after such a write was acknowledged, and are queued again.
+    /// Splits off late followers. A round that stores nothing cannot detect a plain write that came
+    /// after its promises were requested. Followers queued before that request are answered; later
+    /// ones may have begun after such a write was acknowledged, and are queued again.
     pub(crate) fn part_with_late(&mut self, id: SlotId) {
         let change = self.slots.work(id);
         let (asked, followers) = (change.since, std::mem::take(&mut change.followers));
@@ -223,7 +228,7 @@ impl Changes {
     fn queue_again(&mut self, id: SlotId, followers: Vec<SlotId>) {
         let turn = Turns::of(&self.slots.get(id).key);
         for follower in followers.into_iter().rev() {
-            // Its deadline may be over.
+            // Its deadline may have passed.
             if self.slots.find(follower).is_some() {
                 self.slots.work(follower).stage = ChangeStage::Queued;
                 self.queues.waiting.entry(turn).or_default().push_front(follower);
@@ -232,12 +237,13 @@ impl Changes {
         }
     }
 
-    /// A write is answered: the next of this loop has its turn, but for the sake of other loops not
-    /// too many of them in a row.
+    /// Passes the key lock of an answered write to the next one of this loop, but releases it after
+    /// a number of consecutive rounds if another loop waits.
     pub(crate) fn end_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let Some(InTurn { turn, in_a_row }) = self.slots.work(id).turn.take() else { return };
         let next = self.queues.waiting.get(&turn).and_then(|queue| queue.front().copied());
-        // What became of one that was tried is not told for long.
+        // Replicas remember the outcome of a tried write only briefly: the lock is not released
+        // ahead of one.
         let is_fresh = next.is_none_or(|next| self.slots.work(next).is_fresh());
         if is_fresh && in_a_row >= MAX_IN_A_ROW && cx.core.shared.paxos.turns.is_wanted(turn) {
             self.give_up_turn(cx.core, turn);
@@ -261,17 +267,17 @@ impl Changes {
         core.shared.paxos.turns.end(turn);
     }
 
-    /// Those whose turn has come begin.
+    /// Begins a write that was passed its key lock; returns `false` if there is none.
     pub(crate) fn begin_next(&mut self, cx: &mut RequestCx<'_>) -> bool {
         let Some(id) = self.queues.next.pop() else { return false };
-        // Its deadline may be over by now: then it has passed its turn on.
+        // Its deadline may have passed: then it has passed the lock on.
         if self.slots.find(id).is_some() {
             self.try_change(cx, id);
         }
         true
     }
 
-    /// A client's write, which nobody has begun, goes to its home.
+    /// Routes a client's write that no node has begun to its leader again.
     pub(super) fn look_for_home(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
         self.make_votes(cx, id);
@@ -279,15 +285,15 @@ impl Changes {
     }
 }
 
-/// The first of the replicas that were looked up last that is up, of the set that is read. Of one
-/// that no link was made to yet that is not known.
+/// Returns the leader: the first live replica of the read set, among the replicas looked up last. A
+/// node not tried yet counts as down.
 fn home(core: &Core) -> NodeId {
     let is_up = |node: &NodeId| core.is_up(*node);
     core.replicas.read.iter().copied().find(is_up).unwrap_or(core.shared.own)
 }
 
 impl Asker {
-    /// Answers whoever asked for a write with what came of it.
+    /// Answers the write's requester.
     pub(super) fn answer(self, cx: &mut Cx<'_>, answer: Answer) {
         match self {
             Self::Client(client) => cx.out.push(Effect::Answer { client, answer }),
@@ -295,7 +301,7 @@ impl Asker {
             Self::Peer(op @ OpId::Peer { placement, .. }) => {
                 let is_of_before = placement != cx.core.view.id().placement;
                 let reply = match answer {
-                    // Places would be taken for those of the view that it was asked under.
+                    // The requester would take the places for those of the view it asked under.
                     Answer::Done(done, _) if is_of_before => {
                         Reply::Done { by: ReplicaSet::default(), done }
                     }

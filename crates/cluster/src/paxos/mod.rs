@@ -1,19 +1,20 @@
-//! Conditional writes, as their coordinator does them: promises of a majority, then the next record
-//! on a majority.
+//! Conditional writes, coordinator side: a Paxos-like round that obtains promises from a majority,
+//! then stores the next record on a majority.
 //!
 //! ```text
-//!  ballot ─▶ Prepare ─▶ a majority has promised: the newest record of those that it holds
+//!  ballot ─▶ Prepare ─▶ a majority has promised: the newest record among its reports
 //!    ▲                    ├─ condition true ──▶ the next record ─▶ stored by a majority ─▶ answer
 //!    │                    └─ false ─┬─ a majority holds it ──────────────────────────────▶ answer
 //!    │                              └─ bring it to a majority ─▶ stored by a majority ───▶ answer
 //!    └── a little later ◀── outbid, outranked, or too few
 //! ```
 //!
-//! Whatever is answered is about a record that is *chosen*: a majority stored it under one ballot.
-//! A try whose record may be stored somewhere is followed up for as long as the deadline lasts: the
-//! newest record has its id, or the write was not done. No later try goes back behind the plain
-//! write that an earlier one was based on. If a plain write came between two tries the
-//! first one's record is no longer told by the replicas, and the outcome stays unknown.
+//! Every answer is about a *chosen* record: one that a majority stored under one ballot. After a
+//! try whose record may be stored somewhere, the coordinator keeps resolving its outcome until the
+//! deadline: either the newest record contains the write's id, or the write was not done. No later
+//! try builds on anything older than the plain write that an earlier try was based on. If a plain
+//! write came between two tries, the replicas no longer report the first try's record, and the
+//! outcome stays unknown.
 //!
 //! The protocol is checked by a model: `docs/conditional-model.md`.
 
@@ -53,25 +54,27 @@ use change::{Asker, ChangeStage, ChangeState, ChangeVote, ChangeWork};
 use leader::Queues;
 use record::Record;
 
-/// A write that was outbid is tried again after about so many microseconds, then after twice that,
-/// and so on …
+/// Unit of the backoff of a write that was outbid, in microseconds: the backoff doubles with each
+/// try …
 const PAUSE_MICROS: u64 = 1_000;
 
-/// … so many times.
+/// … up to this number of doublings.
 const PAUSE_DOUBLINGS: u32 = 5;
 
-/// A write that one replica has outbid is begun anew if the others do not reply for so long.
+/// Time after which a write starts over without the missing replies, in microseconds, once one
+/// replica has outbid it, or replicas were asked about an earlier try.
 const LATE_MICROS: u64 = 20_000;
 
-/// The home is left this part of the time less, so that it can say that it has not begun.
+/// The fraction (1 / `HOME_SHARE`) of the remaining time that a forwarded write withholds from the
+/// key's leader, so that the leader's "not begun" still arrives within the deadline.
 const HOME_SHARE: u64 = 8;
 
-/// All conditional writes of one event loop.
+/// The conditional writes of one event loop.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     slots: Slots<ChangeWork>,
     hedges: Hedges,
-    /// Writes that wait for others of the same key.
+    /// Writes waiting for other writes of the same key.
     queues: Queues,
 }
 
@@ -92,17 +95,17 @@ impl Changes {
         self.slots.len()
     }
 
-    /// The partition of a write's key; `None` = the id is stale.
+    /// Returns the partition of a write's key; `None` = the id is stale.
     pub(crate) fn partition_of(&self, id: SlotId) -> Option<u16> {
         self.slots.find(id).map(|slot| partition_of(&slot.key))
     }
 
-    /// When the next hedge is due, by the monotonic clock.
+    /// Returns when the next hedge timer is due, by the monotonic clock, in microseconds.
     pub(crate) fn next_hedge(&mut self) -> Option<u64> {
         self.hedges.next(&self.slots)
     }
 
-    /// Handles the hedges that are due.
+    /// Handles the hedge timers that are due.
     pub(crate) fn hedge_due(&mut self, cx: &mut RequestCx<'_>) {
         while let Some(id) = self.hedges.pop(cx.now.mono) {
             if self.slots.find(id).is_some_and(|slot| !slot.work.is_answered()) {
@@ -129,7 +132,7 @@ impl Changes {
         self.bring_home(cx, id);
     }
 
-    /// Another node takes this one for the home of a key.
+    /// Coordinates a write that another node forwarded, taking this node for the key's leader.
     pub(crate) fn change_for(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -174,16 +177,16 @@ impl Changes {
         self.slots.add(Slot { view, deadline, key, quorums, work, detail: None })
     }
 
-    /// Makes a vote for each replica by the view of the slot, which is in force.
+    /// Makes a vote for each replica of the slot's view, which is in force.
     fn make_votes(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get_mut(id);
         cx.core.look_up_replicas(&slot.key, slot.quorums.from());
         slot.work.votes = votes_of(&cx.core.replicas);
     }
 
-    /// A quorum read has found a record that less than a majority holds, and that can't be brought
-    /// to one under its own ballot, for a higher one was promised: it goes there under a new one,
-    /// as a conditional write does that finds its condition not true.
+    /// Completes a quorum read that found a record held by less than a majority and unable to reach
+    /// one under its own ballot, because a higher ballot was promised. The record is stored under a
+    /// new ballot, as by a conditional write whose condition is false.
     pub(crate) fn complete(&mut self, cx: &mut RequestCx<'_>, completion: Completion) {
         let Completion { deadline, key, asked, reader } = completion;
         let (condition, change) = (Condition::OneOf(Vec::new()), Change::Delete);
@@ -192,7 +195,7 @@ impl Changes {
         self.try_change(cx, id);
     }
 
-    /// What this node's clock has issued; without it the write is refused.
+    /// Unwraps what this node's clock issued; refuses the write if it issued nothing.
     fn issued<T>(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -209,8 +212,8 @@ impl Changes {
         }
     }
 
-    /// Begins, or begins anew, with a ballot above all that this node has seen; or goes on under
-    /// one that was promised before.
+    /// Starts or restarts the write with a ballot above all that this node has seen, or continues
+    /// under a ballot promised to the key's previous write.
     pub(crate) fn try_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         self.dissolve(id);
         if self.goes_on(cx, id) {
@@ -226,7 +229,8 @@ impl Changes {
         self.ask_all_of_change(cx, id);
     }
 
-    /// Asks all replicas for what the stage needs. Replies to what was asked before are stale.
+    /// Sends all replicas the request of the current stage. Replies to earlier requests become
+    /// stale.
     fn ask_all_of_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
         for vote in &mut self.slots.work(id).votes {
@@ -238,7 +242,7 @@ impl Changes {
         }
     }
 
-    /// Asks one replica for what it has to do next.
+    /// Sends one replica the request of the current stage.
     pub(crate) fn ask_of_change(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -262,27 +266,27 @@ impl Changes {
             (ChangeStage::Preparing { .. }, _)
                 if matches!(vote.state, ChangeState::Recalling(_)) =>
             {
-                // `since` is 0 if the home made the try, and not this node.
+                // `since` is 0 if the key's leader made the try, and not this node.
                 let since = change.tried.as_ref().map_or(0, |tried| tried.since);
                 Request::Recall { key, id: change.id, since, digest: change.conditional.digest }
             }
             (ChangeStage::Forwarded, _) => {
                 let (id, conditional) = (change.id, change.conditional.clone());
-                // What was not said is what it is by the home's view; 0 says that.
+                // 0 = the client stated no `ack`: the leader's view determines it.
                 let ack = slot.quorums.asked.ack.unwrap_or(0);
                 Request::Change { key, id, ack, conditional }
             }
             (ChangeStage::Preparing { ballot, watermark }, _) => {
                 Request::Prepare { key, ballot: *ballot, most, watermark: *watermark }
             }
-            // That no plain write came in between shows in the set that is read: the others may be
-            // about to be filled.
+            // Only replicas in the read set can show that no plain write came in between: the
+            // others may be about to be filled.
             (ChangeStage::Storing { record, .. }, _)
                 if follows_another(record.ballot()) && vote.place.is_read() =>
             {
                 Request::AcceptNext { key, record: record.clone() }
             }
-            // After the answer too: to one whose connection was lost.
+            // Also sent after the answer, to a replica whose connection was lost.
             (ChangeStage::Storing { record, .. } | ChangeStage::Answered(Some(record)), _) => {
                 Request::Write { key, record: record.clone() }
             }
@@ -299,7 +303,8 @@ impl Changes {
         }
     }
 
-    /// This node is a replica itself. Its own ballots are as far ahead as its clock may be.
+    /// Performs a request on this node's own replica, whose skew limit does not apply: this node's
+    /// ballots may be as far ahead as its clock.
     fn ask_here(&mut self, cx: &mut RequestCx<'_>, id: SlotId, demand: Demand, request: Request) {
         let op = OpId::Slot(id);
         match request {
@@ -310,7 +315,7 @@ impl Changes {
         }
     }
 
-    /// A replica replied, this node's too.
+    /// Handles the reply of a replica, which may be this node.
     pub(crate) fn change_replied(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -374,10 +379,10 @@ impl Changes {
         if matches!(vote.state, ChangeState::Fetching(_))
             && vote.rank() != reported.as_ref().map(ReportedRecord::rank)
         {
-            // Another write has come since it promised.
+            // Another write has arrived since the replica promised.
             vote.state = ChangeState::Failed(ReplicaError::Outbid);
         } else {
-            // What is fetched was counted already.
+            // A fetched record was already counted by its outline.
             let is_fetched = matches!(vote.state, ChangeState::Fetching(_));
             vote.reported = reported.filter(|_| is_fetched || !is_gone);
             let promises = authoritative || vote.place.is_read();
@@ -387,14 +392,15 @@ impl Changes {
         self.advance_change(cx, id);
     }
 
-    /// The next ballot must be above this one. One that is too far ahead can't be followed.
+    /// Advances the clock past `ballot`, so that the next ballot is higher. A ballot too far ahead
+    /// cannot be followed.
     fn follow(&mut self, cx: &mut RequestCx<'_>, id: SlotId, ballot: u64) {
         if !cx.core.shared.clock.merge(ballot, cx.now, cx.core.config.max_skew_micros) {
             self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
         }
     }
 
-    /// A replica did not do its part.
+    /// Handles the failure of a replica to do its part.
     pub(crate) fn change_failed(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -408,18 +414,18 @@ impl Changes {
         }
         change.votes[vote].state = ChangeState::Failed(error);
         if error == ReplicaError::Outbid && !change.is_answered() {
-            // Those that have not replied may take long.
+            // The replicas that have not replied may take long.
             self.hedges.at(cx.now.mono + LATE_MICROS, id);
         }
         self.advance_change(cx, id);
     }
 
-    /// Goes on as soon as a majority has done its part, or can't any more.
+    /// Advances once a majority has done its part, or can no longer do it.
     fn advance_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let ack = self.slots.get(id).ack();
         let change = &self.slots.get(id).work;
         let open = change.count(ChangeState::is_asked);
-        // What is done so far, and what of it counts as long as others are awaited.
+        // `did`: the parts done so far; `counts`: those that count while other replies are awaited.
         let (did, counts, needed) = match &change.stage {
             ChangeStage::Preparing { .. } => {
                 let promised = change.count_votes(ChangeVote::is_bound);
@@ -461,9 +467,10 @@ impl Changes {
                 stage => unreachable!("nothing is done in {stage:?}"),
             }
         } else if (did + open).suffices(needed) {
-            // The others may do their part yet.
+            // The remaining replicas may still do their part.
         } else if change.is_going_on() {
-            // The others refuse it because of a write that came in between: it is not outbid.
+            // They refused the next record because of a write in between; no ballot outbid this
+            // one.
             self.try_change(cx, id);
         } else {
             self.try_change_later(cx, id);
@@ -484,8 +491,8 @@ impl Changes {
         self.ask_all_of_change(cx, id);
     }
 
-    /// Tries again after a pause, which differs from one to the next, so that two that outbid each
-    /// other part; or gives up, if that would change nothing.
+    /// Retries after a jittered pause, so that two writes that outbid each other diverge; fails the
+    /// write if a retry would change nothing.
     fn try_change_later(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let change = self.slots.work(id);
         if !change.is_worth_another_try() {
@@ -493,7 +500,7 @@ impl Changes {
             return self.deny_change(cx, id, failure);
         }
         change.stage = ChangeStage::Pausing;
-        // What became of a record is not told for long.
+        // Replicas remember the outcome of a stored record only briefly.
         let doublings = if change.tried.is_some() { 0 } else { change.tries.min(PAUSE_DOUBLINGS) };
         let pause = PAUSE_MICROS << doublings;
         let jitter = xxh3_64_with_seed(&change.tries.to_le_bytes(), change.id) % pause;
@@ -501,12 +508,13 @@ impl Changes {
         self.hedges.at(cx.now.mono + pause / 2 + jitter, id);
     }
 
-    /// A pause is over; or it was outbid, and the others are late.
+    /// Handles a write's hedge timer: a pause is over, replies are late, or a queued write polls
+    /// for its key lock.
     pub(crate) fn change_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let change = self.slots.work(id);
         let is_fetching = |vote: &ChangeVote| matches!(vote.state, ChangeState::Fetching(_));
         if let Some(vote) = change.votes.iter().position(is_fetching) {
-            // Another one may have the record too.
+            // Another replica may have the record too.
             return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Silent);
         }
         match change.stage {
@@ -527,7 +535,8 @@ impl Changes {
         let acks = Acks { epoch: self.slots.get(id).view.epoch, by };
         let change = self.slots.work(id);
         let answer = match change.asker {
-            // What is told is what replicas hold now: that may belong to more of them than before.
+            // A reader is told the record as replicas hold it now: its number of copies may have
+            // grown.
             Asker::Reader(_) => Answer::Found(stored.clone().or_else(|| change.found.take())),
             Asker::Client(_) | Asker::Peer(_) => Answer::Done(done, acks),
         };
@@ -570,7 +579,7 @@ impl Changes {
         self.slots.remove(id);
     }
 
-    /// No reply is awaited any more, or the deadline is over. A record that is known to be chosen
+    /// Ends a write when no reply is awaited or its deadline is over. A record known to be chosen
     /// becomes a hint for each replica that missed it.
     pub(crate) fn end_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
@@ -619,7 +628,7 @@ impl Requests for Changes {
     }
 
     fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError) {
-        // A node that has replied already is not awaited: then this is stale.
+        // A node that has already replied is not awaited: the failure is stale.
         if let Some(vote) = self.slots.work(id).awaited(node) {
             self.change_failed(cx, id, vote, error);
         }
@@ -636,16 +645,16 @@ impl Requests for Changes {
         let change = &mut slot.work;
         change.of_earlier_view |= change.is_begun();
         match change.stage {
-            // The home counts by its own view, and does it anew by a later one.
+            // The leader counts votes by its own view, and restarts the write under a later one.
             ChangeStage::Forwarded => {}
             ChangeStage::Behind => self.look_for_home(cx, id),
-            // What was asked for promises may be asked again. What may be stored is looked for, as
-            // after any try that came to nothing.
+            // Promises may be requested again. A record that may be stored is looked for, as after
+            // any failed try.
             ChangeStage::Preparing { .. } | ChangeStage::Storing { .. } => {
                 self.make_votes(cx, id);
                 self.try_change(cx, id);
             }
-            // Others know these by their id, and nobody was asked anything.
+            // Other writes refer to these by their id, and no request of theirs is outstanding.
             ChangeStage::Queued | ChangeStage::Follows(_) | ChangeStage::Pausing => {
                 self.make_votes(cx, id)
             }
@@ -657,12 +666,13 @@ impl Requests for Changes {
         self.end_change(cx, id);
     }
 
-    /// A home that has begun a write must not be asked to do it once more.
+    /// Returns whether a request may be repeated: a leader that has begun a write must not get it
+    /// twice.
     fn may_ask_twice(&mut self, id: SlotId) -> bool {
         !self.slots.work(id).is_forwarded()
     }
 
-    /// A home that refuses has not begun.
+    /// Handles a refusal because of differing views: a leader that refuses has not begun.
     fn on_superseded(&mut self, cx: &mut RequestCx<'_>, id: SlotId, is_later: bool) -> bool {
         let change = self.slots.work(id);
         let is_forwarded = change.is_forwarded();
@@ -675,19 +685,19 @@ impl Requests for Changes {
     }
 }
 
-/// A vote for each of a key's replicas.
+/// Returns a vote for each of a key's replicas.
 fn votes_of(replicas: &Replicas) -> Vec<ChangeVote> {
     let mut votes = Vec::new();
     replicas.fill(&mut votes, ChangeVote::new);
     votes
 }
 
-/// Returns whether a replica reported a future record, and thus nothing of what that one hides.
+/// True if a replica reported a future record, and so nothing of what that record hides.
 fn hides(cx: &Cx<'_>, vote: &ChangeVote) -> bool {
     vote.rank().is_some_and(|rank| cx.core.is_future(cx.now, rank.when()))
 }
 
-/// Whether a reply does not say that its node is not authoritative for what it reports.
+/// True unless the reply says that its node is not authoritative for what it reports.
 fn is_authoritative(reply: &Reply) -> bool {
     !matches!(
         reply,

@@ -1,8 +1,8 @@
-//! Conditional writes: what a client asks for, and what comes of it on the record that there is.
+//! The semantics of conditional writes: the request, and its outcome when applied to a record.
 //!
 //! ```text
-//!  newest record ─▶ state ─▶ condition ─┬─ true ──▶ change ─▶ the state a step further ─▶ record
-//!                                       └─ false ─▶ unmet: the tag of what there is
+//!  newest record ─▶ state ─▶ condition ─┬─ true ──▶ change ─▶ the next state ─▶ record
+//!                                       └─ false ─▶ unmet: the tag of the current value
 //! ```
 
 use bytes::Bytes;
@@ -11,21 +11,23 @@ use xxhash_rust::xxh3::Xxh3;
 
 use record::{Fields, Kind, Operation, Record, Steps, Version, has_expired};
 
-/// The family of what a conditional write makes of a key that is absent: above all that may have
-/// been purged up to the watermark, and below every version that is issued since. Later ballots
-/// thus make later families. Of a key in a cluster that has proven nothing, below every version.
+/// Returns the base version of a record that a conditional write makes of an absent key: above
+/// everything that may have been purged up to the watermark, and below every version issued since.
+/// Later ballots thus make later base versions. In a cluster that has proven nothing, it is below
+/// every version.
 pub(crate) fn family_of_absent(watermark: u64) -> Version {
     Version { time: watermark, origin: u32::MAX }
 }
 
-/// For so long, in microseconds, a node remembers the writes that clients gave an idempotency key:
-/// longer than anybody tries again by himself, and short enough for what it takes on disk.
+/// Retention time of writes with an idempotency key, in microseconds: longer than clients retry by
+/// themselves, short enough to bound the disk space.
 pub const REMEMBERED_MICROS: u64 = 24 * 3600 * 1_000_000;
 
-/// What a write of `key` with this idempotency key, `word`, is known by: the first 63 bits of
-/// SHA-256 (FIPS 180-4) of the key's length, the key and the word. Nobody can make another key, of
-/// those that a token lets him write, whose write would be taken for this one: what is remembered
-/// names keys by a hash that is no secret and easily met.
+/// Returns the id of a write of `key` with the idempotency key `word`: the first 63 bits of SHA-256
+/// (FIPS 180-4) of the key's length, the key and the word, with the lowest bit set. No client can
+/// construct another key, among those that its token lets it write, whose write would be taken for
+/// this one. A cryptographic hash is needed because remembered writes name their keys by a public
+/// hash that is easy to collide with.
 pub fn id_of_idempotency_key(key: &[u8], word: &[u8]) -> u64 {
     let hash = Sha256::new().chain_update((key.len() as u64).to_le_bytes());
     let hash = hash.chain_update(key).chain_update(word).finalize();
@@ -33,13 +35,13 @@ pub fn id_of_idempotency_key(key: &[u8], word: &[u8]) -> u64 {
     u64::from_be_bytes(*first) | 1
 }
 
-/// The digest of a write as its client asked for it: xxh3-64 of the condition, the change and the
-/// time to live in milliseconds (0 = none), never 0. A later write with the same key and
+/// Returns the digest of a write as its client requested it: xxh3-64 of the condition, the change
+/// and the time to live in milliseconds (0 = none); never 0. A later write with the same key and
 /// idempotency key but another digest is another request, and is refused.
 ///
-/// The digest tells a client of its mistake, and protects nobody: two requests that collide (one
-/// pair in 2⁶⁴ by chance) get the answer of the first, and only clients that may write the key, and
-/// know the word, can bring that about.
+/// The digest reports client mistakes and is no protection: two requests that collide (one pair in
+/// 2⁶⁴ by chance) get the answer of the first, and only clients that may write the key and know the
+/// word can construct such a pair.
 pub fn digest_of_request(condition: &Condition, change: &Change, ttl_ms: u64) -> u64 {
     let mut digest = Xxh3::new();
     let mut tags: &[Tag] = &[];
@@ -76,122 +78,122 @@ pub fn digest_of_request(condition: &Condition, change: &Change, ttl_ms: u64) ->
     digest.digest().max(1)
 }
 
-/// Whether two requests with one idempotency key differ, by their digests; 0 = unknown digest.
+/// True if two requests with one idempotency key differ, by their digests; 0 = unknown digest.
 pub(crate) fn are_other_requests(one: u64, other: u64) -> bool {
     one != 0 && other != 0 && one != other
 }
 
-/// Whether what is known by this id was given an idempotency key: it may come again, from a client
-/// that has lost the answer. All others have even ids.
+/// True if this write id comes from an idempotency key: the write may come again, from a client
+/// that lost the answer. All other ids are even.
 pub fn has_idempotency_key(id: u64) -> bool {
     id & 1 == 1
 }
 
-/// What identifies a state of a key: what its `ETag` says.
+/// The identity of a key's state, sent as its `ETag`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
-    /// The version of the plain write that it goes back to.
+    /// The version of the plain write that the state goes back to.
     pub version: Version,
-    /// How many conditional writes there were since, and the id of the last one.
+    /// The number of conditional writes since, and the id of the last one; `None` = there was none.
     pub last: Option<(u32, u64)>,
 }
 
-/// What must be true of the newest record for a change to be made.
+/// The precondition on the newest record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
-    /// Nothing is required.
+    /// A condition that is always true.
     Any,
-    /// There is a value.
+    /// The key has a value.
     Exists,
-    /// There is none.
+    /// The key has no value.
     Absent,
-    /// There is a value, and its tag is one of these.
+    /// The key has a value, and its tag is in this list.
     OneOf(Vec<Tag>),
 }
 
-/// What is to be done to a value.
+/// The change to a key's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It becomes this one.
+    /// The value is replaced by this one.
     Put(Bytes),
     /// The value is deleted.
     Delete,
-    /// It is a decimal number, and this is added to it. No value counts as 0.
+    /// This number is added to the value, a decimal number; an absent value counts as 0.
     Add(i64),
 }
 
 /// A conditional write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conditional {
-    /// What must be true.
+    /// The precondition for the change.
     pub condition: Condition,
-    /// What is done then.
+    /// The change made if the precondition is true.
     pub change: Change,
-    /// When the value that it writes expires, in milliseconds since 1970. 0: what is put never; a
-    /// sum when what was added to would have.
+    /// The expiry of the value that it writes, in milliseconds since 1970. 0: a put value never
+    /// expires; a sum keeps the expiry of the value that was added to.
     pub expiry_ms: u64,
     /// The digest of the client's request ([`digest_of_request`]), if it has an idempotency key;
     /// 0 = unknown.
     pub digest: u64,
 }
 
-/// Why a change can't be made of any value like the one that there is.
+/// The reason why a change cannot be made to the current value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Impossible {
-    /// Something is to be added to a value that is no decimal number of 64 bits.
+    /// An addition to a value that is not a decimal number of 64 bits.
     NotANumber,
     /// The sum does not fit into 64 bits.
     Overflow,
 }
 
-/// What comes of a conditional write.
+/// The outcome of a conditional write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
-    /// It was done.
+    /// The write was done.
     Changed {
-        /// The key's state after it.
+        /// The tag of the key's state after the write.
         tag: Tag,
-        /// What an addition came to.
+        /// The sum, if the change was an addition.
         result: Option<i64>,
-        /// When the value expires that it left, in milliseconds since 1970; 0 = never, or the key
-        /// does not tell any more.
+        /// The expiry of the value that the write left, in milliseconds since 1970; 0 = never, or
+        /// the key no longer records it.
         expiry_ms: u64,
-        /// Greater than that of any conditional write of the key that came before: the ballot under
-        /// which a majority has stored this state. 0 = it was followed by another one already, or
-        /// a node told of it that does not know fences.
+        /// The fencing token: the ballot under which a majority has stored this state, greater than
+        /// that of any earlier conditional write of the key. 0 = another write has already
+        /// followed, or the outcome was reported by a node that does not know fencing tokens.
         fence: u64,
     },
-    /// The condition is not true.
+    /// The condition is false.
     Unmet {
-        /// The tag of the value that there is.
+        /// The tag of the current value; `None` = there is none.
         current: Option<Tag>,
     },
-    /// It can't be done.
+    /// The change is impossible on the current value.
     Impossible(Impossible),
-    /// A write with the same idempotency key was begun before, and it can't be told any more what
-    /// became of it. Nothing was done now.
+    /// An earlier write with the same idempotency key was begun, and its outcome can no longer be
+    /// determined. Nothing was done now.
     Forgotten,
     /// An earlier write with the same idempotency key was another request. Nothing was done now.
     Reused,
 }
 
-/// A key's state, as conditional writes make it one after the other.
+/// A key's state, to which conditional writes are applied one after the other.
 #[derive(Debug)]
 pub(crate) struct KeyState {
     family: Version,
     value: Option<Bytes>,
-    /// When that expires; 0 = never.
+    /// The expiry of the value, in milliseconds since 1970; 0 = never.
     expiry_ms: u64,
     steps: Steps,
-    /// The time by which values have expired, in microseconds since 1970.
+    /// The time against which expiries are judged, in microseconds since 1970.
     wall: u64,
-    /// Whether a condition was not met because the value had expired. The value is gone then.
+    /// True if a condition was not met because the value had expired. The value is then removed.
     found_expired: bool,
 }
 
 impl Done {
-    /// Whether it can have come of an addition (`adds`), or of another change: only an addition
-    /// has a result.
+    /// True if this outcome can come of an addition (`adds`), or else of another change: only an
+    /// addition has a result.
     pub(crate) fn fits(&self, adds: bool) -> bool {
         match self {
             Self::Changed { result, .. } => result.is_some() == adds,
@@ -200,12 +202,12 @@ impl Done {
         }
     }
 
-    /// The same, of a state that a majority is about to store, or has stored, under this ballot, if
-    /// its last operation is `last`. Ballots of a key only grow, through whatever nodes, restarts
-    /// and plain writes, and whether or not anything is left of the key: a replica promises them by
-    /// the key alone, and no start of it goes back behind what it may have promised. A state that
-    /// another operation has followed by now is told no fence: it may have been stored under
-    /// an earlier ballot than this one, and the other operation told that.
+    /// Returns the outcome with `ballot` as its fencing token, if `last` is the last operation of a
+    /// state that a majority stores, or is about to store, under that ballot. The ballots of a key
+    /// only grow, through any nodes, restarts and plain writes, and whether or not anything is left
+    /// of the key: a replica promises them by the key alone, and no restart of it returns below
+    /// what it may have promised. A state that another operation has followed gets no token: it may
+    /// have been stored under an earlier ballot, and `ballot` is the token of that other operation.
     pub(crate) fn fenced(self, last: Option<u64>, ballot: u64) -> Self {
         match self {
             Self::Changed { tag, result, expiry_ms, .. }
@@ -219,13 +221,13 @@ impl Done {
 }
 
 impl Tag {
-    /// The tag of a record.
+    /// Returns the tag of a record.
     pub fn of(record: &Record) -> Self {
         Self { version: record.version(), last: record.view().last_step() }
     }
 
-    /// Whether it is the tag of this state. What conditional writes have made is known by the last
-    /// of them, for it may go on in another family.
+    /// True if this tag names `state`. A state made by conditional writes is identified by the last
+    /// of them, because it may continue under another base version.
     fn names(&self, state: &Self) -> bool {
         self == state || self.last.is_some() && self.last == state.last
     }
@@ -237,8 +239,8 @@ impl Tag {
 }
 
 impl KeyState {
-    /// The state that a record says, or that there is none, when it is `wall`.
-    /// `absent` is the family of what is made of none.
+    /// Makes the state of the newest record at time `wall`, or of an absent key, whose base version
+    /// is then `absent`.
     pub(crate) fn of(newest: Option<&Record>, absent: Version, wall: u64) -> Self {
         let found_expired = false;
         let Some(newest) = newest else {
@@ -250,41 +252,42 @@ impl KeyState {
         Self { family: newest.version(), value, expiry_ms, steps, wall, found_expired }
     }
 
-    /// The family that it goes on in.
+    /// Returns the base version of the state.
     pub(crate) fn family(&self) -> Version {
         self.family
     }
 
-    /// Goes on in another family: its own has ended by a proof.
+    /// Continues under another base version: a proof has ended the state's own.
     pub(crate) fn goes_on_in(&mut self, family: Version) {
         self.family = family;
     }
 
-    /// The value, unless it has expired.
+    /// Returns the value, unless it has expired.
     fn living(&self) -> Option<&Bytes> {
         self.value.as_ref().filter(|_| !has_expired(self.expiry_ms, self.wall))
     }
 
-    /// Whether a condition was not met because the value had expired. The state is without the
-    /// value then, and has to be stored before that is answered: a later conditional write may be
+    /// True if a condition was not met because the value had expired. The state then lacks the
+    /// value, and must be stored before the outcome is answered: a later conditional write may be
     /// coordinated by a node whose wall clock is behind this one's, and would find the value alive.
     pub(crate) fn found_expired(&self) -> bool {
         self.found_expired
     }
 
-    /// The conditional writes that are in it.
+    /// Returns the conditional writes contained in the state.
     pub(crate) fn steps(&self) -> &Steps {
         &self.steps
     }
 
-    /// Does a conditional write, known as `id`, and says what came of it. It is not done twice.
+    /// Applies the conditional write `id` and returns its outcome. A write that the state already
+    /// contains is not applied twice.
     pub(crate) fn apply(&mut self, id: u64, conditional: &Conditional) -> Done {
         if self.has_other(id, conditional.digest) {
             return Done::Reused;
         }
-        // An earlier try of its own was taken up by somebody.
+        // Another write has carried over an earlier try of this one.
         if let Some(done) = self.done(id) {
-            // A client may give another write the same idempotency key.
+            // A client may reuse an idempotency key for another kind of write.
             let adds = matches!(conditional.change, Change::Add(_));
             return if done.fits(adds) { done } else { Done::Forgotten };
         }
@@ -298,7 +301,7 @@ impl KeyState {
             }
         };
         if !is_met {
-            // No tag at all is the condition of who asks for nothing, and relies on no answer.
+            // An empty list of tags marks a read to be completed, which relies on no outcome.
             let asks = conditional.condition != Condition::OneOf(Vec::new());
             if asks && current.is_none() && self.value.is_some() {
                 (self.value, self.expiry_ms, self.found_expired) = (None, 0, true);
@@ -318,13 +321,13 @@ impl KeyState {
         Done::Changed { tag: self.tag(), result, expiry_ms, fence: 0 }
     }
 
-    /// Whether the steps hold an operation of this id whose request has another digest.
+    /// True if the steps contain an operation of this id whose request has another digest.
     fn has_other(&self, id: u64, digest: u64) -> bool {
         let is_other = |it: &Operation| it.id == id && are_other_requests(it.digest, digest);
         self.steps.operations.iter().any(is_other)
     }
 
-    /// The outcome of the operation of this id; `None` = the steps do not hold it.
+    /// Returns the outcome of the operation of this id; `None` = the steps do not contain it.
     fn done(&self, id: u64) -> Option<Done> {
         let (step, operation) = self.steps.numbered().find(|(_, operation)| operation.id == id)?;
         let tag = Tag { version: self.family, last: Some((step, id)) };
@@ -332,7 +335,7 @@ impl KeyState {
         Some(Done::Changed { tag, result: operation.result, expiry_ms, fence: 0 })
     }
 
-    /// When the sum of an addition expires.
+    /// Returns the expiry of the sum of an addition.
     fn expiry_of(&self, addition: &Conditional) -> u64 {
         match (addition.expiry_ms, self.living()) {
             (0, Some(_)) => self.expiry_ms,
@@ -341,7 +344,7 @@ impl KeyState {
         }
     }
 
-    /// The record that says so, under a ballot.
+    /// Returns the record of this state under a ballot.
     pub(crate) fn record(&self, key: &[u8], ballot: u64) -> Record {
         let kind = if self.value.is_some() { Kind::Value } else { Kind::Tombstone };
         let value = self.value.as_deref().unwrap_or_default();
@@ -361,15 +364,15 @@ impl KeyState {
     }
 }
 
-/// A decimal number of 64 bits: digits, with a minus before them or without. A plus is no part of
-/// one, neither of what is stored nor of what is to be added.
+/// Parses a decimal number of 64 bits: digits with an optional minus. A plus is not accepted,
+/// neither in a stored value nor in a summand.
 pub fn decimal(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let are_digits = digits.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(text).ok().filter(|_| are_digits)?.parse().ok()
 }
 
-/// A decimal number, plus another one.
+/// Adds `number` to a decimal number.
 fn sum(value: Option<&[u8]>, number: i64) -> Result<i64, Impossible> {
     let value = value.map_or(Some(0), decimal).ok_or(Impossible::NotANumber)?;
     value.checked_add(number).ok_or(Impossible::Overflow)
@@ -381,7 +384,7 @@ mod tests {
 
     const AT: u64 = 1_700_000_000_000;
 
-    /// A state whose value expires at `expiry_ms`, looked at `AT`.
+    /// A state whose value expires at `expiry_ms`, read at time `AT`.
     fn state(value: &'static str, expiry_ms: u64) -> KeyState {
         let (family, steps) = (Version { time: 5, origin: 1 }, Steps::default());
         let (wall, found_expired) = (AT * 1000 + 999, false);
@@ -392,7 +395,7 @@ mod tests {
         Conditional { condition, change, expiry_ms, digest: 0 }
     }
 
-    /// Nodes agree on it, and it stays on disk for a day.
+    /// Nodes agree on the id, and it stays on disk for a day.
     #[test]
     fn a_write_is_known_by_its_key_and_its_word() {
         let id = id_of_idempotency_key(b"a/account1", b"order-1001");
@@ -402,7 +405,7 @@ mod tests {
         assert_ne!(id_of_idempotency_key(b"ab", b"c"), id_of_idempotency_key(b"a", b"bc"));
     }
 
-    /// Nodes agree on it, and it stays on disk for a day.
+    /// Nodes agree on the digest, and it stays on disk for a day.
     #[test]
     fn requests_are_told_apart_by_what_they_ask_for() {
         let put = |value| Change::Put(Bytes::from_static(value));

@@ -1,19 +1,19 @@
-//! What this node, as a replica, has promised to coordinators of conditional writes: to store
-//! nothing under a lower ballot.
+//! The promises of this node, as a replica, to coordinators of conditional writes: to store nothing
+//! under a lower ballot.
 //!
 //! ```text
-//!  the key's partition ─▶ its bucket: the greatest ballot that was promised for any key in it,
+//!  the key's partition ─▶ its bucket: the greatest ballot promised for any key in it,
 //!                         and whether a record is being stored there
-//!  all keys ────────────▶ the floor: what was promised for all, at the start, and to nodes that
-//!                         are rebuilt
+//!  all keys ────────────▶ the floor: the ballot promised for all keys, at the start, and to nodes
+//!                         that are being rebuilt
 //! ```
 //!
-//! Keys that share a bucket may be refused without need, and try again. Promises are in memory
-//! only: none is given above the clock's durable bound, and a process begins with that bound as its
-//! floor.
+//! A key may be refused needlessly because of another key in its bucket; its coordinator retries.
+//! Promises are in memory only: none is given above the clock's durable bound, and a process starts
+//! with that bound as its floor.
 //!
-//! Only one record is stored in a bucket at a time, from the look at what the store holds until it
-//! is durable and visible there: nobody is promised anything in between.
+//! A bucket stores one record at a time, from reading the store's current record until the new one
+//! is durable and visible there: nothing is promised in between.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,19 +23,19 @@ use crate::placement::topology::{PARTITIONS, partition_of};
 #[derive(Debug, Default)]
 struct Bucket {
     promise: AtomicU64,
-    /// Whether a record is being stored.
+    /// True while a record is being stored.
     held: AtomicBool,
 }
 
-/// See the module.
+/// A replica's promises. See the module.
 #[derive(Debug)]
 pub(crate) struct Promises {
     floor: AtomicU64,
-    /// The floor below which nothing is being stored.
+    /// The floor below which nothing is being stored any more.
     settled: AtomicU64,
-    /// Pages of records that are being stored without a look at promises: none is given meanwhile.
+    /// Number of pages being stored without regard to promises: none is given meanwhile.
     pages: AtomicUsize,
-    /// Not allocated before the first conditional write.
+    /// Allocated on the first conditional write.
     buckets: OnceLock<Box<[Bucket]>>,
 }
 
@@ -44,27 +44,27 @@ pub(crate) struct Promises {
 pub(crate) struct BucketHold(u16);
 
 impl BucketHold {
-    /// The partition whose bucket it is.
+    /// Returns the partition of the bucket.
     pub(crate) fn partition(&self) -> u16 {
         self.0
     }
 }
 
 impl Promises {
-    /// `floor`: nothing above it was promised before.
+    /// Makes the promises of a new process; nothing above `floor` was promised before.
     pub(crate) fn new(floor: u64) -> Self {
         let [floor, settled] = [floor, floor].map(AtomicU64::new);
         Self { floor, settled, pages: AtomicUsize::new(0), buckets: OnceLock::new() }
     }
 
-    /// Promises this ballot for all keys. Returns whether all is stored by now that was let pass
-    /// before; if not, that must be asked once more.
+    /// Promises this ballot for all keys. Returns `true` once everything admitted before is stored;
+    /// until then, the caller must call again.
     pub(crate) fn raise(&self, floor: u64) -> bool {
         if self.settled.load(Ordering::SeqCst) >= floor {
             return true;
         }
         self.floor.fetch_max(floor, Ordering::SeqCst);
-        // A bucket is taken before the floor is looked at: what does not show here sees the floor.
+        // A bucket is held before the floor is read, so a record not seen here sees the new floor.
         let stores = |bucket: &Bucket| {
             bucket.held.load(Ordering::SeqCst) && bucket.promise.load(Ordering::SeqCst) < floor
         };
@@ -75,14 +75,14 @@ impl Promises {
         settled
     }
 
-    /// The greatest ballot that was promised, for whatever key.
+    /// Returns the greatest ballot promised for any key.
     pub(crate) fn greatest(&self) -> u64 {
         let of = |bucket: &Bucket| bucket.promise.load(Ordering::SeqCst);
         let buckets = self.buckets.get().and_then(|buckets| buckets.iter().map(of).max());
         self.floor().max(buckets.unwrap_or(0))
     }
 
-    /// Gives no promises, until [`Promises::resume`] was called as often.
+    /// Stops giving promises, until [`Promises::resume`] was called as often.
     pub(crate) fn pause(&self) {
         self.pages.fetch_add(1, Ordering::SeqCst);
     }
@@ -93,21 +93,21 @@ impl Promises {
         assert!(before > 0, "each pause ends once");
     }
 
-    /// Promises a ballot for a key. Refused is one that is not above what was promised; that is
-    /// returned.
+    /// Promises a ballot for a key. A ballot not above the promised one is refused; the error is
+    /// the promised one.
     pub(crate) fn promise(&self, key: &[u8], ballot: u64) -> Result<(), u64> {
         let held = self.take(key, |promised| ballot > promised, ballot)?;
         self.free(held);
         Ok(())
     }
 
-    /// Takes the key's bucket to store a record of this ballot, which is promised by that. Refused
-    /// is one below what was promised.
+    /// Holds the key's bucket to store a record of this ballot, which is thereby promised. A ballot
+    /// below the promised one is refused.
     pub(crate) fn hold(&self, key: &[u8], ballot: u64) -> Result<BucketHold, u64> {
         self.take(key, |promised| ballot >= promised, ballot)
     }
 
-    /// The record is durable and visible, or will never be.
+    /// Releases a bucket whose record is durable and visible, or will never be.
     pub(crate) fn free(&self, BucketHold(place): BucketHold) {
         let was_held = self.buckets()[usize::from(place)].held.swap(false, Ordering::Release);
         assert!(was_held, "a bucket is freed once");

@@ -1,5 +1,5 @@
-//! A replica's memory of conditional writes that it has stored, which a coordinator asks for when
-//! the key does not tell any more what became of an earlier try.
+//! A replica's memory of the conditional writes it has stored. A coordinator queries it when the
+//! key no longer shows the outcome of an earlier try.
 
 use bytes::Bytes;
 
@@ -12,10 +12,11 @@ use crate::paxos::recent::{Recalled, WriteName};
 use crate::placement::topology::partition_of;
 use crate::protocol::core::{Core, Cx};
 use crate::replica::reply::reply_to_error;
-use crate::shared::SharedMembership;
+use crate::shared::Shared;
 
-/// Another node, or this one, asks for a conditional write that was first tried under `since`;
-/// of one with an idempotency key that does not matter, for it may be from long ago.
+/// Handles a query, from another node or this one, for a conditional write first tried under the
+/// ballot `since`; `since` does not matter for a write with an idempotency key, which may be from
+/// long ago.
 pub(crate) fn recall(
     cx: &mut Cx<'_>,
     op: OpId,
@@ -23,7 +24,7 @@ pub(crate) fn recall(
     demand: Demand,
 ) {
     let recalled = match cx.core.shared.paxos.recent.recall(&key, asked, since) {
-        // The store may know it better.
+        // The store may have a better answer.
         Recalled::Never
         | Recalled::Forgotten
         | Recalled::Reused
@@ -32,7 +33,7 @@ pub(crate) fn recall(
         {
             return cx.out.push(Effect::Recall { op, key, asked, demand });
         }
-        // A life that lost its disk may have stored it.
+        // A previous incarnation that lost its disk may have stored it.
         Recalled::Never if since <= forgets_before(cx.core, partition_of(&key)) => {
             Recalled::Forgotten
         }
@@ -41,18 +42,18 @@ pub(crate) fn recall(
     cx.done(op, Reply::Recalled(recalled));
 }
 
-/// Up to which time of a version this node does not know what was tried: it may have lost that
-/// with a disk, or the partition has moved to it since.
+/// Returns the ballot up to which this node does not know which writes were tried: it may have lost
+/// them with a disk, or the partition has moved to it since.
 fn forgets_before(core: &Core, partition: u16) -> u64 {
-    let SharedMembership { state: membership, layouts, .. } = &core.shared.membership;
+    let Shared { membership, layouts, .. } = &*core.shared;
     membership.promised_before().max(layouts.forgets_before(partition))
 }
 
-/// Up to which time of a version this node does not know which writes with an idempotency key
-/// were stored: it may have lost that with a disk, or not have been told all that those
-/// remembered which had the partition before.
+/// Returns the version time up to which this node does not know which writes with an idempotency
+/// key were stored: it may have lost them with a disk, or the partition's previous replicas may not
+/// have reported all that they remembered.
 fn has_forgotten(core: &Core, partition: Option<u16>) -> u64 {
-    let SharedMembership { state: membership, layouts, .. } = &core.shared.membership;
+    let Shared { membership, layouts, .. } = &*core.shared;
     let lost = membership.words_lost_before();
     match partition {
         None => lost,
@@ -61,7 +62,7 @@ fn has_forgotten(core: &Core, partition: Option<u16>) -> u64 {
     }
 }
 
-/// The store looked for a write that has an idempotency key. `partition` is the key's.
+/// Handles the store's answer about a write with an idempotency key. `partition` is the key's.
 pub(crate) fn recalled(
     cx: &mut Cx<'_>,
     op: OpId,
@@ -71,7 +72,7 @@ pub(crate) fn recalled(
     let lost = Clock::micros(has_forgotten(cx.core, partition));
     let reply = match result {
         Ok(Some(recalled)) => Reply::Recalled(recalled),
-        // A life that lost its disk may have stored it.
+        // A previous incarnation that lost its disk may have stored it.
         Ok(None) if lost + REMEMBERED_MICROS > cx.now.wall => Reply::Recalled(Recalled::Forgotten),
         Ok(None) => Reply::Recalled(Recalled::Never),
         Err(error) => reply_to_error(&error),

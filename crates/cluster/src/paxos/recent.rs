@@ -1,18 +1,19 @@
-//! Which conditional writes this node, as a replica, has stored lately: so that a coordinator whose
-//! try was lost can learn what became of it, although the key itself does not tell any more.
+//! A replica's table of the conditional writes it has stored recently. A coordinator whose try was
+//! lost queries it when the key itself no longer shows the outcome.
 //!
 //! ```text
 //!  a record with a ballot is stored ─▶ each operation in it: (key, id) ─▶ step, sum
-//!  Recall (key, id, ballot of the first try) ─▶ Stored │ Never │ Forgotten
+//!  Recall (key, id, ballot of the first try) ─▶ Stored │ Never │ Forgotten │ Reused
 //! ```
 //!
-//! What is not noted was never stored here, unless it may have been forgotten: all that was noted
-//! under a ballot up to a bound, which rises as old entries go, and begins as the floor of promises
-//! does, for this is in memory only.
+//! A write without an entry was never stored here, unless its entry may have been evicted: that is
+//! possible for all ballots up to a bound, which rises with each eviction, and starts at the same
+//! value as the floor of promises, because the table is in memory only.
 //!
-//! Where keys are placed otherwise, all of before is forgotten. What a majority of the replicas of
-//! *now* accepted need not have been chosen: while keys move, a majority of those of before had to
-//! accept it too, and who was asked meanwhile may have been told that it never was.
+//! When the placement of keys changes, all earlier entries are forgotten. A record that a majority
+//! of the *current* replicas accepted need not have been chosen: while keys moved, a majority of
+//! the previous replicas had to accept it too, and a coordinator that asked meanwhile may have been
+//! told that it never was.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -24,40 +25,40 @@ use crate::paxos::operation::{Done, Tag, are_other_requests};
 use crate::transfer::remembered::Remembered;
 use record::{Operation, Record, Steps, Version};
 
-/// So many are kept: eight seconds of the 8,000 in a second that one key takes. Some 6 MiB.
+/// Capacity in entries, about 6 MiB: eight seconds at 8,000 writes per second, the rate of one key.
 const MOST: usize = 65_536;
 
-/// What a replica knows of a conditional write.
+/// A replica's answer about a conditional write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recalled {
-    /// It never stored a record with it.
+    /// The replica never stored a record with this write.
     Never,
-    /// It has stored one.
+    /// The replica has stored a record with this write.
     Stored {
-        /// Under this ballot, the first time; 0 = it came from another replica, not from its
-        /// coordinator.
+        /// The ballot of the first such record; 0 = that record came from another replica, not from
+        /// the write's coordinator.
         ballot: u64,
-        /// What came of the write in that record.
+        /// The outcome of the write in that record.
         done: Done,
     },
-    /// It may have stored one.
+    /// The replica may have stored a record with this write.
     Forgotten,
-    /// It has stored another request with the same idempotency key.
+    /// The replica has stored another request with the same idempotency key.
     Reused,
 }
 
-/// A write as a coordinator asks for it.
+/// A write as a coordinator names it in a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteName {
-    /// What it is known by.
+    /// The write's id.
     pub id: u64,
     /// The digest of the client's request, if it has an idempotency key; 0 = unknown.
     pub digest: u64,
 }
 
 impl WriteName {
-    /// What a replica recalls that has stored a write with the same id, of a request with this
-    /// digest.
+    /// Returns the answer of a replica that stored, under `ballot` and with the outcome `done`, a
+    /// write of the same id whose request has this digest.
     pub fn stored(self, digest: u64, ballot: u64, done: Done) -> Recalled {
         match are_other_requests(self.digest, digest) {
             true => Recalled::Reused,
@@ -66,7 +67,7 @@ impl WriteName {
     }
 }
 
-/// A hash of the key, and the write's id.
+/// A hash of the key, and the id of the write.
 type Name = (u64, u64);
 
 #[derive(Debug)]
@@ -80,45 +81,46 @@ struct Stored {
 
 #[derive(Debug)]
 struct KeptWrite {
-    /// With a hasher without a seed, as all of the protocol.
+    /// Uses a hasher without a seed, like the rest of the protocol.
     stored: HashMap<Name, Stored, BuildHasherDefault<DefaultHasher>>,
-    /// In the order of noting, each with the ballot of its record.
+    /// Names in insertion order, each with the ballot of its record.
     order: VecDeque<(Name, u64)>,
-    /// What was noted up to this ballot may be forgotten.
+    /// Entries up to this ballot may have been forgotten.
     forgotten: u64,
-    /// The greatest ballot of what was noted.
+    /// The greatest ballot of any noted record.
     greatest: u64,
-    /// Since this epoch keys are placed as they are.
+    /// The epoch of the current placement.
     placed: u64,
 }
 
-/// See the module.
+/// A replica's recent conditional writes. See the module.
 #[derive(Debug)]
 pub(crate) struct Recent {
     kept: Mutex<KeptWrite>,
 }
 
-/// How a record came to a replica that has stored it.
+/// The way in which a record reached the replica that stored it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
-    /// It was accepted under its ballot: if a majority has it so, it is chosen.
+    /// Accepted under its ballot: if a majority did so, the record is chosen.
     Accept = 0,
-    /// In a page or as a hint, from a replica that held it: that proves nothing of this one.
+    /// Received in a page or as a hint, from a replica that held it: proves nothing about this
+    /// replica.
     Replica = 1,
-    /// Those that had the partition before this one have reported that it was chosen there.
+    /// Reported as chosen by the replicas that had the partition before this one.
     Chosen = 2,
 }
 
 impl Recent {
-    /// `forgotten`: all ballots up to this one may have been stored before.
+    /// Makes an empty table. Any write with a ballot up to `forgotten` may have been stored before.
     pub(crate) fn new(forgotten: u64) -> Self {
         let (stored, order) = (HashMap::default(), VecDeque::new());
         let (greatest, placed) = (0, 0);
         Self { kept: Mutex::new(KeptWrite { stored, order, forgotten, greatest, placed }) }
     }
 
-    /// From this epoch on keys are placed otherwise. All that was tried under a ballot up to
-    /// `until` may have been stored before.
+    /// Drops all entries because `epoch` changes the placement. Any write tried under a ballot up
+    /// to `until` may have been stored before.
     pub(crate) fn forget(&self, epoch: u64, until: u64) {
         let mut kept = self.kept.lock();
         if epoch > kept.placed {
@@ -129,8 +131,9 @@ impl Recent {
         }
     }
 
-    /// A record is stored, which was taken in under `epoch`. `before`: the steps of the one that
-    /// was held until then, of which all operations were noted, or are known to be forgotten.
+    /// Notes the operations of a stored record that was received under `epoch`. `before` are the
+    /// steps of the record it replaced: their operations were all noted, or are known to be
+    /// forgotten.
     pub(crate) fn note(
         &self,
         key: &[u8],
@@ -157,7 +160,7 @@ impl Recent {
             if known.is_none() {
                 order.push_back((name, record.ballot()));
             }
-            // Of two requests with one idempotency key it is the later one that may be chosen.
+            // Of two requests with one idempotency key, only the later can be chosen.
             let is_newer =
                 |known: &Stored| known.ballot == 0 || are_other_requests(known.digest, digest);
             if known.is_none_or(|known| ballot > 0 && is_newer(known)) {
@@ -177,7 +180,8 @@ impl Recent {
         );
     }
 
-    /// What is remembered of writes is known better, by those that had their partitions before.
+    /// Overwrites entries with what the previous replicas of their partitions reported, which is
+    /// more accurate.
     pub(crate) fn correct(&self, remembered: &[Remembered]) {
         let mut kept = self.kept.lock();
         for &Remembered { key_hash, id, ballot, family, step, result, digest, .. } in remembered {
@@ -187,7 +191,7 @@ impl Recent {
         }
     }
 
-    /// What is known of a write that was first tried under `since`.
+    /// Returns what is known of a write that was first tried under the ballot `since`.
     pub(crate) fn recall(&self, key: &[u8], asked: WriteName, since: u64) -> Recalled {
         let id = asked.id;
         let kept = self.kept.lock();
@@ -320,12 +324,12 @@ mod tests {
             "others may have accepted it"
         );
         assert_eq!(told_of(&recent, b"k", 2, 31), Recalled::Never);
-        // Its write had begun before.
+        // The record's write began before the placement changed.
         recent.note(b"k", &record(40), [&NONE, &steps(1, &[3])], (Via::Accept, 3));
         assert_eq!(told_of(&recent, b"k", 3, 40), Recalled::Forgotten);
         recent.note(b"k", &record(50), [&NONE, &steps(1, &[4])], (Via::Accept, 4));
         assert_eq!(told_of(&recent, b"k", 4, 41), stored(50, 1, 4));
-        // Another loop sees the same.
+        // Another event loop reports the same change.
         recent.forget(4, 99);
         assert_eq!(told_of(&recent, b"k", 4, 41), stored(50, 1, 4));
         recent.forget(5, 0);

@@ -1,99 +1,100 @@
-//! What replicas report to each other of what they hold, so that a round of repair finds out where
-//! they differ: sums of records by buckets of keys (`sums.rs`), or the records of buckets that
-//! differ, in outline; and what a node could not read.
+//! Messages in which replicas report their records to the driver of a repair round, to locate
+//! differences: sums of records by bucket of keys (`sums.rs`), outlines of the records in differing
+//! buckets, and ranges a node could not read.
 
 use bytes::Bytes;
 
 use crate::repair::watermark::RoundId;
 use record::Outline;
 
-/// Damaged ranges that are reported at once; of more, the last one reaches as far as the last of
-/// them.
+/// Maximum number of damaged ranges in one report; beyond it, the last range is extended to cover
+/// the rest.
 pub const MAX_DAMAGED: usize = 64;
 
-/// Damaged ranges that one round heals at most: what a message about them holds. A disk with more
-/// is better replaced.
+/// Maximum number of damaged ranges that one round heals, as many as a message about them can hold.
+/// A disk with more is better replaced.
 pub(crate) const MAX_RANGES: usize = 4096;
 
-/// Bytes of one sum on its way: bucket, place, copies, sum.
+/// Encoded length of one sum in bytes: bucket, place, copies, sum.
 pub(crate) const SUM_LEN: usize = 2 + 1 + 1 + 16;
 
-/// A part of a node's records that is compared with those of others.
+/// A request for the part of a node's records that is to be compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompareRequest {
-    /// The least key that is meant.
+    /// The first key of the range.
     pub start: Bytes,
-    /// The least key that is beyond; `None` = there is no such key.
+    /// The first key beyond the range; `None` = unbounded.
     pub end: Option<Bytes>,
-    /// Records are meant that were written after this time ([`Rank::when`](crate::Rank::when)) …
+    /// Only records written after this version time ([`Rank::when`](crate::Rank::when)) …
     pub since: u64,
-    /// … and not after this one.
+    /// … and not after this one are compared.
     pub until: u64,
-    /// The round that the node must be sealed by.
+    /// The round that must have raised the node's repair fence.
     pub round: RoundId,
-    /// The watermark that it must have: what may be purged up to there is left out.
+    /// The watermark that the node must have: records that may be purged up to there are left out.
     pub watermark: u64,
-    /// What of them is to be reported.
+    /// The form of the report.
     pub detail: Detail,
 }
 
-/// What is to be reported of records.
+/// The form in which records are reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Detail {
-    /// The sums of the records, by bucket.
+    /// Sums of the records, by bucket.
     Sums,
-    /// Each of them in outline.
+    /// An outline of each record.
     Outlines {
-        /// The buckets that are meant, ascending; none = all.
+        /// The buckets to report, ascending; empty = all.
         buckets: Vec<u16>,
-        /// Bytes of keys and outlines after which the list ends; one is always sent.
+        /// Limit on the bytes of keys and outlines, after which the list ends; it has at least one
+        /// entry.
         max_bytes: u32,
     },
 }
 
-/// What a node holds.
+/// A node's report of the records in a range.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Compared {
-    /// The sums: of the default number of copies for each bucket that the node is a replica of, and
-    /// of other numbers of copies where there are records.
+    /// Sums of records with the default number of copies, for each bucket that the node is a
+    /// replica of; and of other numbers of copies, where there are such records.
     pub sums: Vec<Sum>,
-    /// Keys in order, each with its newest record.
+    /// Keys in order, each with the outline of its newest record.
     pub outlines: Vec<(Bytes, Outline)>,
-    /// Keys that can't be read: nothing certain is said of them.
+    /// Key ranges that cannot be read: nothing certain is known about them.
     pub damaged: Vec<Damage>,
-    /// Records that were looked at.
+    /// Number of records that were read.
     pub records: u64,
-    /// Bytes that were read from the disk.
+    /// Number of bytes read from the disk.
     pub bytes_read: u64,
-    /// The first key that was not looked at; `None` = all were.
+    /// The first key that was not read; `None` = the range was read to its end.
     pub next: Option<Bytes>,
 }
 
-/// Keys that can't be read.
+/// A range of keys that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Damage {
-    /// The least that may be among them.
+    /// The least key that may be affected.
     pub first: Bytes,
-    /// The greatest; `None` = the last there is.
+    /// The greatest key that may be affected; `None` = unbounded.
     pub last: Option<Bytes>,
 }
 
-/// The sum of a bucket's records with one number of copies.
+/// The sum over a bucket's records with one number of copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sum {
     /// The bucket whose records are summed.
     pub bucket: u16,
-    /// The node's place among the bucket's replicas, the first being 0.
+    /// The node's place among the bucket's replicas, counted from 0.
     pub place: u8,
-    /// The number of copies; 0 = of records that are not summed.
+    /// The number of copies; 0 = `sum` counts records that are not summed.
     pub copies: u8,
-    /// The sum, or how many are not summed: those of a family that was written up to the end of
-    /// what is compared, and continued after it.
+    /// The sum modulo 2¹²⁸; or the number of records not summed because their base version was
+    /// written within the compared time and continued after it.
     pub sum: u128,
 }
 
 impl Sum {
-    /// Whether it says how many are not summed.
+    /// True if this is a count of records that are not summed.
     pub(crate) fn is_of_continued(&self) -> bool {
         self.copies == 0
     }

@@ -1,12 +1,13 @@
-//! Records of keys that differ are brought to the replicas that lack them.
+//! Record exchange within a repair round: differing records are brought to the replicas that lack
+//! them.
 //!
 //! ```text
-//!   lists of all nodes, in the order of keys ─▶ the newest of each key, and who lacks it
+//!   lists of all nodes, in key order ─▶ the newest record of each key, and the nodes lacking it
 //!      ─▶ read at a replica that holds it ─▶ written to those that lack it ─▶ the next lists
 //! ```
 //!
-//! A record that a conditional write made is read as a client reads it who wants a majority: one of
-//! a minority may never have been chosen, and must not look as if it were.
+//! A conditional write's record is read as a client's majority read: a record held by a minority
+//! may never have been chosen, and must not come to look as if it were.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,67 +20,67 @@ use crate::placement::topology::partition_of;
 use crate::repair::compare::{CompareRequest, Damage, Detail};
 use record::{Kind, Outline, Record, Version};
 
-/// Bytes of one list; one is asked for from each node at once.
+/// Limit on one list in bytes; one list is requested from each node at a time.
 const LIST_BYTES: u32 = 256 << 10;
 
-/// Keys that are looked for in the lists before they are brought.
+/// Maximum number of differing keys collected from the lists before they are brought.
 const MAX_DIFFERING: usize = 1024;
 
-/// Keys whose records are on their way at once …
+/// Maximum number of keys whose records are in flight at once …
 const MAX_UNDER_WAY: usize = 64;
 
-/// … and bytes of them, unless a single one has more.
+/// … and of bytes in flight, unless a single record is longer.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// Bytes by which a record may have grown since it was listed.
 const GROWTH: u32 = 64 << 10;
 
-/// The keys that are listed.
+/// The range of keys to be exchanged.
 pub(super) struct ExchangeRange {
     pub(super) start: Bytes,
-    /// The first key beyond; `None` = there is no such key.
+    /// The first key beyond the range; `None` = unbounded.
     pub(super) end: Option<Bytes>,
-    /// Records that were written after this time …
+    /// Only records written after this version time …
     pub(super) since: u64,
-    /// … of keys in these buckets; none = all.
+    /// … whose keys are in these buckets; empty = all.
     pub(super) buckets: Vec<u16>,
-    /// The node whose damage is healed, if that is what the exchange is for.
+    /// The node whose damage is being healed; `None` = the exchange heals none.
     pub(super) damaged: Option<NodeId>,
 }
 
-/// What an exchange has come upon.
+/// Problems found by an exchange.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Keys that could not be made equal.
+    /// Number of keys that could not be made equal.
     pub(super) failed: u64,
-    /// Keys that nodes can't read.
+    /// Key ranges that nodes cannot read.
     pub(super) damaged: Vec<(NodeId, Damage)>,
 }
 
-/// What a node has listed of its keys and is not looked at yet.
+/// The listed keys of one node that are not processed yet.
 struct List {
     queue: VecDeque<(Bytes, Outline)>,
-    /// Where the next list begins; `None` = all is listed.
+    /// The start of the next list; `None` = everything is listed.
     next: Option<Bytes>,
 }
 
 impl List {
-    /// Whether the node has to list more before the next key can be told.
+    /// True if the node must list more before the next key can be determined.
     fn is_short(&self) -> bool {
         self.queue.is_empty() && self.next.is_some()
     }
 }
 
-/// A key of which some nodes lack the newest record.
+/// A key whose newest record some nodes lack.
 struct Differing {
     key: Bytes,
     newest: Outline,
-    /// Those that hold it.
+    /// The nodes that hold the newest record.
     holders: Vec<NodeId>,
     lacking: Vec<NodeId>,
-    /// Those of them that hold an older one, replicas or not: it must not come up again.
+    /// The nodes in `lacking` that hold an older record, replicas or not: it must not resurface.
     outdated: Vec<NodeId>,
-    /// They are brought a tombstone instead.
+    /// True if the nodes in `lacking` are brought a tombstone instead.
     deletes: bool,
 }
 
@@ -109,7 +110,7 @@ impl Round {
         }
     }
 
-    /// Has each node list more whose list is at its end.
+    /// Requests the next list from each node whose list is used up.
     async fn lengthen(
         &mut self,
         lists: &mut BTreeMap<NodeId, List>,
@@ -121,8 +122,8 @@ impl Round {
             start,
             end: range.end.clone(),
             since: range.since,
-            // What is newer than the round hides what others have of it, and may be what one can't
-            // read.
+            // A record newer than the round hides the others' older ones, and may be the one that a
+            // node cannot read.
             until: u64::MAX,
             round,
             watermark,
@@ -141,9 +142,9 @@ impl Round {
         Ok(())
     }
 
-    /// Takes from the lists, as far as all nodes have listed, the keys that some nodes lack the
-    /// newest record of; and counts those of which a node holds a record from a clock that is
-    /// ahead: what that hides is not known.
+    /// Takes keys from the lists as far as all nodes have listed. Returns the keys whose newest
+    /// record some nodes lack, and the number of keys of which a node holds a record from a clock
+    /// that is ahead: what such a record hides is unknown.
     fn differing_keys(
         &self,
         lists: &mut BTreeMap<NodeId, List>,
@@ -172,7 +173,7 @@ impl Round {
         (differing, all_ahead)
     }
 
-    /// Who lacks the newest of these records of a key, if anybody does.
+    /// Returns which nodes lack the newest of a key's records; `None` = no node does.
     fn differs(
         &self,
         key: Bytes,
@@ -181,8 +182,9 @@ impl Round {
         damaged: Option<NodeId>,
     ) -> Option<Differing> {
         let newest = held.values().copied().max_by_key(|outline| outline.rank)?;
-        // What only the damaged node holds was hidden there by what can't be read: all others have
-        // purged that, and this with it, for they held the same up to the watermark.
+        // A record held only by the damaged node was hidden there by something unreadable: all
+        // others have purged that, and this record with it, because they held the same up to the
+        // watermark.
         let is_proven = newest.rank.when() <= self.watermark;
         let deletes = is_proven && damaged.is_some_and(|node| held.keys().eq([&node]));
         let lacking: Vec<NodeId> = if deletes {
@@ -191,7 +193,8 @@ impl Round {
             let replicas = self.replicas(&key, newest.copies);
             let is_gone = is_gone(&newest, self.watermark);
             let lacks = |node: &NodeId| match held.get(node) {
-                // It may be beyond the newest one's copies, and holds what that hides.
+                // The node may be beyond the newest record's copies, but it holds a record which
+                // that hides.
                 Some(outline) => outline.rank < newest.rank,
                 None => !is_gone && replicas.contains(node),
             };
@@ -206,7 +209,8 @@ impl Round {
         Some(Differing { key, newest, holders, lacking, outdated, deletes })
     }
 
-    /// Brings a key's newest record to whoever lacks it. Returns whether all of them have it now.
+    /// Brings a key's newest record to the nodes that lack it. Returns `true` if they all have it
+    /// now.
     async fn bring(&self, differing: Differing) -> bool {
         let Some((record, to)) = self.newest_of(&differing).await else { return false };
         let brought = to.into_iter().map(|node| {
@@ -218,17 +222,17 @@ impl Round {
         task::all(brought).await.into_iter().all(is_stored)
     }
 
-    /// The record that is brought, and to whom; `None` = no holder can be read, or what was read is
-    /// older than what was listed. A majority may hold something older, and need not be of those
-    /// that hold the newest: then that differs still.
+    /// Returns the record to bring, and its recipients; `None` = no holder can be read, or its
+    /// record is older than the listed one. In the latter case a majority may hold something older,
+    /// and need not include the holders of the newest: the key stays different.
     ///
-    /// A holder may have stored a newer record since, of fewer copies, which is none of some that
-    /// lack the listed one. So the next holder is asked: those that hold the listed one still would
-    /// differ from those that lack it.
+    /// A holder may have stored a newer record since, with fewer copies, that does not belong on
+    /// some nodes lacking the listed one. Then the next holder is asked: holders that still have
+    /// the listed record would differ from the nodes that lack it.
     async fn newest_of(&self, differing: &Differing) -> Option<(Record, Vec<NodeId>)> {
         let Differing { key, newest, lacking, outdated, .. } = differing;
         if differing.deletes {
-            // By a version that is above all that was proven, and below all that came since.
+            // The version is above everything proven, and below everything written since.
             let version = Version { time: self.watermark, origin: u32::MAX };
             return Some((Record::tombstone(key, version), lacking.clone()));
         }
@@ -257,7 +261,7 @@ impl Round {
         read
     }
 
-    /// The replicas of a record of so many copies.
+    /// Returns the replicas of a record with this number of copies.
     fn replicas(&self, key: &[u8], copies: u8) -> Vec<NodeId> {
         let mut replicas = Vec::new();
         let topology = &self.view.topology;
@@ -266,8 +270,7 @@ impl Round {
     }
 }
 
-/// Whether a record may be purged by this watermark: nobody needs to be brought it but who holds
-/// what it hides.
+/// True if a record may be purged at this watermark: only nodes that hold what it hides need it.
 fn is_gone(outline: &Outline, watermark: u64) -> bool {
     let rank = outline.rank;
     rank.kind != Kind::Value && rank.version.time.max(rank.ballot) <= watermark

@@ -1,12 +1,12 @@
-//! The steps of a round around its comparisons: all nodes are *sealed*, so that they take nothing
-//! new up to the round's time, and in the end make durable what they were brought, and take the
-//! round's time for their watermark.
+//! Steps of a round around its comparisons. The first raises the *repair fence* (identifier:
+//! `seal`) of all nodes, so that they accept nothing new up to the round's time; the last ones make
+//! the exchanged records durable on all nodes, and advance the watermark to the round's time.
 //!
 //! ```text
-//!  Seal ─▶ all are sealed, with one watermark ─▶ compare, exchange, heal
+//!  Seal ─▶ all fences raised, one watermark ─▶ compare, exchange, heal
 //!    ▲└─ one lags: Commit of the round that it missed
-//!    └── another round was later: a little later, above that
-//!  all are equal ─▶ Ready ─▶ all are, in the same lives ─▶ Commit
+//!    └── a later round's fence: after a pause, with a later time
+//!  all are equal ─▶ Ready ─▶ all are, in the same processes ─▶ Commit
 //! ```
 
 use std::collections::BTreeMap;
@@ -18,26 +18,27 @@ use crate::message::{Class, NodeId, Reply, Request};
 use crate::repair::status::BACK_OFF_MICROS;
 use crate::repair::watermark::{RoundId, RoundState, RoundStep};
 
-/// What nodes have reported of themselves, sealed by one round.
+/// States reported by nodes that one round has fenced.
 type States = BTreeMap<NodeId, RoundState>;
 
-/// Why a node has not done a step, though it was asked often.
+/// The reason why a node has not done a step after repeated requests.
 enum StepFailed {
-    /// The node's clock is so far behind that the round's time is ahead of it.
+    /// The node's clock is so far behind that the round's time lies ahead of it.
     Ahead,
-    /// It did not answer, or refused.
+    /// The node did not answer, or refused.
     Other,
 }
 
-/// Whether all nodes are sealed.
+/// The result of asking all nodes to raise their fences.
 enum Sealed {
     Yes(States),
-    /// This node is sealed by a later round.
+    /// A node is fenced by a later round.
     Later(RoundState),
 }
 
 impl Round {
-    /// Seals all nodes. From then on they have one watermark, and take nothing new of before.
+    /// Raises the fences of all nodes and brings them to one watermark. They then accept nothing
+    /// new that was written before.
     pub(super) async fn fence(&mut self) -> Result<(), End> {
         let mut states = self.seal_all().await?;
         let greatest = loop {
@@ -59,7 +60,8 @@ impl Round {
             for (node, result) in task::all(asked).await {
                 match result {
                     Ok(state) if state.proof.proven >= missed => states.insert(node, state),
-                    // It may have an older copy of its directory, which it will find out itself.
+                    // The node may have an older copy of its directory, which it will detect
+                    // itself.
                     _ => {
                         self.continue_without(node)?;
                         states.remove(&node)
@@ -69,7 +71,7 @@ impl Round {
         };
         self.lives = states.iter().map(|(node, state)| (*node, state.life)).collect();
         self.watermark = greatest.proven.time;
-        // What all held the same stays so, for they are sealed since.
+        // Nodes found equal earlier stay so, because they have been fenced since.
         let (mut since, mut is_uniform) = (self.watermark, greatest.is_uniform);
         let past = self.past.borrow();
         if past.equal.up_to > since && past.equal.lives == self.lives {
@@ -83,8 +85,8 @@ impl Round {
         Ok(())
     }
 
-    /// Seals all nodes, under a later time if one is sealed by a later round that nobody drives any
-    /// more.
+    /// Raises the fences of all nodes, with a later time if a node is fenced by a later round that
+    /// nobody drives any more.
     async fn seal_all(&mut self) -> Result<States, End> {
         let mut tries = 0;
         loop {
@@ -103,13 +105,14 @@ impl Round {
                 self.id.time = time;
                 self.report.until = time;
             }
-            // Of two that have sealed some nodes each, the one whose driver comes later lets go.
+            // If two drivers have fenced some nodes each, the one with the greater node id backs
+            // off.
             let yields = is_driven && seal.node < own;
             self.context.pause(if yields { BACK_OFF_MICROS } else { RETRY_MICROS }).await;
         }
     }
 
-    /// Asks all nodes to be sealed by this round; this node last, for the others' clocks say
+    /// Asks all nodes to raise their fences; this node last, because the others' clocks show
     /// whether its own is right.
     async fn seal(&mut self) -> Result<Sealed, End> {
         let mut states = States::new();
@@ -123,7 +126,7 @@ impl Round {
             });
             let reported = match task::try_all(asked).await {
                 Ok(reported) => reported,
-                // What the others said to that is late: all are asked again.
+                // The other nodes' answers are outdated: all are asked again.
                 Err(later) => return Ok(Sealed::Later(later)),
             };
             for (node, state) in reported {
@@ -136,11 +139,11 @@ impl Round {
         Ok(Sealed::Yes(states))
     }
 
-    /// Has all nodes make durable what they were brought, and take the round's time for their
-    /// watermark.
+    /// Makes the exchanged records durable on all nodes, then advances their watermarks to the
+    /// round's time.
     pub(super) async fn prove(&mut self) -> Result<(), End> {
         let floor = self.ready().await?;
-        // From here on whoever is asked may commit, whatever becomes of this node.
+        // From here on any node asked may commit, even if this node fails.
         self.report.proven = true;
         self.context.shared().repair.rounds.publish(&self.report);
         let commit = RoundStep::Commit { floor, is_uniform: self.is_uniform };
@@ -148,12 +151,13 @@ impl Round {
             let asked = nodes.into_iter().map(async |node| {
                 match self.step(node, self.id, commit).await {
                     Err(StepFailed::Ahead) => Err(()),
-                    // Who did not answer will be told when it is back.
+                    // A node that did not answer is told when it is back.
                     _ => Ok(()),
                 }
             });
             if task::try_all(asked).await.is_err() {
-                // The clock has jumped since: nobody could take that over for as long.
+                // This node's clock has jumped since: no node could adopt the proof for as long as
+                // it is ahead.
                 self.report.proven = false;
                 return Err(End::Unproven("this node's clock is ahead of the others"));
             }
@@ -161,8 +165,8 @@ impl Round {
         Ok(())
     }
 
-    /// Has all nodes make durable what they were brought; returns the last ballot under which a
-    /// conditional write may go on by a promise that one of them has given.
+    /// Makes the exchanged records durable on all nodes. Returns the last ballot under which a
+    /// conditional write may continue by a promise that one of the nodes has given.
     async fn ready(&self) -> Result<u64, End> {
         for _ in 0..BUSY_RETRIES {
             let asked = self.nodes.iter().map(async |node| {
@@ -173,13 +177,14 @@ impl Round {
                 }
             });
             let promised = task::try_all(asked).await.map_err(End::Unproven)?;
-            // A home may keep one that follows what it was promised, of which no replica knows.
+            // A key's leader may have cached a ballot that follows a promised one, unknown to any
+            // replica.
             let floor = last_following(promised.into_iter().max().unwrap_or_default());
             if !self.context.is_ahead(floor) {
                 return Ok(floor);
             }
-            // After a start, or of a clock that is wrong: it would stop conditional writes for as
-            // long.
+            // After a process start, or if a clock is wrong: the floor would stop conditional
+            // writes for as long as it is ahead.
             self.context.pause(RETRY_MICROS).await;
         }
         Err(End::Unproven(
@@ -188,12 +193,12 @@ impl Round {
         ))
     }
 
-    /// Whether a node is ready in the life in which it was sealed.
+    /// True if a node is ready in the process whose fence the round raised.
     fn is_ready(&self, node: NodeId, state: &RoundState) -> bool {
         state.proof.ready == self.id && self.lives.get(&node) == Some(&state.life)
     }
 
-    /// Has a node do a step. Asks again if the node fails.
+    /// Asks a node to do a step, with retries.
     async fn step(
         &self,
         node: NodeId,
@@ -216,7 +221,7 @@ impl Round {
         }
     }
 
-    /// All nodes but this one, and then this one.
+    /// Returns all nodes but this one, and then this one.
     fn others_first(&self) -> [Vec<NodeId>; 2] {
         let own = self.context.shared().own;
         [self.nodes.iter().copied().filter(|node| *node != own).collect(), vec![own]]

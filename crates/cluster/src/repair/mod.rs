@@ -1,18 +1,18 @@
-//! Rounds of repair: one node has all nodes compare what they hold, and makes them equal. Then it
-//! proves that they are, so that what was deleted may be purged.
+//! Repair rounds: one node has all nodes compare their records and makes them equal, then proves
+//! it, so that deleted records may be purged.
 //!
 //! ```text
-//!  Repair (when a round begins, and what stops it) ─▶ round.rs, top to bottom:
-//!    fence.rs     all nodes take nothing new up to the round's time
+//!  Repair (starts and stops rounds) ─▶ round.rs, top to bottom:
+//!    fence.rs     all nodes stop accepting anything new up to the round's time
 //!    round.rs     range of keys by range of keys: sums of all nodes ─▶ they differ ─┐
-//!    exchange.rs  keys of both, the newest record of each to whoever lacks it ◀─────┘
-//!    round.rs     damaged ranges: written anew, given up
+//!    exchange.rs  keys of both, the newest record of each to nodes lacking it ◀─────┘
+//!    round.rs     damaged ranges: rewritten, then discarded
 //!    fence.rs     all are ready ─▶ proven: a watermark
 //! ```
 //!
-//! Any node may drive a round, at any time, and several may at once: a round writes nothing but the
-//! newest record of a key as a replica holds it. A node begins one by itself when none was driven
-//! for `interval`, the first in the order of names soonest.
+//! Any node may drive a round at any time, and several nodes may at once: a round writes only the
+//! newest record of a key as some replica holds it. A node starts a round by itself when none was
+//! driven for `interval`, staggered so that the first node by name starts soonest.
 
 pub(crate) mod compare;
 mod exchange;
@@ -35,41 +35,42 @@ use crate::repair::status::{RoundConfig, RoundReport};
 use crate::repair::watermark::RoundId;
 use round::Round;
 
-/// By which part of the interval each further node waits longer before it drives a round …
+/// The fraction (1 / `STAGGER`) of the interval that each further node waits longer before it
+/// drives a round …
 const STAGGER: u64 = 8;
 
-/// … up to so many nodes.
+/// … up to this number of nodes.
 const MAX_STAGGERED: u64 = 16;
 
-/// The rounds that this node drives: one at a time.
+/// The rounds that this node drives, one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Repair {
     round: Option<TaskId>,
     past: Rc<RefCell<Past>>,
 }
 
-/// What earlier rounds of this node have shown.
+/// Results of earlier rounds of this node, for incremental ones.
 #[derive(Debug, Default)]
 struct Past {
     equal: Equal,
-    /// When the last round ended that compared everything, by the monotonic clock; `None` = the
-    /// next one has to.
+    /// When the last round that compared everything ended, by the monotonic clock, in microseconds;
+    /// `None` = the next round is full.
     last_full: Option<u64>,
 }
 
-/// What a round has shown that made all nodes equal, be it proven or not.
+/// The result of a round that made all nodes equal, proven or not.
 #[derive(Debug, Default)]
 struct Equal {
-    /// All nodes hold the same of what was written up to this time …
+    /// All nodes hold the same records up to this version time …
     up_to: u64,
-    /// … in these lives: what a node was brought in an earlier one may be gone …
+    /// … under these process start ids: records brought to an earlier process may be lost …
     lives: BTreeMap<crate::message::NodeId, LifeId>,
-    /// … and none holds a record with another number of copies than there are by default.
+    /// … and none holds a record with a number of copies other than the default.
     is_uniform: bool,
 }
 
 impl Repair {
-    /// Begins a round that is due.
+    /// Starts a round if one is due.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         if self.is_under_way(tasks) {
             return;
@@ -90,8 +91,9 @@ impl Repair {
         }
     }
 
-    /// Keys are placed otherwise from now on. A round compares by the placement that it began with,
-    /// and what it has shown is of those replicas; what all were ready for they may commit.
+    /// Handles a change of placement. A round compares by the placement it began with, so its
+    /// results concern the previous replicas and are dropped; a round for which all nodes were
+    /// ready may still commit.
     pub(crate) fn placement_changes(&mut self, tasks: &mut Tasks) {
         *self.past.borrow_mut() = Past::default();
         let current = tasks.context().shared().repair.rounds.status().current;
@@ -109,29 +111,29 @@ impl Repair {
         tasks.stop(round);
         let context = tasks.context();
         let Some(mut report) = context.shared().repair.rounds.status().current else { return };
-        // What all nodes were ready for is proven, whoever of them has committed it.
+        // A round for which all nodes were ready is proven, whichever of them has committed it.
         report.stopped = Some(why).filter(|_| !report.proven);
         self.past.borrow_mut().ended(context, &report);
         end(context, report);
     }
 
-    /// The round that is to begin now, if one is.
+    /// Returns the round to start now, if one is due.
     fn due(&self, context: &Context) -> Option<(RoundId, RoundReport)> {
         let (shared, now, view) = (context.shared(), context.now(), context.view());
         let rounds = &shared.repair.rounds;
         let is_whole = shared.membership.state.is_authoritative_for_all();
-        // While partitions move nothing is proven: a receiver may lack what all others hold.
+        // Nothing is proven while partitions move: a receiver may lack what all others hold.
         let moves = view.other.is_some();
         let is_out = shared.membership.state.is_fenced() || shared.is_removed();
         if !is_whole || moves || is_out || shared.is_alone() {
             return None;
         }
-        // Who is about to join holds no replicas yet.
+        // A joining node holds no replicas yet.
         let place = view.topology.place_of(shared.own)?;
         let RoundConfig { interval_micros, full_interval_micros, settled_micros, .. } =
             context.config().rounds;
         if rounds.last_asked() == 0 {
-            // The first is due an interval after the start.
+            // The first round is due an interval after the start.
             rounds.asked(now);
         }
         let staggered = (place as u64).min(MAX_STAGGERED);
@@ -142,7 +144,7 @@ impl Repair {
             && !rounds.is_yielding(now)
             && !(rounds.is_active(now) && seal.node != shared.own);
         let wanted = rounds.wanted();
-        // What was written before it was asked for may still be on its way.
+        // Records written before the request may still be on their way.
         let settled = Clock::limit(now.wall.saturating_sub(settled_micros), 0);
         let young = settled + 1..=Clock::limit(now.wall, 0);
         let waits = wanted.is_some_and(|wanted| young.contains(&wanted.up_to));
@@ -166,8 +168,8 @@ impl Repair {
 }
 
 impl Past {
-    /// A round has ended that did not make all nodes equal: an incremental one would not see what
-    /// it has left.
+    /// Notes the end of a round. If it left differences, the next round must be full: an
+    /// incremental one would not see them.
     fn ended(&mut self, context: &Context, report: &RoundReport) {
         if report.is_equal() && report.full {
             self.last_full = Some(context.now().mono);
@@ -177,7 +179,7 @@ impl Past {
     }
 }
 
-/// Tells that a round is over.
+/// Publishes and reports the end of a round.
 fn end(context: &Context, mut report: RoundReport) {
     report.ended = Some(context.now().wall);
     context.shared().repair.rounds.asked(context.now());

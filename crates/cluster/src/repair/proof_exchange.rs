@@ -1,4 +1,4 @@
-//! Proofs that other nodes know and this one does not, and the other way round.
+//! Exchange of proofs outside of rounds: a node adopts proofs it missed, and passes its own on.
 
 use crate::background::effect::NodeEffect;
 use crate::background::task::{Context, TaskId, Tasks};
@@ -8,7 +8,7 @@ use crate::repair::watermark::{MissedRound, RoundId, RoundStep};
 /// The exchange of proofs with other nodes, outside of rounds.
 #[derive(Debug, Default)]
 pub(crate) struct ProofExchange {
-    /// The task that takes over a proof which others have reported.
+    /// The task that adopts a proof reported by another node.
     take_over: Option<TaskId>,
 }
 
@@ -23,7 +23,7 @@ async fn exchange(cx: Context, node: NodeId, round: RoundId, step: RoundStep) {
 }
 
 impl ProofExchange {
-    /// A peer was seen: what it knows of proofs is asked for, where there may be any.
+    /// Asks a peer that was just connected for its proof, if there may be one.
     pub(crate) fn seen(&self, tasks: &mut Tasks, peer: NodeId) {
         let cx = tasks.context().clone();
         if cx.config().rounds.interval_micros != 0 || cx.shared().repair.proofs.seal() != 0 {
@@ -31,7 +31,7 @@ impl ProofExchange {
         }
     }
 
-    /// Takes over a proof that another node reported, and hands over its own to those that lag.
+    /// Adopts a proof that another node reported, and sends this node's own to lagging nodes.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         let cx = tasks.context().clone();
         let (proofs, own) = (&cx.shared().repair.proofs, cx.shared().own);

@@ -1,4 +1,4 @@
-//! A round of repair, from its first request to its last: what the node that drives it does.
+//! A repair round as its driver runs it, from the first request to the last.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,48 +19,48 @@ use crate::repair::status::{RoundReport, Unhealed};
 use crate::repair::sums::differing;
 use crate::repair::watermark::RoundId;
 
-/// Microseconds after which a node is asked again that failed …
+/// Pause before a node that failed is asked again, in microseconds …
 pub(super) const RETRY_MICROS: u64 = 500_000;
 
-/// … how often, if it can't be reached or fails …
+/// … attempts if the node cannot be reached or fails …
 pub(super) const RETRIES: u32 = 3;
 
-/// … and if it is busy, or another node drives a round: half a minute altogether.
+/// … and if it is busy, or another node drives a round: half a minute in total.
 pub(super) const BUSY_RETRIES: u32 = 60;
 
-/// Why a round stopped that another node's round went past.
+/// The reason reported when another node's round has overtaken this one.
 pub(super) const OTHER_DRIVES: &str = "another node drives a round";
 
 /// A round under way.
 pub(super) struct Round {
     pub(super) context: Context,
     pub(super) past: Rc<RefCell<Past>>,
-    /// The view that it began with: another placement ends it.
+    /// The view at the start of the round; a change of placement ends the round.
     pub(super) view: Arc<View>,
     pub(super) id: RoundId,
     pub(super) report: RoundReport,
-    /// Nodes that take part, this one among them.
+    /// The participating nodes, including this one.
     pub(super) nodes: BTreeSet<NodeId>,
-    /// The lives in which they were sealed.
+    /// The process start ids under which the nodes' fences were raised.
     pub(super) lives: BTreeMap<NodeId, LifeId>,
-    /// The watermark that all of them have.
+    /// The watermark that all participants have.
     pub(super) watermark: u64,
-    /// Whether a record has another number of copies than there are by default.
+    /// True if a record has a number of copies other than the default.
     is_mixed: bool,
-    /// Whether a node holds a record from a clock that is ahead.
+    /// True if a node holds a record from a clock that is ahead.
     is_ahead: bool,
-    /// Whether none of what is not compared again had another number of copies.
+    /// True if none of the records not compared again had another number of copies.
     pub(super) is_uniform: bool,
     damaged: BTreeSet<(NodeId, Damage)>,
     /// Nodes that hold records of which they are the only replica.
     sole: BTreeSet<NodeId>,
 }
 
-/// Why a round ends before its last step.
+/// The reason why a round ends before its last step.
 pub(super) enum End {
-    /// Not all that was to be compared was.
+    /// Part of the comparison was not done.
     Stopped(&'static str),
-    /// All nodes are equal, and that proves nothing.
+    /// All nodes are equal, but that proves nothing.
     Unproven(&'static str),
 }
 
@@ -89,7 +89,7 @@ impl Round {
         }
     }
 
-    /// The round, from its beginning to its end.
+    /// Runs the round to its end and reports it.
     pub(super) async fn run(mut self) {
         match self.steps().await {
             Ok(()) => {}
@@ -99,7 +99,7 @@ impl Round {
         let past = Rc::clone(&self.past);
         let mut past = past.borrow_mut();
         past.ended(&self.context, &self.report);
-        // What hides under records from a clock that is ahead is compared again.
+        // Records hidden by those from a clock that is ahead must be compared again.
         if self.report.is_equal() && !self.is_ahead {
             let (up_to, is_uniform) = (self.report.until, self.is_uniform);
             past.equal = Equal { up_to, lives: self.lives, is_uniform };
@@ -119,8 +119,8 @@ impl Round {
         self.prove().await
     }
 
-    /// Compares what all nodes hold, range of keys by range of keys, and brings what differs to
-    /// whoever lacks it.
+    /// Compares the records of all nodes, one range of keys at a time, and brings differing records
+    /// to the nodes that lack them.
     async fn make_equal(&mut self) -> Result<(), End> {
         let mut start = Bytes::new();
         loop {
@@ -141,8 +141,8 @@ impl Round {
         }
     }
 
-    /// Rests after a range, so that a round which nobody asked for is at work for its share of the
-    /// time only. One that somebody asks for meanwhile, here or of another node, comes sooner.
+    /// Rests after a range, so that a round nobody asked for works only its share of the time. A
+    /// round requested meanwhile, on this or another node, ends the rest.
     async fn pace(&self, began: u64) {
         if self.report.asked_for {
             return;
@@ -155,8 +155,9 @@ impl Round {
         self.context.until(|now| now.mono >= until || is_awaited(now)).await;
     }
 
-    /// The sums of all nodes for the keys that begin at `start`, and the end of that range: as far
-    /// as each of them got at once. This node's store says first how far that is.
+    /// Returns the sums of all nodes over one range of keys from `start`, and the end of the range:
+    /// the earliest key at which any node stopped. This node's store answers first and proposes the
+    /// end.
     async fn sums_from(
         &mut self,
         start: &Bytes,
@@ -191,7 +192,7 @@ impl Round {
         }
     }
 
-    /// Notes what the sums say of the nodes; returns the buckets in which they differ.
+    /// Notes what the sums show about the nodes; returns the buckets in which they differ.
     fn differing_buckets(&mut self, parts: &BTreeMap<NodeId, Compared>) -> Vec<u16> {
         let usual = self.view.topology.default_copies();
         for (node, compared) in parts {
@@ -205,7 +206,7 @@ impl Round {
                 self.report.records += compared.records;
             }
             for damage in &compared.damaged {
-                // A block across the end of a range is reported with this one and with the next.
+                // A damaged block that spans the end of a range is reported with both ranges.
                 let is_new = self.damaged.insert((*node, damage.clone()));
                 self.report.damaged += u64::from(is_new);
                 if self.damaged.len() > MAX_RANGES {
@@ -217,8 +218,8 @@ impl Round {
         differing(&sums.collect(), usual)
     }
 
-    /// Writes anew, on a node that can't read it, what the others hold of each damaged range; then
-    /// the node gives up the damage.
+    /// Rewrites the other nodes' records of each damaged range on the node that cannot read it;
+    /// then that node discards the damage.
     async fn heal(&mut self) -> Result<(), End> {
         let mut known = std::mem::take(&mut self.damaged);
         let mut ready: BTreeMap<NodeId, Vec<Damage>> = BTreeMap::new();
@@ -233,7 +234,7 @@ impl Round {
             let (start, since, buckets) = (damage.first.clone(), 0, Vec::new());
             let range = ExchangeRange { start, end, since, buckets, damaged: Some(node) };
             let found = self.exchange(range).await?;
-            // Of records that are too old for this round damage shows only here.
+            // Damage among records too old for this round shows only here.
             let of_others = found.damaged.into_iter().filter(|(other, _)| *other != node);
             let mut is_both = false;
             for (other, theirs) in of_others {
@@ -243,7 +244,7 @@ impl Round {
                     self.report.stays(other, theirs, Unhealed::Both);
                 }
             }
-            // All that others hold of it is written there, or could not be.
+            // The others' records in the range are all written there, or some could not be.
             match (self.report.absent.is_empty(), is_both, found.failed) {
                 (true, false, 0) => ready.entry(node).or_default().push(damage),
                 (false, ..) => self.report.stays(node, damage, Unhealed::Absent),
@@ -270,7 +271,7 @@ impl Round {
         self.context.shared().repair.rounds.publish(&self.report);
     }
 
-    /// Whether that all nodes are equal proves anything.
+    /// Checks whether the equality of all nodes proves anything.
     fn may_prove(&mut self) -> Result<(), End> {
         if self.is_ahead {
             let why = "a node holds records from a clock that was ahead: kvorum repair-clock";
@@ -279,7 +280,8 @@ impl Round {
         if self.context.view().awaits_nodes() {
             return Err(End::Unproven("nodes are about to join"));
         }
-        // Who holds something older of a key than its replicas is seen by reading everything only.
+        // Only reading everything detects a node that is no replica of a key and holds an older
+        // record of it.
         self.is_uniform = !self.is_mixed && (self.report.full || self.is_uniform);
         if !self.is_uniform && !self.report.full {
             let why = "keys were written with another number of copies: a full round proves it";
@@ -288,8 +290,8 @@ impl Round {
         Ok(())
     }
 
-    /// Asks these nodes at once what they hold. A node that does not say so in the end takes part
-    /// no more.
+    /// Queries these nodes concurrently. A node that gives no answer after all retries leaves the
+    /// round.
     pub(super) async fn compare_all(
         &mut self,
         requests: Vec<(NodeId, CompareRequest)>,
@@ -308,7 +310,7 @@ impl Round {
         Ok(reported)
     }
 
-    /// What a node holds; `None` = the node does not say so in the end.
+    /// Queries one node; `None` = the node gave no answer after all retries.
     async fn compare(
         &self,
         node: NodeId,
@@ -331,7 +333,7 @@ impl Round {
         }
     }
 
-    /// A node takes part no more.
+    /// Removes a node from the round.
     pub(super) fn continue_without(&mut self, node: NodeId) -> Result<(), End> {
         self.nodes.remove(&node);
         self.report.absent.push(node);
@@ -344,7 +346,7 @@ impl Round {
         Ok(())
     }
 
-    /// Counts what an exchange has done.
+    /// Adds the results of an exchange to the report.
     pub(super) fn count(&mut self, differing: u64, repaired: u64, failed: u64, ahead: u64) {
         self.report.differing += differing;
         self.report.repaired += repaired;
@@ -353,14 +355,14 @@ impl Round {
     }
 }
 
-/// Whether a node is asked no more that has failed so often, one time after the other.
+/// True if a node that has failed this many times in a row is not asked again.
 pub(super) fn is_given_up(result: &Result<Reply, FailureKind>, failures: u32) -> bool {
     let is_busy = matches!(result, Ok(Reply::Busy | Reply::Ahead) | Err(FailureKind::Busy));
     let most = if is_busy { BUSY_RETRIES } else { RETRIES };
     failures >= most || matches!(result, Ok(Reply::Absent { .. }))
 }
 
-/// Which end of a range comes first; none is behind all.
+/// Orders the ends of two ranges; `None` is behind all keys.
 fn sooner(a: &Option<Bytes>, b: &Option<Bytes>) -> std::cmp::Ordering {
     match (a, b) {
         (Some(a), Some(b)) => a.cmp(b),

@@ -1,5 +1,5 @@
-//! Rounds of repair as a node's threads see them: what is asked for, what is under way, and what
-//! came of the last one.
+//! Repair rounds as a node's threads see them: requested rounds, the round under way, and the
+//! result of the last one.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,50 +10,54 @@ use crate::clock::Now;
 use crate::message::NodeId;
 use crate::repair::compare::Damage;
 
-/// Damaged ranges that a report names; more are only counted.
+/// Maximum number of damaged ranges that a report names; further ones are only counted.
 const MAX_NAMED: usize = 16;
 
-/// For so long after the last step of a round it counts as under way, in microseconds.
+/// Time for which a round counts as under way after its last step, in microseconds.
 const ACTIVE_MICROS: u64 = 2_000_000;
 
-/// For so long, in microseconds, a round that waits for one of an earlier node seals nothing: until
-/// what it has sealed counts as free.
+/// Back-off time of a round that yields to one of a node with a lesser id, in microseconds: it
+/// raises no fences until those it has raised count as free.
 pub(crate) const BACK_OFF_MICROS: u64 = 3_000_000;
 
-/// For so long, in microseconds, a node begins no round by itself after another one has tried to.
+/// Time for which a node starts no round by itself after another node has tried to, in
+/// microseconds.
 const YIELD_MICROS: u64 = 6_000_000;
 
-// Whoever lets go is free before it tries again, and then nobody has begun another round.
+// A driver that backs off frees its fences before it tries again, and until then no node has
+// started another round.
 const _: () = assert!(ACTIVE_MICROS < BACK_OFF_MICROS && BACK_OFF_MICROS < YIELD_MICROS);
 
-/// When rounds are driven, and how fast.
+/// The schedule and speed of rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundConfig {
-    /// Microseconds from one round to the next; 0 = a node drives none by itself.
+    /// Microseconds between rounds; 0 = the node starts none by itself.
     pub interval_micros: u64,
-    /// Microseconds from one round to the next that compares everything.
+    /// Microseconds between rounds that compare everything.
     pub full_interval_micros: u64,
-    /// Percent of the time that a round which nobody asked for may be at work, 1 to 100.
+    /// Percentage of the time that a round nobody asked for may work, 1 to 100.
     pub share: u64,
-    /// Records that are younger are not compared, in microseconds: they may be on their way.
+    /// Minimum age of the compared records, in microseconds: younger ones may still be on their
+    /// way.
     pub settled_micros: u64,
 }
 
 impl RoundConfig {
-    /// A node drives no round by itself; those that are asked for compare all that is not newer
-    /// than this node's clock.
+    /// No rounds by itself; requested rounds compare everything not newer than the node's clock.
     pub const NONE: Self =
         Self { interval_micros: 0, full_interval_micros: 0, share: 100, settled_micros: 0 };
 }
 
-/// What is known of a node's rounds.
+/// The state of a node's rounds.
 #[derive(Debug, Default)]
 pub struct Rounds {
-    /// When a node last compared itself with this one, by the monotonic clock.
+    /// When a node last compared itself with this one, by the monotonic clock, in microseconds; 0 =
+    /// never.
     asked: AtomicU64,
-    /// When one last did something here.
+    /// When a round last did work here, by the same clock; 0 = never.
     worked: AtomicU64,
-    /// Until when none begins by itself: another node's waits for its turn.
+    /// Until when the node starts no round by itself, because another node's round waits for its
+    /// turn.
     yields_until: AtomicU64,
     state: Mutex<RoundsState>,
 }
@@ -65,89 +69,88 @@ struct RoundsState {
     status: RoundStatus,
 }
 
-/// A round that somebody asked for.
+/// A requested round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) full: bool,
-    /// It begins once it compares all that has a version of up to this time.
+    /// The round starts once it covers every version up to this time.
     pub(crate) up_to: u64,
 }
 
-/// The rounds of a node that it drives itself.
+/// The rounds that a node drives itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RoundStatus {
-    /// The number of the one that will begin next because somebody asked for it.
+    /// The number of the requested round that will begin next.
     pub waiting: Option<u64>,
-    /// The one under way.
+    /// The round under way.
     pub current: Option<RoundReport>,
-    /// The last one that ended.
+    /// The last round that ended.
     pub last: Option<RoundReport>,
-    /// When the last full one ended in which all nodes took part, in microseconds since 1970.
+    /// When the last full round with all nodes taking part ended, in microseconds since 1970.
     pub last_full: Option<u64>,
-    /// Rounds that ended, since the node's start.
+    /// Number of rounds ended since the node's start.
     pub ended: u64,
-    /// Keys that were brought to replicas which lacked them, since the node's start.
+    /// Number of keys brought to replicas that lacked them, since the node's start.
     pub repaired: u64,
-    /// Damaged ranges of keys that were healed, since the node's start.
+    /// Number of damaged key ranges healed since the node's start.
     pub healed: u64,
 }
 
-/// What a round has done so far.
+/// The progress or result of a round.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RoundReport {
-    /// Counted from 1 since the node's start.
+    /// The number of the round, counted from 1 since the node's start.
     pub number: u64,
-    /// Whether everything is compared, not only what was written since the last round.
+    /// True if everything is compared, not only what was written since the last round.
     pub full: bool,
-    /// Whether somebody asked for it: then it goes as fast as it can.
+    /// True if the round was requested: then it runs at full speed.
     pub asked_for: bool,
-    /// Records are compared that were written after this time of a version …
+    /// Records are compared that were written after this version time …
     pub since: u64,
     /// … up to this one.
     pub until: u64,
-    /// When it began, in microseconds since 1970.
+    /// When the round began, in microseconds since 1970.
     pub began: u64,
-    /// When it ended.
+    /// When the round ended, in microseconds since 1970; `None` = it is under way.
     pub ended: Option<u64>,
-    /// Records of this node that were compared.
+    /// Number of this node's records that were compared.
     pub records: u64,
-    /// Bytes that all nodes read for it.
+    /// Number of bytes that all nodes read for the round.
     pub bytes_read: u64,
-    /// Keys that differed.
+    /// Number of keys that differed.
     pub differing: u64,
-    /// Of these, those that are equal by now.
+    /// Number of these keys that are equal by now.
     pub repaired: u64,
-    /// Those that could not be made equal.
+    /// Number of these keys that could not be made equal.
     pub failed: u64,
-    /// Damaged ranges of keys that were found.
+    /// Number of damaged key ranges found.
     pub damaged: u64,
-    /// Of these, those that are healed by now.
+    /// Number of these ranges that are healed by now.
     pub healed: u64,
-    /// The first of those that are not, each with the node that has it, and why not.
+    /// The first unhealed ranges, each with the node that has the damage and the reason.
     pub unhealed: Vec<(NodeId, Damage, Unhealed)>,
-    /// Nodes that took no part, or not to the end.
+    /// Nodes that took no part, or left before the end.
     pub absent: Vec<NodeId>,
-    /// Why it ended before its end, if it did.
+    /// The reason why the round ended early; `None` = it did not.
     pub stopped: Option<&'static str>,
-    /// Whether it is proven that all nodes hold the same up to its end, so that what was deleted
-    /// up to there may be purged …
+    /// True if it is proven that all nodes hold the same up to `until`, so that records deleted up
+    /// to there may be purged …
     pub proven: bool,
-    /// … and if not, though they do, why.
+    /// … and the reason if it is not, though they do.
     pub unproven: Option<&'static str>,
 }
 
-/// Why a damaged range is not healed.
+/// The reason why a damaged range is not healed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unhealed {
-    /// Not all other nodes have reported what they hold: one of them may be the only one that has
-    /// it.
+    /// Not all other nodes have reported their records: a missing one may be the only holder.
     Absent,
-    /// Another node has damaged keys among them, too.
+    /// Another node has damage in the same range.
     Both,
-    /// Not all that other nodes hold could be written, or the store could not give up the damage.
+    /// Some records of other nodes could not be written, or the store could not discard the damage.
     Failed,
-    /// All that other nodes hold is written, and the damage is given up. But the node held keys of
-    /// which it was the only replica, and any that were among them are gone.
+    /// All records of other nodes are written and the damage is discarded. But the node held keys
+    /// of which it was the only replica, and any of those in the range are lost.
     Sole,
 }
 
@@ -176,14 +179,14 @@ impl fmt::Display for Unhealed {
 }
 
 impl RoundReport {
-    /// A damaged range is not healed.
+    /// Notes a damaged range that is not healed.
     pub(crate) fn stays(&mut self, node: NodeId, damage: Damage, why: Unhealed) {
         if self.unhealed.len() < MAX_NAMED {
             self.unhealed.push((node, damage, why));
         }
     }
 
-    /// Whether all replicas hold the same of what was compared.
+    /// True if all replicas hold the same records of those compared.
     pub fn is_equal(&self) -> bool {
         let healed = self.healed == self.damaged && self.failed == 0;
         healed && self.absent.is_empty() && self.stopped.is_none()
@@ -191,8 +194,8 @@ impl RoundReport {
 }
 
 impl Rounds {
-    /// Asks for a round as fast as it can go that compares what has a version of a time up to
-    /// `up_to`, which is not after now. Returns its number: it is the next one that begins.
+    /// Requests a round at full speed that compares everything up to the version time `up_to`,
+    /// which is not after now. Returns the number of the round, the next one to begin.
     pub fn ask(&self, full: bool, up_to: u64) -> u64 {
         let mut state = self.state();
         let Wanted { full: or_full, up_to: or_up_to } = state.wanted.unwrap_or_default();
@@ -202,49 +205,49 @@ impl Rounds {
         number
     }
 
-    /// What is under way, and what came of the last one.
+    /// Returns the state of this node's own rounds.
     pub fn status(&self) -> RoundStatus {
         self.state().status.clone()
     }
 
-    /// Whether somebody asked for one.
+    /// Returns the requested round, if there is one.
     pub(crate) fn wanted(&self) -> Option<Wanted> {
         self.state().wanted
     }
 
-    /// A node compares itself with this one, or this one with others.
+    /// Notes that a node compares itself with this one, or this one with others.
     pub(crate) fn asked(&self, now: Now) {
         self.asked.store(now.mono.max(1), Ordering::Relaxed);
     }
 
-    /// A round does something here.
+    /// Notes that a round does work here.
     pub(crate) fn works(&self, now: Now) {
         self.asked(now);
         self.worked.store(now.mono.max(1), Ordering::Relaxed);
     }
 
-    /// Another node's round waits for its turn.
+    /// Notes that another node's round waits for its turn.
     pub(crate) fn yields(&self, now: Now) {
         self.yields_until.store(now.mono + YIELD_MICROS, Ordering::Relaxed);
     }
 
-    /// Whether one does.
+    /// True if another node's round waits for its turn.
     pub(crate) fn is_yielding(&self, now: Now) -> bool {
         now.mono < self.yields_until.load(Ordering::Relaxed)
     }
 
-    /// Whether a round was at work here a moment ago.
+    /// True if a round did work here within the last two seconds.
     pub(crate) fn is_active(&self, now: Now) -> bool {
         let worked = self.worked.load(Ordering::Relaxed);
         worked > 0 && now.mono < worked.saturating_add(ACTIVE_MICROS)
     }
 
-    /// When a round was last begun, or tried to; 0 = never.
+    /// When a round last began or tried to, by the monotonic clock, in microseconds; 0 = never.
     pub(crate) fn last_asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// One begins; returns its number.
+    /// Starts the requested or next round; returns its number.
     pub(crate) fn begin(&self) -> u64 {
         let mut state = self.state();
         state.wanted = None;

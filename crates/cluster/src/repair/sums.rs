@@ -1,15 +1,15 @@
-//! Sums of the records that a replica holds, and where those of several differ.
+//! Sums over the records of a replica, and the buckets in which several replicas' sums differ.
 //!
 //! ```text
-//!   keys from … to …, of each replica:
+//!   keys from … to …, on each replica:
 //!     key ─▶ partition ─▶ bucket: partitions with the same replicas in the same order
 //!     sum of a bucket = Σ xxh3-128(key, rank), modulo 2^128, for each number of copies
 //! ```
 //!
-//! Sums do not depend on the order of keys, and what one record adds does not depend on others: two
-//! replicas that hold the same have the same sums, and with equal sums they hold the same but for
-//! one case in 2^128 a bucket. (A peer that lies could make others differ from it for ever, which
-//! it can by other means.)
+//! Sums do not depend on the order of keys, and one record's contribution does not depend on other
+//! records: replicas with the same records have the same sums, and equal sums mean the same records
+//! but for one case in 2^128 per bucket. (A lying peer could make others differ from it forever,
+//! which it can by other means too.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use crate::placement::topology::{Buckets, Topology};
 use crate::repair::compare::Sum;
 use record::Rank;
 
-/// Sums of what a node holds, as they are made.
+/// Sums over a node's records, under construction.
 #[derive(Debug)]
 pub struct Sums<'a> {
     buckets: &'a Buckets,
@@ -29,13 +29,13 @@ pub struct Sums<'a> {
     copies: u8,
     usual: Vec<u128>,
     others: BTreeMap<(u16, u8), u128>,
-    /// How many are not summed, of each bucket.
+    /// Number of records that are not summed, by bucket.
     continued: BTreeMap<u16, u128>,
     bytes: Vec<u8>,
 }
 
 impl<'a> Sums<'a> {
-    /// Of no records.
+    /// Makes the sums over no records.
     pub fn new(topology: &'a Topology, own: NodeId) -> Self {
         let (buckets, copies) = (topology.buckets(), topology.default_copies());
         let (usual, others) = (vec![0; buckets.examples().len()], BTreeMap::new());
@@ -62,13 +62,13 @@ impl<'a> Sums<'a> {
         *sum = sum.wrapping_add(xxh3_128(&self.bytes));
     }
 
-    /// Notes a record of a family that would be summed, and was continued later: a record of fewer
-    /// copies may hide it, which is not on this node.
+    /// Counts a record that is not summed: its base version would be, but was continued later. A
+    /// record with fewer copies, not on this node, may hide it.
     pub fn continued(&mut self, key: &[u8]) {
         *self.continued.entry(self.buckets.of(key)).or_default() += 1;
     }
 
-    /// What they came to.
+    /// Returns the finished sums.
     pub fn end(self) -> Vec<Sum> {
         let mut sums = Vec::new();
         let mut order = Vec::new();
@@ -76,7 +76,7 @@ impl<'a> Sums<'a> {
         for (bucket, sum) in self.usual.iter().enumerate() {
             self.topology.replicas(self.buckets.examples()[bucket], self.copies, &mut order);
             let place = order.iter().position(|node| *node == self.own);
-            // One that is no replica may hold what others have a newer record of.
+            // A node that is no replica may hold an older record of a key.
             if place.is_some() || *sum != 0 {
                 let (bucket, place) = (bucket as u16, place.map_or(u8::MAX, |place| place as u8));
                 sums.push(Sum { bucket, place, copies: self.copies, sum: *sum });
@@ -94,11 +94,12 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// The buckets in which replicas differ, by what each reported of the same keys. Replicas that
-/// reported nothing count for nothing. Of records with more copies than there are by default, the
-/// replicas of a bucket are not the same for all its partitions: such a bucket is always among
-/// them. So is one of which a node holds a record that it is no replica of, and one of records with
-/// fewer copies where some are not summed: those may hide these, and be purged before them.
+/// Returns the buckets in which replicas differ, by their reports of the same keys. Replicas
+/// without a report are ignored. Always included are: buckets with records of more copies than the
+/// default, because their replicas are not the same for all partitions of a bucket; buckets of
+/// which a node that is no replica holds a record; and buckets with records of fewer copies where
+/// some records are not summed, because a record with fewer copies may hide an unsummed one and be
+/// purged before it.
 pub(crate) fn differing(reported: &BTreeMap<NodeId, &[Sum]>, usual: u8) -> Vec<u16> {
     let mut places: BTreeMap<u16, Vec<(u8, NodeId)>> = BTreeMap::new();
     let mut sums: BTreeMap<(u16, u8), BTreeMap<NodeId, u128>> = BTreeMap::new();
@@ -156,7 +157,8 @@ mod tests {
         Rank { version, ballot: 0, kind: Kind::Value, check: 7 }
     }
 
-    /// How nodes differ if each holds the keys that it is a replica of, but for some.
+    /// Returns the differing buckets if each node holds the keys that it is a replica of, except
+    /// some.
     fn differing_of(
         topology: &Topology,
         copies_of: impl Fn(u32) -> u8,
@@ -219,7 +221,7 @@ mod tests {
         assert_eq!(found, [topology.buckets().of(&9_u32.to_be_bytes())]);
     }
 
-    /// The only replica of it holds it, and others may hold what it hides.
+    /// A record's only replica holds it, and other nodes may hold a record which it hides.
     #[test]
     fn fewer_copies_are_looked_at_where_an_older_family_was_continued() {
         let topology = topology(5, 3);

@@ -1,16 +1,17 @@
-//! What is proven about all replicas: up to a *watermark* they held the same, so that tombstones up
-//! to there are not needed any more, and nothing that is older is taken from anybody.
+//! Proofs about all replicas: they held the same records up to a *watermark*, so tombstones up to
+//! there are no longer needed, and nothing older is accepted from any node.
 //!
 //! ```text
-//!  seal T ─────────▶ nothing new that was written up to T is taken, for good
+//!  seal T ─────────▶ nothing new written up to T is accepted, permanently
 //!    │  sums, exchange: all hold the same up to T
-//!  ready ──────────▶ what was exchanged is durable
-//!    │  all are
-//!  watermark T ────▶ tombstones up to T go; promises given before end (`floor`)
+//!  ready ──────────▶ the exchanged records are durable
+//!    │  all nodes are ready
+//!  watermark T ────▶ tombstones up to T are purged; earlier promises end (`floor`)
 //! ```
 //!
-//! One node drives this (`repair/round.rs`), for all nodes of the cluster at once. All of it is
-//! kept on disk. Why each step is needed, and what a model found: `docs/repair-model.md`.
+//! A *seal* is a repair fence. One node drives this for all nodes of the cluster at once
+//! (`repair/round.rs`); all of it is kept on disk. `docs/repair-model.md` gives the reason for each
+//! step, and the flaws that a model found.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,36 +21,36 @@ use crate::membership::directory::LifeId;
 use crate::node_id::NodeId;
 use record::{Kind, Rank};
 
-/// A round that is to prove something. A later one ends an earlier one.
+/// The id of a repair round that is to prove something. A later round ends an earlier one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RoundId {
-    /// What was written up to this time is compared; 0 = there was no round.
+    /// The version time up to which records are compared; 0 = there was no round.
     pub time: u64,
-    /// The node that drives it.
+    /// The node that drives the round.
     pub node: NodeId,
 }
 
-/// What a node knows of proofs.
+/// A node's knowledge of proofs, persisted as a whole.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Proof {
-    /// Up to its time nothing new is taken.
+    /// The repair fence: the node accepts nothing new up to the time of this round.
     pub seal: RoundId,
-    /// The last round of which everything that was exchanged is durable here.
+    /// The last round whose exchanged records are all durable here.
     pub ready: RoundId,
-    /// The last one of which all nodes were ready: its time is the watermark.
+    /// The last round for which all nodes were ready: its time is the watermark.
     pub proven: RoundId,
-    /// The last ballot under which anybody may go on by a promise that a node had given by then.
+    /// The last ballot that a promise given before the proof can cover, including the ballots that
+    /// follow a promised one.
     pub floor: u64,
-    /// Whether no record up to the watermark had another number of copies than there are by
-    /// default: then nobody but its replicas holds anything of a key.
+    /// True if no record up to the watermark had a number of copies other than the default: then
+    /// only a key's replicas hold anything of it.
     pub is_uniform: bool,
-    /// The directory was made at this time of a version, or before, and was empty then; 0 = that
-    /// is not known.
+    /// A version time at or before which the directory was made, and was empty; 0 = unknown.
     pub made: u64,
 }
 
 impl Proof {
-    /// What is known when both are.
+    /// Merges two states of knowledge.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -66,66 +67,69 @@ impl Proof {
         }
     }
 
-    /// The same, if the directory is the first one of its node's name: it need not be sealed from
-    /// its beginning on, but up to what is proven.
+    /// Returns the proof with the repair fence lowered to the watermark, if it stems from the
+    /// making of the directory: the first directory of a node's name needs no fence from its
+    /// beginning.
     #[must_use]
     pub fn of_first(self) -> Self {
         let is_of_beginning = self.seal.time == self.made && self.ready.time == 0;
         Self { seal: if is_of_beginning { self.proven } else { self.seal }, ..self }
     }
 
-    /// Of a directory that is made by this node, and has taken nothing up to that time: a round
-    /// that began before can't have it hold anything older.
+    /// Returns the proof of a directory that `node` makes, which has accepted nothing up to `time`:
+    /// a round that began before cannot count on it for anything older.
     pub fn of_new(node: NodeId, time: u64) -> Self {
         Self { seal: RoundId { time, node }, made: time, ..Self::default() }
     }
 }
 
-/// A node's steps in a round.
+/// A step of a round that a node is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoundStep {
-    /// Only to report what it knows.
+    /// Report the state only.
     Ask,
-    /// To take nothing new up to the round's time.
+    /// Raise the repair fence to the round's time.
     Seal,
-    /// To make durable what the round has brought.
+    /// Make durable what the round has brought.
     Ready,
-    /// All nodes were ready, and what they had promised allows no ballot above this one.
+    /// Advance the watermark: all nodes were ready, and had promised no ballot above `floor`.
     Commit {
         /// The greatest ballot that any node had promised.
         floor: u64,
-        /// What is proven of the numbers of copies: see [`Proof::is_uniform`].
+        /// The value for [`Proof::is_uniform`].
         is_uniform: bool,
     },
 }
 
-/// What a node reports of itself in a round.
+/// A node's report of itself in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundState {
-    /// The life of its directory, which begins with the process.
+    /// The process start id (`LifeId`) on its directory.
     pub life: LifeId,
-    /// What it knows.
+    /// The node's knowledge of proofs.
     pub proof: Proof,
-    /// The greatest ballot that it has promised.
+    /// The greatest ballot that the node has promised.
     pub promised: u64,
-    /// Whether a round was at work here a moment ago.
+    /// True if a round did work here in the last two seconds.
     pub is_active: bool,
 }
 
-/// A write on its way into the store, counted so that a seal can wait for it.
+/// An admission permit of a write on its way into the store, counted so that a repair fence can
+/// wait for the write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passing(u8);
 
-/// What this node knows of proofs, for all its threads.
+/// This node's knowledge of proofs, shared by all its threads.
 #[derive(Debug)]
 pub struct Proofs {
-    /// The seal's time, the watermark and the floor, as of the state's `known`.
+    /// Copies of `state.known` to be read without its lock: the fence's time, the watermark and the
+    /// floor.
     seal: AtomicU64,
     watermark: AtomicU64,
     floor: AtomicU64,
-    /// The greatest watermark that any node has reported, or this one's.
+    /// The greatest watermark of this node and of all reports by others.
     reported_watermark: AtomicU64,
-    /// Writes on their way, by the seal under which they passed: even or odd ones.
+    /// Permits in use, by the parity of the fence count (`seals`) at which they were issued.
     passing: [AtomicU64; 2],
     seals: AtomicU64,
     state: Mutex<ProofState>,
@@ -134,27 +138,27 @@ pub struct Proofs {
 #[derive(Debug, Default)]
 struct ProofState {
     known: Proof,
-    /// The last round that has sealed this process.
+    /// The last round that raised the fence of this process.
     sealed: RoundId,
-    /// The greatest proof that another node reported, and this one does not know.
+    /// The greatest proof reported by another node that this node lacks.
     reported: Option<Proof>,
-    /// Nodes that were seen to lag behind this one's.
+    /// Nodes whose reported watermark was behind this node's.
     lagging: Vec<NodeId>,
 }
 
-/// What a node may do about a proof that it missed.
+/// A node's options for a proof that it missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissedRound {
-    /// Nothing: it knows it.
+    /// The node knows the proof already.
     Known,
-    /// It was ready, or its directory is younger: it takes it over.
+    /// The node adopts the proof: it was ready for the round, or its directory is younger.
     TakesOver,
-    /// Its directory is an older copy, which may hold what was deleted and purged since.
+    /// The directory is an older copy, which may hold records deleted and purged since.
     Outdated,
 }
 
 impl Proofs {
-    /// As a start finds it.
+    /// Makes the state from the proof found at the start of the process.
     pub fn new(known: Proof) -> Self {
         assert!(known.seal >= known.proven, "what is proven is sealed: {known:?}");
         Self {
@@ -168,44 +172,43 @@ impl Proofs {
         }
     }
 
-    /// What this node knows.
+    /// Returns this node's knowledge.
     pub fn known(&self) -> Proof {
         self.state().known
     }
 
-    /// Nothing new that was written up to this time is taken.
+    /// Returns the repair fence: the version time up to which nothing new is accepted.
     pub fn seal(&self) -> u64 {
         self.seal.load(Ordering::SeqCst)
     }
 
-    /// Up to this time all nodes held the same.
+    /// Returns the watermark: the version time up to which all nodes held the same.
     pub fn watermark(&self) -> u64 {
         self.watermark.load(Ordering::SeqCst)
     }
 
-    /// Up to this time some node knows that all held the same.
+    /// Returns the greatest watermark known to any node that has reported, or to this one.
     pub(crate) fn reported_watermark(&self) -> u64 {
         self.reported_watermark.load(Ordering::SeqCst)
     }
 
-    /// Whether a record of this rank is as good as none: it may be purged anywhere. Expiry is not
-    /// asked for.
+    /// True if a record of this rank counts as absent because any node may have purged it. Expiry
+    /// is not considered.
     pub(crate) fn is_gone(&self, rank: Rank) -> bool {
         rank.kind != Kind::Value && rank.version.time.max(rank.ballot) <= self.watermark()
     }
 
-    /// Whether a record of this rank is refused, if it comes as a hint or from another node's
-    /// store. One of a conditional write was chosen, but may go on from what was deleted and purged
-    /// since.
+    /// True if a record of this rank is refused when it comes as a hint or from another node's
+    /// store. A conditional write's record was chosen, but may continue from a record that was
+    /// deleted and purged since.
     pub fn refuses(&self, rank: Rank) -> bool {
         let is_sealed = rank.when() <= self.seal();
         is_sealed || rank.ballot > 0 && rank.ballot <= self.floor.load(Ordering::SeqCst)
     }
 
-    /// A plain write is about to be handed to the store. Refused is what was written up to the
-    /// seal, which is returned then. What passes must be handed to [`Proofs::passed`] once it is
-    /// visible,
-    /// or will never be.
+    /// Admits a plain write that is about to be handed to the store. A record written up to the
+    /// fence is refused; the error is the fence's time. The permit must be handed to
+    /// [`Proofs::passed`] once the write is visible, or will never be.
     pub fn pass(&self, when: u64) -> Result<Passing, u64> {
         let passing = self.pass_any();
         let seal = self.seal();
@@ -216,25 +219,27 @@ impl Proofs {
         Err(seal)
     }
 
-    /// The same, whatever is sealed: of what a round brings, and of a node that is being rebuilt.
+    /// Admits a write whatever the fence: of a record that a round brings, and on a node that is
+    /// being rebuilt.
     pub fn pass_any(&self) -> Passing {
-        // Counted before the seal is looked at: a seal that is not seen yet waits for it.
+        // The permit is counted before the fence is read: a fence not seen here waits for it.
         let turn = (self.seals.load(Ordering::SeqCst) & 1) as u8;
         self.passing[usize::from(turn)].fetch_add(1, Ordering::SeqCst);
         Passing(turn)
     }
 
-    /// A write that [`Proofs::pass`] let through is visible, or has failed.
+    /// Returns the permit of a write that is visible, or has failed.
     pub fn passed(&self, Passing(turn): Passing) {
         let before = self.passing[usize::from(turn)].fetch_sub(1, Ordering::SeqCst);
         assert!(before > 0, "each write passes once");
     }
 
-    /// Seals, at once; a round that is not later changes nothing. Returns whether all is visible
-    /// that passed under an earlier seal; if not, that must be asked once more.
+    /// Raises the fence at once; a round that is not later changes nothing. Returns `true` once all
+    /// writes admitted under an earlier fence are visible; until then, the caller must call again.
     pub(crate) fn raise_seal(&self, round: RoundId) -> bool {
         let mut state = self.state();
-        // The turn before the last one is over, or this one does not begin.
+        // Permits of the fence before the last must all be returned first, because the next fence
+        // reuses their counter.
         let turn = self.seals.load(Ordering::SeqCst);
         let before = &self.passing[(turn as usize + 1) & 1];
         if before.load(Ordering::SeqCst) > 0 {
@@ -252,35 +257,36 @@ impl Proofs {
         true
     }
 
-    /// This node's directory is the first one of its name: no round has counted another, and so
-    /// nothing was proven before it was made.
+    /// Notes that this node's directory is the first of its name: no round has counted another one,
+    /// so nothing was proven before it was made.
     pub fn is_first(&self) {
         let mut state = self.state();
         state.known = state.known.of_first();
         self.seal.store(state.known.seal.time, Ordering::SeqCst);
     }
 
-    /// This node's directory is still as empty as one that is made after that round.
+    /// Notes that this node's directory is still as empty as one made after that round.
     pub(crate) fn holds_nothing_of(&self, proven: RoundId) {
         let mut state = self.state();
         state.known.made = state.known.made.max(proven.time);
     }
 
-    /// Keys are placed otherwise from now on: this node is not ready for a round that sealed it
-    /// before. What that one has compared is of other replicas.
+    /// Makes this node not ready for any round that raised its fence before a change of placement:
+    /// such a round has compared other replicas.
     pub(crate) fn forget_seal(&self) {
         self.state().sealed = RoundId::default();
     }
 
-    /// What is to be stored so that this node is ready; `None` if a later round has begun, or if
-    /// this process was not sealed by it: then what the round has brought may be lost.
+    /// Returns the proof to be stored so that this node is ready; `None` if a later round has
+    /// begun, or if the round did not raise the fence of this process: then records that it brought
+    /// may be lost.
     pub(crate) fn to_be_ready(&self, round: RoundId) -> Option<Proof> {
         let state = self.state();
         let is_of = state.known.seal == round && state.sealed == round;
         is_of.then_some(Proof { ready: round, ..state.known })
     }
 
-    /// What is to be stored when all nodes were ready.
+    /// Returns the proof to be stored once all nodes were ready.
     pub(crate) fn to_be_proven(&self, round: RoundId, floor: u64, is_uniform: bool) -> Proof {
         let known = self.known();
         let seal = known.seal.max(round);
@@ -288,11 +294,11 @@ impl Proofs {
         Proof { seal, proven: known.proven.max(round), floor, is_uniform, ..known }
     }
 
-    /// What this node can do about a proof. Whatever its directory holds, if it was made since the
-    /// round, came from nodes that were sealed.
+    /// Returns this node's options for a proof. A directory made since the round holds only records
+    /// that came from fenced nodes.
     pub(crate) fn missed(&self, proven: RoundId) -> MissedRound {
         let known = self.known();
-        // Who was ready for a later round, and so was sealed by it, had been for this one before.
+        // A node ready for a later round, and so fenced by it, had been fenced for this one before.
         if known.proven >= proven {
             MissedRound::Known
         } else if known.ready >= proven || known.made >= proven.time {
@@ -302,12 +308,12 @@ impl Proofs {
         }
     }
 
-    /// Whether this node's directory is older than that, and may hold what was purged since.
+    /// True if this node's directory predates the proof, and may hold records purged since.
     pub(crate) fn is_outdated_by(&self, proven: RoundId) -> bool {
         self.missed(proven) == MissedRound::Outdated
     }
 
-    /// It is durable, and in force from now on.
+    /// Puts a proof in force that is durable now.
     pub fn kept(&self, kept: Proof) {
         let mut state = self.state();
         state.known = state.known.and(kept);
@@ -319,7 +325,7 @@ impl Proofs {
         self.watermark.fetch_max(proven, Ordering::SeqCst);
     }
 
-    /// Another node has reported what it knows.
+    /// Notes a proof that another node has reported.
     pub(crate) fn received(&self, node: NodeId, theirs: Proof) {
         self.reported_watermark.fetch_max(theirs.proven.time, Ordering::SeqCst);
         let mut state = self.state();
@@ -333,7 +339,7 @@ impl Proofs {
         }
     }
 
-    /// The greatest proof that another node reported, if this node does not know it.
+    /// Returns the greatest proof reported by another node, if this node lacks it.
     pub(crate) fn reported(&self) -> Option<Proof> {
         let mut state = self.state();
         let known = state.known.proven;
@@ -341,7 +347,7 @@ impl Proofs {
         state.reported
     }
 
-    /// Nodes that were seen to lag behind since the last time.
+    /// Returns the nodes noted as lagging since the last call.
     pub(crate) fn take_lagging(&self) -> Vec<NodeId> {
         std::mem::take(&mut self.state().lagging)
     }
@@ -366,7 +372,7 @@ mod tests {
         assert!(proofs.is_outdated_by(RoundId { time: 10, ..proven }));
     }
 
-    /// An empty directory took the proof over, and turns out to be the first one afterwards.
+    /// An empty directory adopts the proof, and turns out to be the first one afterwards.
     #[test]
     fn what_is_proven_stays_sealed_in_a_first_directory() {
         let (node, proven) = (NodeId(1), RoundId { time: 9, node: NodeId(2) });
@@ -389,7 +395,7 @@ mod tests {
         assert!(proofs.raise_seal(round));
         let sealed = proofs.known();
         assert_eq!(proofs.to_be_ready(round), Some(Proof { ready: round, ..sealed }));
-        // A start finds the seal, but perhaps not what was brought since.
+        // A new process finds the fence on disk, but perhaps not the records brought since.
         proofs.forget_seal();
         assert_eq!(proofs.to_be_ready(round), None, "keys are placed otherwise since");
         let started = Proofs::new(sealed);

@@ -1,18 +1,19 @@
-//! Dropping what is placed on other nodes by now, once at a time, and again if it failed or if more
-//! was wanted to go meanwhile: see [`Leftovers`](crate::Leftovers).
+//! Removal of orphaned records (identifier: `leftovers`), which are now placed on other nodes: one
+//! removal at a time, repeated if it failed or was requested again meanwhile. See
+//! [`Leftovers`](crate::Leftovers).
 
 use crate::background::effect::NodeEffect;
 use crate::background::task::Context;
 use crate::membership::layout::Stage;
 
-/// How long after a failure it is tried again, in microseconds: a full disk is given some time.
+/// Pause after a failure, in microseconds: a full disk is given some time.
 const AGAIN: u64 = 5_000_000;
 
-/// What is under way of it.
+/// The state of the removal.
 #[derive(Debug, Default)]
 pub(crate) struct Cleanup {
-    /// How often it was wanted when this began, and since which epoch keys were placed as they
-    /// were.
+    /// The request count when the removal under way began, and the epoch of the placement at that
+    /// time.
     begun: Option<(u64, u64)>,
     not_before: u64,
 }
@@ -20,8 +21,8 @@ pub(crate) struct Cleanup {
 impl Cleanup {
     pub(crate) fn tick(&mut self, cx: &Context) {
         let layout = cx.shared().membership.layouts.entered();
-        // At the end of a transition partitions have left this node, or were about to come to it;
-        // and it may have been away since, when the next one is prepared.
+        // At the end of a transition, partitions have left this node, or were about to come to it;
+        // the node may have been away until the next transition is prepared.
         let is_due = matches!(layout.stage, Stage::Settled | Stage::Prepare);
         if is_due && cx.shared().membership.layouts.has_leftovers() {
             self.want(cx);
@@ -33,7 +34,7 @@ impl Cleanup {
         }
     }
 
-    /// They are to go, by the placement that is in force: what is under way may have begun by
+    /// Requests a removal by the placement in force: the removal under way may have begun by
     /// another one.
     pub(crate) fn want(&self, cx: &Context) {
         let began = cx.shared().membership.layouts.entered().began;
@@ -75,7 +76,7 @@ mod tests {
     use crate::placement::topology::{Member, Topology};
     use crate::shared::Shared;
 
-    /// A node alone, so that it has nothing else to do.
+    /// A node alone, which has nothing else to do.
     fn node() -> (Arc<Shared>, Background) {
         let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
         let topology = Topology::new(vec![member], 1).unwrap();
@@ -86,7 +87,7 @@ mod tests {
         (Arc::clone(&shared), Background::new(shared, NodeConfig::IDLE))
     }
 
-    /// How often leftovers are to be dropped because of an event.
+    /// Returns how many removals an event starts.
     fn drops(node: &mut Background, mono: u64, event: NodeEvent) -> usize {
         let mut out = Vec::new();
         node.handle(Now { mono, wall: mono }, event, &mut out);

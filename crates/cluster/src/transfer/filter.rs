@@ -1,4 +1,4 @@
-//! Which of a node's keys a page is to have.
+//! Filters for the pages that a node streams to another one.
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -9,11 +9,11 @@ use crate::request::choice::Chooser;
 use crate::request::quorum::Quorum;
 use record::{Kind, Rank};
 
-/// Digests in a page request at most: 128 KiB.
+/// Maximum number of digests in a page request: 128 KiB.
 pub const MAX_KNOWN: usize = 16 * 1024;
 
-/// What stands for a record of a key when a node reports which ones it holds. The seed is drawn by
-/// that node, so that nobody can make two records of one digest.
+/// Returns the digest that stands for a record when a node reports the records it holds. That node
+/// draws the seed, so that nobody can construct two records with one digest.
 pub(crate) fn moved_digest(seed: u64, key: &[u8], rank: Rank) -> u64 {
     let mut digest = Xxh3::with_seed(seed);
     digest.update(key);
@@ -23,12 +23,12 @@ pub(crate) fn moved_digest(seed: u64, key: &[u8], rank: Rank) -> u64 {
     digest.digest()
 }
 
-/// Which of a node's keys belong onto another node.
+/// Selects keys of which another node should hold the record.
 #[derive(Debug)]
 struct HeldFilter<'a> {
     node: NodeId,
     since: u64,
-    /// In their order; none = all.
+    /// Sorted; empty = all.
     partitions: &'a [u16],
 }
 
@@ -49,17 +49,18 @@ impl HeldFilter<'_> {
     }
 }
 
-/// Which of them move to another node.
+/// Selects keys that move to another node.
 #[derive(Debug)]
 struct MovedFilter<'a> {
     node: NodeId,
-    /// Only of what this node is the first replica of, and was written up to this time: what was
-    /// written since was sent to the other node too. That is not certain, and the next pass looks.
+    /// `Some`: only keys whose first replica this node is, with records written up to this time;
+    /// later ones were sent to the other node too. That is not certain, and the next pass checks
+    /// it.
     first: Option<u64>,
     seed: u64,
-    /// In their order.
+    /// Digests of the records that the other node holds, sorted.
     known: Vec<u64>,
-    /// Of the nodes of before.
+    /// The placement of the previous replicas.
     before: &'a Topology,
     after: &'a Topology,
 }
@@ -81,7 +82,7 @@ impl MovedFilter<'_> {
         let after = replicas.len();
         look_up(self.before, partition, copies, replicas);
         let is_new = !replicas.contains(&self.node);
-        // Who holds keys of which there are fewer copies from now on is sent what it lacks only.
+        // A node that keeps keys which will have fewer copies is only sent what it lacks.
         let is_meant = match self.first {
             Some(until) => is_new && replicas.first() == Some(&own) && rank.when() <= until,
             None => is_new || replicas.len() > after,
@@ -91,12 +92,12 @@ impl MovedFilter<'_> {
     }
 }
 
-/// What is remembered of which partitions another node is to remember too.
+/// Selects entries of the operation history that another node should have too.
 #[derive(Debug)]
 struct RememberedFilter {
     node: NodeId,
     lost: bool,
-    /// The last partition that was looked at: they come in their order.
+    /// The last partition that was tested: names come in partition order.
     last: Option<(u16, bool)>,
 }
 
@@ -123,14 +124,14 @@ fn look_up(topology: &Topology, partition: u16, copies: u8, into: &mut Vec<NodeI
     topology.replicas(partition, topology.copies_of(copies), into);
 }
 
-/// What replicas are looked up in, and into.
+/// The view that replicas are looked up in, and a buffer for them.
 #[derive(Debug)]
 struct Looked<'a> {
     view: &'a View,
     replicas: Vec<NodeId>,
 }
 
-/// Says which of a node's keys a page is to have.
+/// The filter of a node's keys for one page.
 #[derive(Debug)]
 pub struct PartitionFilter<'a> {
     own: NodeId,
@@ -144,13 +145,13 @@ enum FilterKind<'a> {
     HeldBy(HeldFilter<'a>),
     Moved(MovedFilter<'a>),
     Remembered(RememberedFilter),
-    /// No key passes, because nothing moves.
+    /// Selects nothing, because nothing moves.
     None,
 }
 
 impl<'a> PartitionFilter<'a> {
-    /// For pages of the node `own`, which places keys so since `placed_at`
-    /// ([`Shared::placed_at`](crate::Shared::placed_at)).
+    /// Makes a filter for pages of the node `own`, whose current placement is in force since
+    /// `placed_at` ([`Shared::placed_at`](crate::Shared::placed_at)).
     pub fn new(view: &'a View, own: NodeId, placed_at: u64, filter: &'a Filter) -> Self {
         let kind = match filter {
             Filter::Chosen { ack, from, preference } => {
@@ -177,10 +178,9 @@ impl<'a> PartitionFilter<'a> {
         Self { own, kind, looked: Looked { view, replicas: Vec::new() } }
     }
 
-    /// Whether the page is to have this key, or what is remembered under this name; `copies` and
-    /// the `rank` are what its record says.
-    /// Where no other node is asked for the key, nothing but values is sent: there is no older
-    /// record that a tombstone would hide.
+    /// True if the page should have this key, or the history entry of this name; `copies` and
+    /// `rank` are those of its record. Where no other node is asked for the key, only values are
+    /// sent: there is no older record that a tombstone would hide.
     pub fn wants(&mut self, key: &[u8], copies: u8, rank: Rank) -> bool {
         let Self { own, kind, looked } = self;
         match kind {
@@ -209,7 +209,7 @@ mod tests {
         Topology::of(ids.iter().map(member).collect(), copies).unwrap()
     }
 
-    /// When keys were placed so.
+    /// The time of the current placement.
     const PLACED_AT: u64 = 5;
 
     fn rank(time: u64) -> Rank {
@@ -217,12 +217,12 @@ mod tests {
         Rank { version, ballot: 0, kind: Kind::Value, check: 3 }
     }
 
-    /// Every other key was written since keys are placed so.
+    /// Every other key was written since the current placement.
     fn rank_of(key: u8) -> Rank {
         rank(PLACED_AT + u64::from(key % 2))
     }
 
-    /// How many of a hundred keys the nodes of before send to a node, each of them.
+    /// Returns how many of a hundred keys each previous node sends to a node.
     fn sent(view: &View, to: u16, first: bool, known: &[u64]) -> Vec<usize> {
         let filter = Filter::Moved { node: NodeId(to), first, seed: 9, known: known.to_vec() };
         let sends = |own: NodeId| {

@@ -1,50 +1,52 @@
-//! Whether a node knows of every write with an idempotency key that may be sent again.
+//! Completeness of a node's memory of writes with an idempotency key that may be sent again.
 //!
 //! ```text
-//!  its disk was lost ─▶ the others did not tell all ──────┐
-//!  keys moved to it ──▶ their replicas did not tell all ──┴─▶ for a day it says "never" of none
+//!  its disk was lost ─▶ the others did not report all ──────┐
+//!  keys moved to it ──▶ their replicas did not report all ──┴─▶ no answer "never" for a day
 //! ```
 
 use crate::clock::Clock;
 use crate::paxos::operation::REMEMBERED_MICROS;
 use crate::shared::Shared;
 
-/// A node may have forgotten writes with an idempotency key ([`Shared::forgotten_words`]).
+/// A node's possible loss of memory of idempotent writes ([`Shared::forgotten_words`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForgottenWords {
-    /// Until then, in microseconds since 1970: what it may have forgotten need not be known later.
+    /// The end of the condition, in microseconds since 1970: later, the forgotten writes need not
+    /// be known.
     pub until_micros: u64,
-    /// Why that is so.
+    /// The reason for the loss.
     pub why: ForgottenWhy,
 }
 
-/// Why a node may have forgotten writes with an idempotency key.
+/// The reason why a node may have forgotten writes with an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForgottenWhy {
-    /// It lost them with its disk, and the others have not told all that they remember.
+    /// The node lost them with its disk, and the other replicas have not reported all they
+    /// remember.
     LostDisk,
-    /// Keys moved to it, and not all was told that their replicas of before remember.
+    /// Keys moved to the node, and their previous replicas have not reported all they remember.
     Moved,
 }
 
 impl Shared {
-    /// Whether this node has forgotten no write with an idempotency key that may be sent again:
-    /// with a disk, or because it could not be told of it.
+    /// True if this node remembers every write with an idempotency key that may be sent again: none
+    /// was lost with a disk, or was not reported to it.
     pub fn remembers_all(&self) -> bool {
         self.membership.state.knows_what_it_lost() && self.forgotten_words().is_none()
     }
 
-    /// The greatest time of a version up to which this node may have forgotten, of some keys, which
-    /// writes with an idempotency key were done; 0 = it has forgotten none.
+    /// Returns the version time up to which this node may have forgotten, for some keys, which
+    /// writes with an idempotency key were done; 0 = none.
     pub fn forgot_words_before(&self) -> u64 {
         self.membership.state.words_lost_before().max(self.membership.layouts.has_forgotten(None))
     }
 
-    /// Why this node can't say of some words that no write was done with them, and until when.
+    /// Returns why, and until when, this node cannot answer "never" for some idempotency keys.
     pub fn forgotten_words(&self) -> Option<ForgottenWords> {
         let (lost, time) = (self.membership.state.words_lost_before(), self.forgot_words_before());
         let until_micros = Clock::micros(time) + REMEMBERED_MICROS;
-        // As late as any time that it has received.
+        // The latest of this node's clock and all version times it has received.
         let is_over = time == 0 || until_micros <= Clock::micros(self.clock.last());
         let why = if lost > 0 { ForgottenWhy::LostDisk } else { ForgottenWhy::Moved };
         (!is_over).then_some(ForgottenWords { until_micros, why })

@@ -1,23 +1,23 @@
-//! Delivery of hints: pass after pass over the hints of each node, in batches, in the order of
-//! their keys. No hint is forgotten before its node says that it has stored the record.
+//! Hint delivery: repeated passes over the hints of each node, in batches, in key order. A hint is
+//! dropped only once its node reports that it has stored the record.
 //!
 //! ```text
-//!   a pass: read a batch ─▶ drop what is placed elsewhere ─▶ leave what is from the future
+//!   a pass: read a batch ─▶ drop records placed elsewhere ─▶ leave future ones
 //!               ▲             ─▶ send the rest ─▶ stored: drop these hints ─┐
 //!               └───────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A hint for a node that is no replica of its record any more, in neither topology of the view in
-//! force, is dropped instead, and so are all of a node that has left. Nobody counts on a hint: its
-//! write was acknowledged by other replicas or not at all. Whoever holds the partition now has
-//! taken what those held that are in force, or is one of them; and the node begins with nothing if
-//! it ever gets the partition back.
+//! A hint is dropped undelivered if its node is no longer a replica of the record, in either
+//! topology of the view in force, or has left. Nothing relies on a hint: its write was acknowledged
+//! by other replicas or not at all. The current holders of the partition have pulled what the
+//! previous replicas held, or are among them; and the node starts with nothing if it ever gets the
+//! partition back.
 //!
-//! A *future hint*, with a timestamp further ahead of this node's wall clock or of the
-//! receiver's than clocks may be, stays where it is while the others go out. A later pass looks at
-//! it again. A hint that was delivered and that the store, overloaded or full, could not remove is
-//! delivered again, and counts as waiting until it is gone. Were it not counted, it would be taken
-//! for another one that came later, and that one would wait for ever.
+//! A *future hint*, with a timestamp further ahead of this node's or the receiver's wall clock than
+//! clocks may be, is kept while the others are sent; a later pass retries it. A hint that was
+//! delivered but could not be removed, because the store is overloaded or full, is delivered again,
+//! and counts as waiting until it is gone. Otherwise it would be taken for another hint that came
+//! later, which would then wait forever.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -33,21 +33,21 @@ use crate::message::{Class, NodeId, Page, Reply, Request};
 use crate::transfer::ledger::hint_bytes;
 use record::Record;
 
-/// Bytes of one batch of hints. One is under way for each node, which bounds the rate to what it
-/// stores and syncs in the time of a round trip.
+/// Bytes of one batch. One batch per node is in flight, which bounds the rate to what the node
+/// stores and syncs in a round trip.
 const BATCH_BYTES: usize = 256 * 1024;
 
-/// Microseconds after a pass that left future hints until the next one begins at the latest: a
-/// clock that was behind may be right by then.
+/// Maximum pause after a pass that left future hints, in microseconds: a clock that was behind may
+/// be right by then.
 const LOOK_AGAIN_MICROS: u64 = 60_000_000;
 
-/// The rest after such a pass, as a multiple of the time that it was reading: reading over what has
-/// to stay is not to take more than a tenth of a disk's time.
+/// The rest after such a pass, as a multiple of its reading time: rereading hints that must stay
+/// may take up to a tenth of a disk's time.
 const REST: u64 = 9;
 
-/// Passes in a row that left what they had delivered, after which there is as much rest for all
-/// that such a pass did: its node is written to in vain. Before it, the store was just busy for a
-/// moment.
+/// Consecutive passes that could not remove delivered hints, after which the rest is based on the
+/// whole duration of a pass: the node is written to in vain. Before that, the store was only
+/// briefly busy.
 const VAIN_PASSES: u32 = 3;
 
 /// The delivery of hints to other nodes.
@@ -61,20 +61,20 @@ struct Delivery {
     passes: Rc<Passes>,
 }
 
-/// What the passes over a node's hints came to.
+/// The state shared by the passes over a node's hints.
 #[derive(Debug, Default)]
 struct Passes {
-    /// When the next one may begin, by the monotonic clock.
+    /// When the next pass may begin, by the monotonic clock, in microseconds.
     not_before: Cell<u64>,
-    /// Hints that the last one left.
+    /// Number of hints left by the last pass.
     stays: Cell<u64>,
-    /// Until then, nothing is due if no more hints wait than stayed.
+    /// Until then, no pass is due unless more hints wait than were left.
     stays_until: Cell<u64>,
-    /// Whether some of what this one delivered is in the store still.
+    /// True if hints delivered by the current pass are still in the store.
     undropped: Cell<bool>,
-    /// Passes in a row, up to the last one, that left what they had delivered.
+    /// Number of consecutive passes, up to the last, that could not remove delivered hints.
     vain: Cell<u32>,
-    /// Microseconds to wait after the last failure.
+    /// Pause after the last failure, in microseconds.
     wait: Cell<u64>,
 }
 
@@ -83,7 +83,7 @@ struct Passes {
 struct Stays {
     hints: u64,
     bytes: u64,
-    /// Microseconds after which the first of them can go out.
+    /// Microseconds until the first of them can be sent.
     wait: u64,
 }
 
@@ -92,20 +92,21 @@ struct Pass {
     context: Context,
     node: NodeId,
     passes: Rc<Passes>,
-    /// When it began, by the monotonic clock, and what was counted then: hints, and their bytes.
+    /// Start of the pass by the monotonic clock, and the count at that time: hints, and their
+    /// bytes.
     began: u64,
     counted: (u64, u64),
-    /// Microseconds for which it has waited for the store to read.
+    /// Microseconds spent waiting for reads of the store.
     reading: u64,
-    /// Whether it delivered anything, or dropped what need not be delivered.
+    /// True if the pass delivered any hint, or dropped one that need not be delivered.
     has_delivered: bool,
-    /// The greatest time of a version that the node takes, if it refused some hint for its clock.
+    /// The greatest version time that the node accepts, if it refused a hint for its clock.
     refused: Option<u64>,
     stays: Stays,
 }
 
 impl Hints {
-    /// Begins the passes that are due.
+    /// Starts the passes that are due.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         let context = tasks.context().clone();
         for node in context.others() {
@@ -120,7 +121,8 @@ impl Hints {
         }
     }
 
-    /// Hints that were delivered are in the store still, for the next pass to deliver again.
+    /// Notes that delivered hints are still in the store, so that the next pass delivers them
+    /// again.
     pub(crate) fn stay(&mut self, context: &Context, node: NodeId, hints: u64, bytes: u64) {
         context.shared().transfer.hints.found(node, hints, bytes);
         self.0.entry(node).or_default().passes.undropped.set(true);
@@ -167,8 +169,8 @@ impl Pass {
         }
     }
 
-    /// Goes through all hints of the node. A batch that fails is read again: newer hints may have
-    /// come.
+    /// Goes through all hints of the node. A batch that fails is read again, because newer hints
+    /// may have come.
     async fn run(mut self) {
         let mut after = None;
         loop {
@@ -186,8 +188,7 @@ impl Pass {
         self.end();
     }
 
-    /// Delivers the hints behind a key, as many as a batch takes. Returns the last key; `None` =
-    /// there are none.
+    /// Delivers one batch of hints behind a key. Returns the last key; `None` = there are no more.
     async fn pass_batch(&mut self, after: Option<Bytes>) -> Result<Option<Bytes>, Failed> {
         let items = self.read(after).await?;
         let Some(last) = items.last().map(|(key, _)| key.clone()) else { return Ok(None) };
@@ -195,7 +196,7 @@ impl Pass {
         Ok(Some(last))
     }
 
-    /// Reads the hints behind a key, as many as a batch takes.
+    /// Reads one batch of hints behind a key.
     async fn read(&mut self, after: Option<Bytes>) -> Result<Items, Failed> {
         let (asked, peer) = (self.context.now().mono, self.node);
         let hints = move |call| NodeEffect::ReadHints { call, peer, after, max_bytes: BATCH_BYTES };
@@ -210,8 +211,8 @@ impl Pass {
         }
     }
 
-    /// Sends those hints of a batch that are not from the future, until the node has stored them. A
-    /// pass may last long, so what the future is goes by the time of each batch.
+    /// Sends the hints of a batch that are not future ones, until the node has stored them. A pass
+    /// may last long, so the limit on timestamps is taken per batch.
     async fn deliver(&mut self, mut items: Items) -> Result<(), Failed> {
         let (context, node, wait) = (self.context.clone(), self.node, &self.passes.wait);
         let mut stays = Stays::default();
@@ -233,8 +234,8 @@ impl Pass {
                     drop_delivered(&context, node, items);
                     break;
                 }
-                // The node's clock is behind this one. Which hints it would take is found by
-                // halving.
+                // The node's clock is behind this one's. Halving finds the hints that it would
+                // accept.
                 Ok(Reply::Ahead) => {
                     let mut times: Vec<_> = items.iter().map(|(_, record)| record.when()).collect();
                     times.sort_unstable();
@@ -244,8 +245,7 @@ impl Pass {
                     wait.set((wait.get() * 2).clamp(FIRST_WAIT_MICROS, MOST_WAIT_MICROS));
                     return Err(Failed);
                 }
-                // A node that can't be reached is to have its hints within a second after it is
-                // back.
+                // An unreachable node is to get its hints within a second after its return.
                 Err(_) => {
                     wait.set(FIRST_WAIT_MICROS);
                     return Err(Failed);
@@ -256,8 +256,8 @@ impl Pass {
         Ok(())
     }
 
-    /// Hints that came meanwhile may lie before where the pass ended, so there is another pass
-    /// unless this one delivered nothing at all.
+    /// Ends the pass. New hints may lie before its last key, so another pass follows unless this
+    /// one delivered nothing.
     fn end(&self) {
         let (now, stays, passes) = (self.context.now().mono, self.stays, &self.passes);
         let ledger = &self.context.shared().transfer.hints;
@@ -277,7 +277,7 @@ impl Pass {
         ledger.stay(self.node, stays.hints);
     }
 
-    /// Microseconds without a pass after one that left something.
+    /// Returns the pause after a pass that left hints, in microseconds.
     fn rest(&self, now: u64) -> u64 {
         let vain = self.passes.vain.get();
         let least = match self.refused {
@@ -293,8 +293,8 @@ impl Pass {
     }
 }
 
-/// Drops the hints of a batch whose records are not placed on the node. Returns whether there were
-/// any.
+/// Drops the hints of a batch whose records are not placed on the node. Returns `true` if there
+/// were any.
 fn drop_needless(context: &Context, node: NodeId, items: &mut Items) -> bool {
     let view = context.view();
     let needless: Items =

@@ -1,26 +1,27 @@
-//! The operation history: what other replicas remember of writes with an idempotency key is taken
-//! over, once this node has taken all records, so that this node can say "never" of those that
-//! nobody has done. A node to which partitions move asks the replicas of before; a node that lost
-//! its disk asks the other replicas of the partitions that it holds.
+//! The operation history: once this node has all records, it pulls the other replicas' memory of
+//! writes with an idempotency key, so that it can answer "never" for writes that nobody has done. A
+//! node to which partitions move asks their previous replicas; a node that lost its disk asks the
+//! other replicas of its partitions.
 //!
 //! ```text
-//!  own page ──▶ traces ─┐ in the order of their names, up to where
-//!  A's page ──▶ traces ─┤ all have told: those of one write together ─▶ what is remembered of
-//!  B's page ──▶ traces ─┘ (remembered.rs)                               it from now on ─▶ written
-//!     ▲                                                                                      │
-//!     └───── the next page of each source whose traces are used up ◀─────────────────────────┘
+//!  own page ──▶ traces ─┐ in name order, as far as all
+//!  A's page ──▶ traces ─┤ sources reported: those of one write ─▶ what is remembered of
+//!  B's page ──▶ traces ─┘ together (remembered.rs)                it from now on ───▶ written
+//!     ▲                                                                                  │
+//!     └───── the next page of each source whose traces are used up ◀─────────────────────┘
 //! ```
 //!
-//! Each source has entered the transition when it tells: what is accepted later is accepted by a
-//! majority of the nodes of after too. Nothing of a walk is kept over a restart but what was
-//! written: it begins again. Of a source that has forgotten some itself, or does not answer for
-//! [`PATIENCE_MICROS`], not all is known: then this node does not say "never" of what came before
-//! it was sealed, or before its disk was lost, for as long as that may be sent again.
+//! Each source has entered the transition when it answers: anything accepted later is also accepted
+//! by a majority of the next replicas. A restart keeps only what a walk has written; the walk
+//! begins again. If a source has forgotten some writes itself, or does not answer for
+//! [`PATIENCE_MICROS`], the history is incomplete: then this node does not answer "never" for
+//! writes from before its repair fence, or from before its disk was lost, as long as they may be
+//! sent again.
 //!
 //! A node that lost its disk counts as one that may have had a trace of every write: it keeps each
-//! trace that would be one of a majority with its own. Each source has promised, before it streamed
-//! its records, to accept nothing that was under way when the disk was lost (`rebuild.rs`): so
-//! what was accepted here, and there later, is in what the source tells.
+//! trace that would form a majority together with its own. Each source has promised, before it
+//! streamed its records, to accept nothing that was under way when the disk was lost
+//! (`rebuild.rs`): so a write accepted here, and later there, is in that source's report.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -36,30 +37,30 @@ use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::placement::view::View;
 use crate::transfer::remembered::{Recollections, Remembered, Until};
 
-/// Bytes of all pages that are held at once, about …
+/// Limit on the bytes of all pages held at once, approximately …
 const PAGES_BYTES: usize = 4 << 20;
 
-/// … and of one, at least and at most.
+/// … and the minimum and maximum of one page.
 const PAGE_BYTES: (usize, usize) = (4 << 10, 256 << 10);
 
-/// Microseconds for which a source may fail before the walk goes on without it: long enough for a
-/// node to be started again.
+/// Time for which a source may fail before the walk continues without it, in microseconds: long
+/// enough to restart a node.
 pub(crate) const PATIENCE_MICROS: u64 = 120_000_000;
 
-/// Why a node asks what others remember.
+/// The reason why a node pulls the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Partitions move to it, or have fewer replicas from now on.
+    /// Partitions move to the node, or will have fewer replicas.
     Move,
-    /// It has lost what it remembered up to this time of a version.
+    /// The node has lost its memory up to this version time.
     Rebuild(u64),
 }
 
-/// The walk over what others remember.
+/// The walk over the other replicas' history.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     under_way: Option<HistoryUnderWay>,
-    /// For what purpose a walk has ended since this was looked at.
+    /// The purpose of a walk that has ended since this was last read.
     ended: Rc<Cell<Option<Purpose>>>,
 }
 
@@ -70,28 +71,28 @@ struct HistoryUnderWay {
     sources: Vec<NodeId>,
 }
 
-/// One walk: from the first name to the last, over the traces of all sources together.
+/// One walk, from the first name to the last, over the traces of all sources together.
 struct HistoryWalk {
     context: Context,
     pace: Rc<Pace>,
     purpose: Purpose,
-    /// The sources that are asked, and this node itself.
+    /// The queried sources, and this node itself.
     reporters: BTreeMap<NodeId, Reporter>,
-    /// Whether all sources told all that they ever knew.
+    /// True if every source reported all that it ever knew.
     is_all: bool,
 }
 
-/// What a source has told.
+/// The report of one source.
 #[derive(Debug)]
 struct Reporter {
-    /// The traces of its last page that were not looked at yet.
+    /// Traces of its last page that are not processed yet.
     traces: VecDeque<Remembered>,
-    /// Where its next page begins; `None` = it has told all.
+    /// Start of its next page; `None` = the report is complete.
     start: Option<Bytes>,
 }
 
 impl History {
-    /// Begins a walk, unless the one that is under way is for this purpose and over these sources.
+    /// Starts a walk, unless one with this purpose and these sources is under way.
     pub(crate) fn start(
         &mut self,
         tasks: &mut Tasks,
@@ -113,14 +114,14 @@ impl History {
         self.under_way = Some(HistoryUnderWay { walk, purpose, sources: sources.to_vec() });
     }
 
-    /// Ends the walk that is under way, for another placement is in force.
+    /// Ends the walk under way because the placement has changed.
     pub(crate) fn stop(&mut self, tasks: &mut Tasks) {
         if let Some(under_way) = self.under_way.take() {
             tasks.stop(under_way.walk);
         }
     }
 
-    /// For what purpose a walk has ended since this was asked last.
+    /// Returns the purpose of a walk that has ended since the last call.
     pub(crate) fn take_ended(&mut self) -> Option<Purpose> {
         let ended = self.ended.take()?;
         self.under_way = None;
@@ -133,7 +134,7 @@ impl Purpose {
         matches!(self, Self::Rebuild(_))
     }
 
-    /// Whether the node has to know of a partition.
+    /// True if the node needs the history of a partition.
     fn wants(self, view: &View, partition: u16, own: NodeId) -> bool {
         match self {
             Self::Move => view.hands_over(partition, own),
@@ -147,17 +148,17 @@ impl Reporter {
         Self { traces: VecDeque::new(), start: Some(Bytes::new()) }
     }
 
-    /// Whether its next page is to be asked for.
+    /// True if the source's next page is to be requested.
     fn is_due(&self) -> bool {
         self.start.is_some() && self.traces.is_empty()
     }
 
-    /// Whether it has told all, and all was looked at.
+    /// True if the report is complete and processed.
     fn is_over(&self) -> bool {
         self.start.is_none() && self.traces.is_empty()
     }
 
-    /// Takes a page, unless it is none of those that were asked for.
+    /// Accepts a page, unless it does not match the request.
     fn take(&mut self, traces: VecDeque<Remembered>, next: Option<Bytes>) -> Result<(), Failed> {
         let names = || traces.iter().map(Remembered::name);
         let is_after = |start: &Bytes| next.as_ref().is_none_or(|next| next > start);
@@ -199,10 +200,10 @@ impl HistoryWalk {
         ended.set(Some(self.purpose));
     }
 
-    /// Takes the next page of each source whose traces are used up. The walk goes on without a
+    /// Fetches the next page of each source whose traces are used up. The walk continues without a
     /// source that fails for long.
     async fn fetch_due(&mut self) {
-        // Nobody is left to tell anything once all other replicas were given up.
+        // No reporter may be left, once all other replicas were given up.
         let bytes = PAGES_BYTES / self.reporters.len().max(1);
         let max_bytes = bytes.clamp(PAGE_BYTES.0, PAGE_BYTES.1) as u32;
         let (context, pace, purpose) = (&self.context, &self.pace, self.purpose);
@@ -220,7 +221,7 @@ impl HistoryWalk {
         }
     }
 
-    /// How many of a partition's replicas can't tell all that they ever accepted.
+    /// Returns how many of a partition's replicas cannot report all that they ever accepted.
     fn unasked(&self, replicas: &[NodeId]) -> usize {
         let own = self.context.shared().own;
         let cannot_tell = |node: &&NodeId| match **node == own {
@@ -230,7 +231,7 @@ impl HistoryWalk {
         replicas.iter().filter(cannot_tell).count()
     }
 
-    /// The traces of the write that comes next, if all have told that far.
+    /// Returns the traces of the next write, if all sources have reported that far.
     fn next(&mut self) -> Option<Vec<(NodeId, Remembered)>> {
         let first = |reporter: &Reporter| reporter.traces.front().map(Remembered::name);
         let name = self.reporters.values().filter_map(first).min()?;
@@ -246,7 +247,7 @@ impl HistoryWalk {
         Some(self.reporters.iter_mut().filter_map(take).collect())
     }
 
-    /// Looks at all that everybody has told; returns what is to be written of it.
+    /// Processes everything that all sources have reported; returns what is to be written.
     fn look_at_traces(&mut self) -> Vec<Remembered> {
         let (context, view) = (self.context.clone(), self.context.view());
         let own = context.shared().own;
@@ -268,7 +269,7 @@ impl HistoryWalk {
         remembered
     }
 
-    /// Has what is to be remembered stored durably.
+    /// Stores the history durably.
     async fn keep(&self, remembered: Vec<Remembered>) {
         loop {
             let stored = remembered.clone();
@@ -279,8 +280,8 @@ impl HistoryWalk {
         }
     }
 
-    /// All has told, and what is to be remembered of it is durable. Notes which partitions this
-    /// node does not know all of.
+    /// Notes the end of the walk, whose results are durable, and the partitions of which this node
+    /// does not know everything.
     fn note_end(&self) {
         let (shared, view) = (self.context.shared(), self.context.view());
         let mut before = Vec::new();
@@ -313,7 +314,8 @@ impl HistoryWalk {
     }
 }
 
-/// Takes the next page of a source. Returns the source, and whether it has forgotten nothing.
+/// Fetches the next page of a source. Returns the source, and `true` if the source has forgotten
+/// nothing.
 async fn fetch(
     context: &Context,
     pace: &Pace,
@@ -332,7 +334,7 @@ async fn fetch(
         if let Ok(Reply::Page(page)) = told
             && let Ok(is_all) = take_page(context, pace, (node, reporter), page)
         {
-            // That this node has forgotten some is why it asks.
+            // This node asks because it has forgotten some itself.
             return (node, Ok(is_all || node == own && purpose.is_rebuild()));
         }
         let since = *fails_since.get_or_insert(context.now().mono);
@@ -343,7 +345,7 @@ async fn fetch(
     }
 }
 
-/// Takes a source's page. Returns whether the source has forgotten nothing.
+/// Accepts a source's page. Returns `true` if the source has forgotten nothing.
 fn take_page(
     context: &Context,
     pace: &Pace,

@@ -1,5 +1,5 @@
-//! The transfers to this node together: when each begins, and what its end means for the node's
-//! membership state and its part in a transition.
+//! All transfers to this node: when each starts, and what its end means for the node's membership
+//! state and its part in a transition.
 //!
 //! ```text
 //!  marked to lack something ─▶ rebuild ─▶ history ─▶ Member
@@ -23,23 +23,23 @@ pub(crate) struct Inbound {
     rebuild: Rebuild,
     rebalance: Rebalance,
     history: History,
-    /// When the node handled its first event, by the monotonic clock.
+    /// When the node handled its first event, by the monotonic clock, in microseconds.
     begun: Option<u64>,
 }
 
 impl Inbound {
-    /// The node handles its first event: from then on it counts for what it has lost.
+    /// Notes the node's first event, from which on `may_still_count` measures.
     pub(crate) fn begin(&mut self, cx: &Context) {
         self.begun.get_or_insert(cx.now().mono);
     }
 
-    /// How far the rebuild of this node is: nodes that have streamed all that this node is marked
-    /// to lack, of all others.
+    /// Returns the progress of this node's rebuild: the number of nodes that have streamed all that
+    /// this node is marked to lack, and the number of all other nodes.
     pub(crate) fn repaired(&self, cx: &Context) -> (usize, usize) {
         self.rebuild.repaired(cx)
     }
 
-    /// A transfer may have come further.
+    /// Handles the progress of transfers.
     pub(crate) fn look(&mut self, tasks: &mut Tasks, identity: &mut Identity, cleanup: &Cleanup) {
         let cx = tasks.context().clone();
         if self.rebuild.take_news() {
@@ -57,11 +57,11 @@ impl Inbound {
         }
     }
 
-    /// Begins the rebuild that is due, and takes over history once it is through.
+    /// Starts the rebuild that is due, and pulls the history once it is through.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks, identity: &mut Identity) {
         let cx = tasks.context().clone();
         if !self.may_still_count(&cx) {
-            // The last node that was waited for may be declared lost by now.
+            // The last missing source may have been declared lost by now.
             self.rebuild.drop_done(&cx);
             self.stand_if_whole(&cx, identity);
             self.rebuild.tick(tasks);
@@ -69,18 +69,18 @@ impl Inbound {
         self.take_over_history(tasks, identity);
     }
 
-    /// Whether a coordinator may still count what this node stored and has lost since, for a write
-    /// that another replica is yet to store: a walk that begins now may pass before that does, and
-    /// the write would be acknowledged by two and held by one. It is over a deadline after the
-    /// start.
+    /// True if a coordinator may still count this node's acknowledgement of a write that the node
+    /// has lost since, and that another replica is yet to store. A walk that starts now may pass
+    /// the key before that replica stores the write, which would then be acknowledged by two
+    /// replicas and held by one. The wait ends one deadline after the start.
     fn may_still_count(&self, cx: &Context) -> bool {
         let is_member = cx.shared().membership.state.state() == MembershipState::Member;
         let begun = self.begun.expect("an event was handled before");
         !is_member && cx.now().mono < begun + cx.config().deadline_micros
     }
 
-    /// A node that holds every record again is a member, unless it is to recollect first what it
-    /// has lost of writes with an idempotency key: see `history.rs`.
+    /// Makes a node that holds every record again a member, unless it must first recover its
+    /// history of writes with an idempotency key: see `history.rs`.
     fn stand_if_whole(&self, cx: &Context, identity: &mut Identity) {
         let is_whole = self.rebuild.is_whole_again(cx);
         if is_whole && cx.shared().membership.state.words_lost_before() == 0 {
@@ -88,8 +88,8 @@ impl Inbound {
         }
     }
 
-    /// A node that has its records again is no member yet: what the other replicas remember comes
-    /// last. Were it a member before, the disk of another node might be replaced too early.
+    /// Pulls the other replicas' history, the last step before a node that has its records again is
+    /// a member. If it were a member earlier, another node's disk might be replaced too early.
     fn take_over_history(&mut self, tasks: &mut Tasks, identity: &mut Identity) {
         let cx = tasks.context().clone();
         let is_whole = self.rebuild.is_whole_again(&cx);
@@ -109,8 +109,9 @@ impl Inbound {
         self.history.start(tasks, Purpose::Rebuild(lost), &sources, &self.rebalance.pace);
     }
 
-    /// Another placement is in force. What a node takes was written long ago: if it lost the end of
-    /// its log, or is a copy, that is not made good by what was written since.
+    /// Handles a change of placement. Records that a receiver pulls were written long ago: if it
+    /// lost the end of its log, or is a copy, the records written since do not suffice to repair
+    /// it.
     pub(crate) fn placement_changes(&mut self, tasks: &mut Tasks, identity: &mut Identity) {
         self.rebalance.restart(tasks);
         self.history.stop(tasks);
@@ -122,7 +123,7 @@ impl Inbound {
         }
     }
 
-    /// Takes the partitions that move to this node.
+    /// Pulls the partitions that move to this node.
     pub(crate) fn rebalance_due(&mut self, tasks: &mut Tasks, cleanup: &Cleanup) {
         let cx = tasks.context().clone();
         let shared = cx.shared();
@@ -130,13 +131,14 @@ impl Inbound {
             return;
         }
         let layout = shared.membership.layouts.entered();
-        // Also of a node that is rebuilt: until they are gone it stores nothing of what moves to
-        // it, and that is among what is streamed back. Once they are, that is to be durable first.
+        // Also on a node that is being rebuilt: until its orphaned records are gone, it stores
+        // nothing of what moves to it, which is part of what is streamed back. Once they are gone,
+        // that must be durable first.
         let is_to_be_emptied = shared.is_to_be_emptied() && takes(&layout, shared.own);
         if is_to_be_emptied && shared.membership.layouts.has_leftovers() {
             cleanup.want(&cx);
         }
-        // What it has lost is streamed back first.
+        // Lost records are streamed back first.
         if shared.membership.state.state() != MembershipState::Member {
             return;
         }

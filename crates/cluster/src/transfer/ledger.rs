@@ -1,5 +1,5 @@
-//! The hint ledger: how many hints wait for each node, so that all loops together keep no more than
-//! their bound.
+//! The hint ledger: counts the hints waiting for each node, so that all loops together stay within
+//! one limit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,14 +7,14 @@ use crate::by_node::ByNode;
 use crate::message::NodeId;
 use record::Record;
 
-/// Bytes of hints that a node keeps for all others together. What is beyond is counted and marked
-/// (`missed.rs`): a replica that misses more is better repaired as a whole.
+/// Limit on the bytes of hints that a node keeps for all others together. Further ones are counted
+/// and marked (`missed.rs`): a replica that misses more is better repaired as a whole.
 pub(crate) const MAX_HINT_BYTES: u64 = 1 << 30;
 
-/// Bytes that a hint counts for besides key and record: the name it is addressed to, its own head.
+/// Bytes that a hint counts for besides key and record: its target's name and its header.
 const HINT_OVERHEAD: u64 = 64;
 
-/// Bytes that a hint counts for in the bound.
+/// Returns the bytes that a hint counts for in the limit.
 pub fn hint_bytes(key: &[u8], record: &Record) -> u64 {
     key.len() as u64 + record.byte_len() as u64 + HINT_OVERHEAD
 }
@@ -28,8 +28,8 @@ struct WaitingHints {
     future: AtomicU64,
 }
 
-/// Hints that wait, by the node that they are for. A key that is missed twice counts twice until
-/// its hint is delivered, though the store keeps the newer one only.
+/// Counts of waiting hints, by target node. A key missed twice counts twice until its hint is
+/// delivered, though the store keeps only the newer one.
 #[derive(Debug, Default)]
 pub struct HintLedger {
     total: AtomicU64,
@@ -37,8 +37,8 @@ pub struct HintLedger {
 }
 
 impl HintLedger {
-    /// Whether another hint of so many bytes may be kept. If so, its bytes are set aside, until it
-    /// is kept or lost; if not, it counts as dropped.
+    /// Reserves space for a hint of this many bytes, until the hint is kept or lost. Returns
+    /// `false`, and counts the hint as dropped, if the limit does not allow it.
     pub fn admit(&self, peer: NodeId, bytes: u64) -> bool {
         let room = |total: u64| Some(total + bytes).filter(|sum| *sum <= MAX_HINT_BYTES);
         let admitted = self.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok();
@@ -48,7 +48,7 @@ impl HintLedger {
         admitted
     }
 
-    /// A hint that was admitted is in the store.
+    /// Notes that an admitted hint is in the store.
     pub(crate) fn kept(&self, peer: NodeId, bytes: u64) {
         self.add(peer, 1, bytes);
     }
@@ -60,25 +60,25 @@ impl HintLedger {
         });
     }
 
-    /// Hints that were found in the store at the start.
+    /// Counts hints found in the store at the start.
     pub fn found(&self, peer: NodeId, hints: u64, bytes: u64) {
         self.total.fetch_add(bytes, Ordering::Relaxed);
         self.add(peer, hints, bytes);
     }
 
-    /// A hint that was admitted could not be stored.
+    /// Releases the reservation of an admitted hint that could not be stored.
     pub(crate) fn lost(&self, peer: NodeId, bytes: u64) {
         self.peers.with(peer, |peer| peer.dropped.fetch_add(1, Ordering::Relaxed));
         subtract(&self.total, bytes);
     }
 
-    /// Hints were delivered, and are gone from the store.
+    /// Notes that hints were delivered, and are gone from the store.
     pub fn delivered(&self, peer: NodeId, hints: u64, bytes: u64) {
         self.peers.with(peer, |peer| peer.delivered.fetch_add(hints, Ordering::Relaxed));
         self.take(peer, hints, bytes);
     }
 
-    /// Hints are of no use any more, and are gone from the store.
+    /// Notes that hints became useless, and are gone from the store.
     pub(crate) fn needless(&self, peer: NodeId, hints: u64, bytes: u64) {
         self.take(peer, hints, bytes);
     }
@@ -91,40 +91,41 @@ impl HintLedger {
         subtract(&self.total, bytes);
     }
 
-    /// The store has no hint for a peer: whatever is still counted was a key that was missed
-    /// twice. `counted` is what [`HintLedger::waiting`] said before the store was looked at.
+    /// Clears the count of a peer without hints in the store: the rest stems from keys missed
+    /// twice. `counted` is the result of [`HintLedger::waiting`] before the store was read.
     pub fn none_left(&self, peer: NodeId, counted: (u64, u64)) {
         self.take(peer, counted.0, counted.1);
     }
 
-    /// So many of the hints for a node have timestamps too far ahead to be delivered yet.
+    /// Sets the number of a node's hints whose timestamps are too far ahead for delivery.
     pub(crate) fn stay(&self, peer: NodeId, hints: u64) {
         self.peers.with(peer, |peer| peer.future.store(hints, Ordering::Relaxed));
     }
 
-    /// Hints and bytes of them that wait for a node.
+    /// Returns the number and bytes of the hints waiting for a node.
     pub fn waiting(&self, peer: NodeId) -> (u64, u64) {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         self.peers.with(peer, |peer| (load(&peer.hints), load(&peer.bytes)))
     }
 
-    /// Those of them that have timestamps too far ahead to be delivered yet, as far as is known.
+    /// Returns the last known number of a node's hints whose timestamps are too far ahead for
+    /// delivery.
     pub fn of_the_future(&self, peer: NodeId) -> u64 {
         self.peers.with(peer, |peer| peer.future.load(Ordering::Relaxed))
     }
 
-    /// Writes that a node missed and of which no hint was kept, since the start.
+    /// Returns the number of writes that a node missed without a hint being kept, since the start.
     pub fn dropped(&self, peer: NodeId) -> u64 {
         self.peers.with(peer, |peer| peer.dropped.load(Ordering::Relaxed))
     }
 
-    /// Hints that a node took, since the start.
+    /// Returns the number of hints delivered to a node, since the start.
     pub fn taken(&self, peer: NodeId) -> u64 {
         self.peers.with(peer, |peer| peer.delivered.load(Ordering::Relaxed))
     }
 }
 
-/// Subtracts, but not below 0; what was subtracted.
+/// Subtracts down to 0 at most; returns the amount subtracted.
 fn subtract(count: &AtomicU64, by: u64) -> u64 {
     let less = |held: u64| Some(held.saturating_sub(by));
     let held = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);

@@ -1,5 +1,5 @@
-//! Marks of what nodes miss. A node's marks are handed over to that node, which repairs itself.
-//! This node's own marks are deposited with another node while its own store can't keep them.
+//! Delivery of marks. A node's marks are handed over to that node, which repairs itself. This
+//! node's own marks are deposited with another node while its own store cannot keep them.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,30 +11,30 @@ use crate::background::task::{Context, TaskId, Tasks};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::transfer::missed::{Mark, Numbered};
 
-/// The marks that are on their way to other nodes.
+/// Marks on their way to other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     hand_overs: BTreeMap<NodeId, TaskId>,
     deposit: Option<TaskId>,
-    /// Whether this node's store refused its own marks, so that another node has to keep them.
+    /// True if this node's store refused its own marks, so that another node must keep them.
     deposit_wanted: bool,
     deposited: Rc<Deposited>,
     /// Nodes whose marks are being stored here.
     keeping: BTreeSet<NodeId>,
 }
 
-/// Own marks that other nodes keep.
+/// This node's marks that other nodes keep.
 #[derive(Debug, Default)]
 struct Deposited {
     /// The greatest number among the marks that another node keeps.
     greatest: Cell<u64>,
-    /// The turn of the node that is asked next.
+    /// The round-robin position of the next node to be asked.
     turn: Cell<usize>,
 }
 
 impl Deposited {
-    /// The node whose turn it is. A node that leaves would take the marks along, and one that joins
-    /// may be sent away again.
+    /// Returns the next node in round-robin order. A node that leaves would take the marks along,
+    /// and a joining node may be sent away again, so neither is asked.
     fn next_node(&self, context: &Context) -> Option<NodeId> {
         let (view, turn) = (context.view(), self.turn.get());
         let others = context.others().into_iter().filter(|node| view.keeps(*node));
@@ -46,7 +46,7 @@ impl Deposited {
 }
 
 impl Marks {
-    /// A node's marks were stored here, or could not be.
+    /// Notes that a node's marks were stored here, or could not be.
     pub(crate) fn kept(&mut self, context: &Context, node: NodeId, is_stored: bool) {
         self.keeping.remove(&node);
         if node == context.shared().own {
@@ -54,7 +54,7 @@ impl Marks {
         }
     }
 
-    /// Has the marks stored here that are not yet.
+    /// Stores the marks that are not yet stored here.
     pub(crate) fn keep(&mut self, context: &Context) {
         for node in context.view().ids() {
             if context.shared().transfer.missed.is_unkept(node) && self.keeping.insert(node) {
@@ -63,7 +63,7 @@ impl Marks {
         }
     }
 
-    /// Hands over the marks of each other node, and deposits this node's own if that is wanted.
+    /// Hands over the marks of each other node, and deposits this node's own if necessary.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         let context = tasks.context().clone();
         let (missed, others) = (&context.shared().transfer.missed, context.others());
@@ -81,8 +81,8 @@ impl Marks {
                 self.hand_overs.insert(node, task);
             }
         }
-        // The marks may be stored here by now: those that another node hands over are stored before
-        // they are acknowledged. Were they deposited nevertheless, they would come back for ever.
+        // The marks may be stored here by now: marks handed over by another node are stored before
+        // they are acknowledged. If they were deposited nevertheless, they would come back forever.
         self.deposit_wanted &= missed.is_unkept(context.shared().own);
         self.deposit.take_if(|task| !tasks.is_under_way(*task));
         if self.deposit_wanted && self.deposit.is_none() {
@@ -112,7 +112,7 @@ async fn hand_over(context: Context, node: NodeId) {
     }
 }
 
-/// Sends this node's own marks to other ones in turn, until one of them or this node has stored
+/// Sends this node's own marks to other nodes in turn, until one of them or this node has stored
 /// them all.
 async fn deposit(context: Context, deposited: Rc<Deposited>) {
     let shared = context.shared();

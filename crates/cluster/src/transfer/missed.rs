@@ -1,16 +1,16 @@
-//! What nodes are known to lack: writes that a replica missed and that no hint brings it.
+//! Marks of missing records: writes that a replica missed and no hint delivers.
 //!
 //! ```text
 //!   a write's slot ends ─▶ mark (node, partition, time of the write)
 //!     of another node ─▶ kept here durably ─▶ handed to that node (`Missed`) ─▶ dropped here
 //!     of this node    ─▶ kept here durably ─▶ streamed from all others
-//!                                             (`transfer/rebuild.rs`)             ─▶ dropped here
+//!                                             (`transfer/rebuild.rs`)        ─▶ dropped here
 //! ```
 //!
-//! A mark says: in this partition the node may lack records written at `since` or later. Marks of
-//! one partition become one, with the least time. When a node has too many marks to list, they
-//! become one mark for all partitions. A mark that is made again while the first one is worked off
-//! counts as another one: that is what the numbers are for.
+//! A mark states that in a partition a node may lack records written at `since` or later. Marks of
+//! one partition are merged, with the least time; when a node has too many marks to list, they are
+//! merged into one for all partitions. A mark made again while the first is being processed counts
+//! as another mark, distinguished by its number.
 
 use std::collections::BTreeMap;
 
@@ -20,43 +20,43 @@ use crate::node_id::NodeId;
 use crate::placement::topology::PARTITIONS;
 use crate::replica::unreadable::Unreadable;
 
-/// Partitions of one node that are marked one by one. With more, all of them are: a page request
-/// names those that are meant, and this many take 8 KiB.
+/// Maximum number of partitions of one node marked individually; beyond it, all partitions are
+/// marked. A page request lists its partitions, and this many take 8 KiB.
 pub const MAX_LISTED: usize = 4096;
 
-/// The first byte of encoded marks.
+/// Format version, the first byte of encoded marks.
 const FORMAT: u8 = 1;
 
 /// Bytes of an encoded mark.
 const MARK_LEN: usize = 12;
 
-/// What stands for all partitions in an encoded mark.
+/// The partition number that stands for all partitions in an encoded mark.
 const ALL: u32 = u32::MAX;
 
-/// A node may lack records of a partition.
+/// A note that a node may lack records of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
     /// The partition; `None` = all.
     pub partition: Option<u16>,
-    /// The least time of a version that it may lack.
+    /// The least version time of a record that the node may lack.
     pub since: u64,
 }
 
 /// A mark with its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbered {
-    /// What the node may lack.
+    /// The partition and time of the missing records.
     pub mark: Mark,
-    /// Greater than that of every mark made before.
+    /// The number of the mark, greater than that of every earlier mark.
     pub number: u64,
 }
 
 /// The marks of one node.
 #[derive(Debug, Default)]
 struct NodeMarks {
-    /// Time and number, by partition.
+    /// Time and number of each mark, by partition.
     marks: BTreeMap<Option<u16>, (u64, u64)>,
-    /// Changes so far, and how many of them are known to be kept.
+    /// Number of changes so far, and the number of them known to be durable.
     changes: u64,
     kept: u64,
 }
@@ -80,8 +80,8 @@ struct MissedMarks {
     numbers: u64,
 }
 
-/// All marks that a node keeps, of itself and of others. Shared by its loops; only used where
-/// something went wrong, so one lock does.
+/// All marks that a node keeps, of itself and of others, shared by its loops. Used only after
+/// failures, so one lock suffices.
 #[derive(Debug, Default)]
 pub struct Missed(Mutex<MissedMarks>);
 
@@ -104,7 +104,7 @@ impl Missed {
         inner.of(node).put(mark, number);
     }
 
-    /// The marks of a node.
+    /// Returns the marks of a node.
     pub fn of(&self, node: NodeId) -> Vec<Numbered> {
         let mut inner = self.lock();
         let marks = inner.of(node).marks.iter();
@@ -115,15 +115,15 @@ impl Missed {
         marks.map(numbered).collect()
     }
 
-    /// The least time of a version that a node may lack in this partition by a mark of it alone;
-    /// 0 = it has none.
+    /// Returns the least version time of a record that a node may lack in this partition, by its
+    /// individual mark; 0 = it has none.
     pub(crate) fn since(&self, node: NodeId, partition: u16) -> u64 {
         let mut inner = self.lock();
         let marks = &inner.of(node).marks;
         marks.get(&Some(partition)).map_or(0, |(since, _)| *since)
     }
 
-    /// Drops a mark that has been worked off, unless it was made anew meanwhile.
+    /// Drops a processed mark, unless it was made again meanwhile.
     pub fn done(&self, node: NodeId, partition: Option<u16>, number: u64) {
         let mut inner = self.lock();
         let marks = inner.of(node);
@@ -133,22 +133,22 @@ impl Missed {
         }
     }
 
-    /// Partitions of a node that it may lack records of.
+    /// Returns the number of partitions of which a node may lack records.
     pub fn partitions(&self, node: NodeId) -> u32 {
         let mut inner = self.lock();
         let marks = &inner.of(node).marks;
         if marks.contains_key(&None) { PARTITIONS as u32 } else { marks.len() as u32 }
     }
 
-    /// Whether the marks of a node have changed since they were kept.
+    /// True if the marks of a node have changed since they were stored.
     pub fn is_unkept(&self, node: NodeId) -> bool {
         let mut inner = self.lock();
         let marks = inner.of(node);
         marks.changes != marks.kept
     }
 
-    /// The marks of a node as they are stored, and the number that is to be handed to
-    /// [`Missed::kept`] once they are.
+    /// Returns the encoded marks of a node, and the number to be handed to [`Missed::kept`] once
+    /// they are stored.
     pub fn encode(&self, node: NodeId) -> (Vec<u8>, u64) {
         let mut inner = self.lock();
         let marks = inner.of(node);
@@ -161,14 +161,14 @@ impl Missed {
         (bytes, marks.changes)
     }
 
-    /// What [`Missed::encode`] returned with this number is durable.
+    /// Notes that the marks which [`Missed::encode`] returned with this number are durable.
     pub fn kept(&self, node: NodeId, changes: u64) {
         let mut inner = self.lock();
         let marks = inner.of(node);
         marks.kept = marks.kept.max(changes);
     }
 
-    /// Reads what an earlier life of this node stored.
+    /// Adds marks that an earlier process of this node stored.
     pub fn found(&self, node: NodeId, bytes: &[u8]) -> Result<(), Unreadable> {
         let marks = match bytes.split_first() {
             Some((&FORMAT, marks)) if marks.len().is_multiple_of(MARK_LEN) => marks,

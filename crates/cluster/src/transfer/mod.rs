@@ -1,16 +1,16 @@
-//! Transfers: records that other nodes hold are stored on this node, page by page.
+//! Transfers: a node pulls records that other nodes hold and stores them, page by page.
 //!
 //! ```text
 //!   source ─▶ fetch: its next page
-//!      ─▶ choose: records from a clock that is ahead stay where they are, and are named;
+//!      ─▶ choose: records from a clock that is ahead stay at the source and are noted;
 //!                 of conditional writes, what a majority holds
 //!      ─▶ store: written here ─▶ the next page
 //! ```
 //!
-//! Each transfer is a task, which says what it asks for, how fast, and what the end of the pages
-//! means: [`Rebuild`] brings back what this node lost, and
-//! [`Rebalance`] takes the partitions that move to this node. [`Hints`] and [`Marks`] go the other
-//! way: this node sends what other nodes missed, or that they did.
+//! Each transfer is a task that determines its requests, its rate, and the meaning of its end:
+//! [`Rebuild`] restores what this node lost, and [`Rebalance`] pulls the partitions that move to
+//! this node. [`Hints`] and [`Marks`] go the other way: this node sends other nodes the writes they
+//! missed, or the marks of those.
 
 pub(crate) mod cleanup;
 pub(crate) mod filter;
@@ -50,44 +50,44 @@ use rebalance::{Rebalance, sources, takes};
 use rebuild::Rebuild;
 use record::Record;
 
-/// Bytes of one page; one is under way from each source.
+/// Bytes of one page; one page is in flight from each source.
 const PAGE_BYTES: u32 = 256 * 1024;
 
-/// Microseconds after which a source is asked again that failed.
+/// Pause before a source that failed is asked again, in microseconds.
 pub(crate) const RETRY_MICROS: u64 = 500_000;
 
-/// Microseconds after a failure until a node is sent hints or marks again, at first …
+/// Pause after a failure before a node is sent hints or marks again, in microseconds, at first …
 const FIRST_WAIT_MICROS: u64 = 250_000;
 
-/// … and at most, while the node says that it is busy.
+/// … and at most, while the node reports that it is busy.
 const MOST_WAIT_MICROS: u64 = 4_000_000;
 
-/// Keys of a page that its source is asked about at once: so many reads the source does at the same
-/// time for each node that it streams to.
+/// Number of keys of a page queried at once, and so the number of concurrent reads that a source
+/// does for each node it streams to.
 const CHOOSING: usize = 16;
 
-/// How often a source is asked about a key, if the key is so contended that the source can't tell.
-/// The page is asked for again otherwise, with all its other keys.
+/// Attempts to read a key that is too contended for its source to tell a majority's record; after
+/// that the whole page is requested again.
 const TRIES: u32 = 5;
 
-/// A page was not stored: its source can't be reached, is busy, can't tell what a majority holds,
+/// The page was not stored: its source is unreachable, busy or cannot tell what a majority holds,
 /// or this node's store refuses the page.
 pub(crate) struct Failed;
 
-/// Keys and their records.
+/// Keys, each with its record.
 pub(crate) type Items = Vec<(Bytes, Record)>;
 
-/// What comes of a page.
+/// The division of a page.
 #[derive(Debug, Default)]
 pub(crate) struct Chosen {
-    /// To be stored here.
+    /// Records to be stored here.
     items: Items,
-    /// From a clock that is ahead: left at their holders.
+    /// Records from a clock that is ahead, left at their holders.
     left: Items,
 }
 
-/// The partitions of which a record from a clock that is ahead was left at its holder. The record
-/// is asked for again later: this node is marked to lack it.
+/// Partitions with a record that was left at its holder because it is from a clock that is ahead. A
+/// mark on this node makes it request the record again later.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LeftAhead(Rc<RefCell<BTreeSet<u16>>>);
 
@@ -96,12 +96,12 @@ impl LeftAhead {
         self.0.borrow().is_empty()
     }
 
-    /// Forgets the partitions that this node is not marked to lack any more.
+    /// Drops the partitions that this node is no longer marked to lack.
     fn retain(&self, is_marked: impl Fn(u16) -> bool) {
         self.0.borrow_mut().retain(|partition| is_marked(*partition));
     }
 
-    /// Takes the records out that are from a clock which is ahead, and marks their partitions.
+    /// Removes and returns the records from a clock that is ahead, and marks their partitions.
     fn leave(&self, context: &Context, items: &mut Items) -> Items {
         let shared = context.shared();
         let is_ahead = |(_, record): &mut (Bytes, Record)| context.is_ahead(record.when());
@@ -115,7 +115,7 @@ impl LeftAhead {
     }
 }
 
-/// The page of a source that a request names.
+/// Requests one page from a source.
 async fn fetch(context: &Context, source: NodeId, page: PageRequest) -> Result<Page, Failed> {
     match context.call(source, Class::Stream, Request::Page(page)).await {
         Ok(Reply::Page(page)) => Ok(page),
@@ -123,8 +123,8 @@ async fn fetch(context: &Context, source: NodeId, page: PageRequest) -> Result<P
     }
 }
 
-/// Those records of a page that are to be stored here: as they came, if `is_settled` says so, and
-/// else what a majority holds of their keys. Those that are left are named too.
+/// Divides a page into records to be stored here and records left. A record counts as it came if
+/// `is_settled` holds for it; otherwise the record that a majority holds of its key is used.
 async fn choose(
     context: &Context,
     source: NodeId,
@@ -149,11 +149,11 @@ async fn choose(
     Ok(Chosen { items, left })
 }
 
-/// What a majority holds of a key whose record a conditional write made. `None` = a plain write has
-/// come, or nothing is there: a plain record need not belong here, and some node streams it if it
-/// does.
+/// Returns the record that a majority holds of a key, in place of a conditional write's `record`.
+/// `None` = a plain write has superseded it, or the key is absent: a plain record need not belong
+/// here, and if it does, some node streams it.
 ///
-/// The record is asked for without its content, for mostly it is what the page has.
+/// The query omits the content, because the page usually has the record already.
 async fn choose_one(
     context: &Context,
     source: NodeId,

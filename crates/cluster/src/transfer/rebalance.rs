@@ -1,29 +1,30 @@
-//! This node takes the partitions that move to it, from each node that had them before.
+//! Rebalance: this node pulls the partitions that move to it, from each node that had them before.
 //!
 //! ```text
-//!  read old is in force ─▶ what is of another time is dropped
-//!     ─▶ no source is behind this node's clock ─▶ sealed
-//!     ─▶ first pass: each source's pages of what it is the first replica of, and was
+//!  `ReadOld` is in force ─▶ records from an earlier ownership are dropped
+//!     ─▶ no source is behind this node's clock ─▶ repair fence raised (`seal`)
+//!     ─▶ first pass: each source's pages of keys whose first replica it is,
 //!        written before ──────────────────────────────────────────────────────────────▶ written
 //!     ─▶ second pass, range by range: own page ─▶ digests ─▶ each source: what is not
 //!        among them ─────────────────────────────────────────────────────────────────▶ written
-//!     ─▶ these sources are done: noted on disk ─▶ all are: what they remember of writes with an
+//!     ─▶ these sources are done: noted on disk ─▶ all are: their memory of writes with an
 //!        idempotency key (history.rs) ─▶ nothing is lacking any more
 //! ```
 //!
-//! A page is read by its source under this node's view: so that has entered the transition, and all
-//! that it stored before is in its page of the second pass. That alone makes it safe
-//! (docs/membership-model.md); the first pass only has each record sent once. A source that does
-//! not answer is left out of the pass, and takes part in a later one. Of a key whose record a
-//! conditional write made this node stores what a majority holds.
+//! A source reads a page under this node's view, so it has entered the transition, and everything
+//! it stored before is in its page of the second pass. The second pass alone makes the rebalance
+//! safe (docs/membership-model.md); the first only avoids sending a record more than once. A source
+//! that does not answer is left out of the pass and takes part in a later one. Of a key whose
+//! record a conditional write made, this node stores what a majority holds.
 //!
-//! **A future record** is stored by nobody, but it hides what its holder acknowledged before, and
-//! that may be the last copy. If the holder keeps the key, it gives the record away once its time
-//! has come. If it doesn't, for it leaves or the key moves away from it, the change would drop
-//! both: so this node is not done with that source before the time has come, however far off that
-//! is. The record is not taken along, for it would hide the key here too; nor is what it hides,
-//! for the holder's store may have dropped that. Whoever waits is told so, and by what it ends
-//! earlier: `kvorum repair-clock` on the holder, or that the change is given up.
+//! **A future record** (from a clock that is ahead) is accepted by no node, but hides what its
+//! holder acknowledged before, and the hidden record may be the last copy. A holder that keeps the
+//! key hands the future record over once its time has come. If the holder leaves or the key moves
+//! away from it, the transition would drop both records: so this node does not finish with that
+//! source before the future record's time, however far off. The future record is not taken along,
+//! because it would hide the key here too; nor is the hidden one, because the holder's store may
+//! have dropped it. The wait is reported, along with what ends it earlier: `kvorum repair-clock` on
+//! the holder, or giving the change up.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -44,39 +45,39 @@ use crate::repair::watermark::{RoundId, RoundStep};
 use crate::transfer::filter::{MAX_KNOWN, moved_digest};
 use record::Record;
 
-/// How often in a row a source may fail before the pass goes on without it: it has to take part in
-/// one from the beginning then.
+/// Consecutive failures after which the pass continues without a source, which must then take part
+/// in a later pass from its beginning.
 pub(crate) const FAILURES: u32 = 6;
 
-/// Microseconds after which a source with future records is asked again at the latest: they may be
-/// gone before their time has come.
+/// Maximum pause before a source with future records is asked again, in microseconds: the records
+/// may be gone before their time.
 pub(crate) const LOOK_AGAIN_MICROS: u64 = 60_000_000;
 
-/// What this node takes while partitions move.
+/// The rebalance of this node while partitions move.
 #[derive(Debug, Default)]
 pub(crate) struct Rebalance {
     task: Option<TaskId>,
     progress: Rc<RebalanceProgress>,
-    /// How fast it takes.
+    /// The rate limiter.
     pub(crate) pace: Rc<Pace>,
 }
 
-/// How far this node has come in one transition.
+/// The progress of this node in one transition.
 #[derive(Debug, Default)]
 struct RebalanceProgress {
-    /// Whether all was taken once from the first replicas.
+    /// True if the first pass over the first replicas is done.
     first_is_done: Cell<bool>,
-    /// Until when a source that failed, or is waited for, is left alone, in microseconds of the
+    /// When a source that failed, or is waited for, is asked again, in microseconds of the
     /// monotonic clock.
     not_before: RefCell<BTreeMap<NodeId, u64>>,
-    /// The greatest time of a future record at a source that does not keep its key.
+    /// The greatest version time of a future record, by source that does not keep the record's key.
     ahead: RefCell<BTreeMap<NodeId, u64>>,
-    /// Whether this node knows more of the transition since this was looked at.
+    /// True if progress was made since this was last read.
     is_new: Cell<bool>,
 }
 
 impl Rebalance {
-    /// Takes what is left to be taken, unless that is under way.
+    /// Starts pulling what is left, unless that is under way.
     pub(crate) fn start(&mut self, tasks: &mut Tasks, left_ahead: &LeftAhead) {
         if self.task.is_some_and(|task| tasks.is_under_way(task)) {
             return;
@@ -90,7 +91,7 @@ impl Rebalance {
         self.task = Some(tasks.spawn("rebalance", transfer.run()));
     }
 
-    /// Another placement is in force.
+    /// Resets the rebalance after a change of placement.
     pub(crate) fn restart(&mut self, tasks: &mut Tasks) {
         if let Some(task) = self.task {
             tasks.stop(task);
@@ -98,13 +99,13 @@ impl Rebalance {
         *self = Self::default();
     }
 
-    /// Whether more was taken, or may be, since this was asked last.
+    /// Returns `true` if progress was, or may have been, made since the last call.
     pub(crate) fn take_news(&self) -> bool {
         self.progress.is_new.take()
     }
 }
 
-/// A rebalance under way: the body of the task.
+/// The body of the rebalance task.
 struct Transfer {
     context: Context,
     progress: Rc<RebalanceProgress>,
@@ -112,14 +113,15 @@ struct Transfer {
     left_ahead: LeftAhead,
 }
 
-/// A range of keys in a pass over all of them.
+/// A range of keys within a pass over all keys.
 struct PassRange {
-    /// Whether each source sends what it is the first replica of, or what this node does not know.
+    /// True in the first pass, in which each source sends the keys whose first replica it is; false
+    /// in the second, in which it sends what this node does not have.
     first: bool,
     seed: u64,
     start: Bytes,
     end: Option<Bytes>,
-    /// Digests of what this node holds of the range.
+    /// Digests of this node's records in the range.
     known: Vec<u64>,
 }
 
@@ -136,9 +138,9 @@ impl Transfer {
         }
     }
 
-    /// Nothing that is older than now is taken from anybody but sources: it may have been deleted,
-    /// and the deletion purged. A node whose clock is ahead would refuse for as long what others
-    /// write; so sources are asked first.
+    /// Raises this node's repair fence to now: older records are accepted only from sources,
+    /// because they may have been deleted and the deletion purged. A node whose clock is ahead
+    /// would refuse other nodes' writes for as long, so the sources are asked first.
     async fn seal(&self) {
         loop {
             let (own, time) = (self.context.shared().own, self.now());
@@ -160,12 +162,12 @@ impl Transfer {
             {
                 return self.begin(state.proof.seal.time);
             }
-            // A round is under way, or the clock is ahead: with the next tick.
+            // A repair round is under way, or the clock is ahead: retried with the next tick.
             self.context.pause(1).await;
         }
     }
 
-    /// This node is sealed up to a time, and takes.
+    /// Notes that the fence is raised to `sealed`, and that pulling begins.
     fn begin(&self, sealed: u64) {
         let (view, own) = (self.context.view(), self.context.shared().own);
         let comes = |partition| {
@@ -178,17 +180,17 @@ impl Transfer {
         self.progress.is_new.set(true);
     }
 
-    /// The time of a version now.
+    /// Returns the current version time.
     fn now(&self) -> u64 {
         self.context.shared().clock.now(self.context.now())
     }
 
-    /// A seed of digests that nobody else knows before it is used.
+    /// Returns a seed for digests that no other node knows before its use.
     fn seed(&self) -> u64 {
         self.now() ^ self.context.shared().membership.logs.life().0.rotate_left(32)
     }
 
-    /// The sources from which not all is taken.
+    /// Returns the sources that are not finished.
     fn left(&self) -> Vec<NodeId> {
         let (_, done) = self.context.shared().membership.layouts.taken();
         let layout = self.context.shared().membership.layouts.entered();
@@ -196,7 +198,7 @@ impl Transfer {
         sources.into_iter().filter(|node| !done.contains(node)).collect()
     }
 
-    /// The same without those that failed a moment ago, once there are any.
+    /// Returns the unfinished sources except recently failed ones; waits until there are any.
     async fn sources_due(&self) -> Vec<NodeId> {
         let left = self.left();
         let not_before = &self.progress.not_before;
@@ -207,7 +209,7 @@ impl Transfer {
         left.into_iter().filter(|node| is_due(node, now)).collect()
     }
 
-    /// Takes from each source what it is the first replica of.
+    /// Pulls from each source the keys whose first replica it is.
     async fn first_pass(&self) {
         let (seed, start) = (self.seed(), Bytes::new());
         let range = PassRange { first: true, seed, start, end: None, known: Vec::new() };
@@ -216,7 +218,7 @@ impl Transfer {
         self.progress.first_is_done.set(true);
     }
 
-    /// Takes from each source, range by range, what this node does not hold.
+    /// Pulls from each source, range by range, what this node does not hold.
     async fn second_pass(&self) {
         let mut sources = self.sources_due().await;
         self.progress.ahead.borrow_mut().retain(|source, _| !sources.contains(source));
@@ -242,7 +244,7 @@ impl Transfer {
         self.progress.is_new.set(true);
     }
 
-    /// A source takes part in another pass once that time of a version is not ahead any more.
+    /// Delays a source's next pass until this version time is no longer ahead.
     fn look_again(&self, source: NodeId, time: u64) {
         let ahead = Clock::micros(time).saturating_sub(Clock::micros(self.context.takes_up_to()));
         let wait = ahead.clamp(RETRY_MICROS, LOOK_AGAIN_MICROS);
@@ -250,7 +252,7 @@ impl Transfer {
         self.progress.not_before.borrow_mut().insert(source, until);
     }
 
-    /// People see what this node waits for, and for how long.
+    /// Publishes the source that this node waits for, and until when.
     fn report_waiting(&self) {
         let ahead = self.progress.ahead.borrow();
         let last = ahead.iter().max_by_key(|(_, time)| **time);
@@ -263,7 +265,7 @@ impl Transfer {
         }
     }
 
-    /// What this node holds of the range that begins there.
+    /// Reads this node's own records of the range that begins at `start`.
     async fn look(&self, seed: u64, start: Bytes) -> PassRange {
         let own = self.context.shared().own;
         loop {
@@ -280,9 +282,9 @@ impl Transfer {
         }
     }
 
-    /// Takes a source's pages of a range. A source that does not answer, goes by another view, or
-    /// can't tell what a majority holds, is asked for the same page again. Returns whether all is
-    /// taken: the source has not failed too often.
+    /// Pulls a source's pages of a range. If the source does not answer, is on another view, or
+    /// cannot tell what a majority holds, the same page is requested again. Returns `false` if the
+    /// source has failed too often.
     async fn take(&self, source: NodeId, range: &PassRange) -> bool {
         let (mut start, mut failures) = (range.start.clone(), 0);
         loop {
@@ -303,7 +305,7 @@ impl Transfer {
         }
     }
 
-    /// Stores the page that begins there; returns where the next one begins.
+    /// Stores the page that begins at `start`; returns the start of the next one.
     async fn page(
         &self,
         source: NodeId,
@@ -328,7 +330,7 @@ impl Transfer {
         Ok(page.next)
     }
 
-    /// Future records were left at a source: those count whose keys it does not keep.
+    /// Notes the future records left at a source that does not keep their keys.
     fn note_ahead(&self, source: NodeId, left: &Items) {
         let view = self.context.view();
         let keeps = |key: &Bytes, record: &Record| {
@@ -354,8 +356,9 @@ impl Transfer {
         Ok(())
     }
 
-    /// Whether so many replicas of before are declared lost that the others are no majority.
-    /// Nothing is chosen by them any more, and nobody can tell what was: what is left is taken.
+    /// True if a majority of the previous replicas is not left, because others are declared lost.
+    /// Then nothing more is chosen by them, and nobody can tell what was: the remaining records are
+    /// taken.
     fn has_no_majority(&self, layout: &Layout, key: &Bytes, record: &Record) -> bool {
         let (view, mut order) = (self.context.view(), Vec::new());
         let before = &view.topology;
@@ -368,15 +371,15 @@ impl Transfer {
     }
 }
 
-/// The nodes that hand over what they hold: all nodes of before, but those that are declared lost.
+/// Returns the nodes that hand over their records: all previous nodes, except those declared lost.
 pub(crate) fn sources(layout: &Layout, own: NodeId) -> Vec<NodeId> {
     let before = layout.before.iter().flat_map(|before| &before.nodes);
     before.filter(|node| node.id != own && !node.is_lost).map(|node| node.id).collect()
 }
 
-/// Whether a node may get anything in a transition. Where nodes without zones are added, and
-/// nothing else changes, nobody who stays comes nearer to the front of a partition's replicas.
-/// Where there are fewer copies, those that stay must hold what a majority of more held.
+/// True if a node may gain anything in a transition. If only nodes without zones are added, no
+/// remaining node moves nearer to the front of a partition's replicas. With fewer copies, the
+/// remaining replicas must hold what a majority of more held.
 pub(crate) fn takes(layout: &Layout, own: NodeId) -> bool {
     let Some(before) = layout.before.as_ref().filter(|_| layout.stage == Stage::ReadOld) else {
         return false;

@@ -1,25 +1,24 @@
-//! Repair of this node: what it is marked to lack (`missed.rs`) is streamed from all others. A node
+//! Rebuild: what this node is marked to lack (`missed.rs`) is streamed from all other nodes. A node
 //! with a new disk under a known name lacks everything; one that lost the end of its log lacks what
-//! was written since. It is authoritative again only when each of the others has come to the end of
-//! its walk, but for those that a plan declares lost, and it has asked them what they remember of
-//! writes with an idempotency key (`history.rs`).
+//! was written since. It is authoritative again only once the walk over each other node, except
+//! those that a plan declares lost, has ended, and it has asked them for their memory of writes
+//! with an idempotency key (`history.rs`).
 //!
 //! ```text
-//!   marks of this node ─▶ for each other node: those that it has not streamed yet
-//!                           ─▶ walk: pages of its records since the least of their times
-//!                                ─▶ written here ─▶ at the end: these marks are done by this one
-//!   done by all others ─▶ the mark is dropped
+//!   marks of this node ─▶ for each other node: the marks it has not streamed yet
+//!                           ─▶ walk: pages of its records since the marks' least time
+//!                                ─▶ written here ─▶ at the end: marks done for this source
+//!   done for all others ─▶ the mark is dropped
 //! ```
 //!
-//! Of a key whose record a conditional write made, a member stores what a majority holds, which the
-//! node that streams finds out: a record of a minority that is stored where a higher ballot was
-//! promised would look like one of a majority. A node that is being rebuilt needs that record all
-//! the same, for it may have been the second one to hold it. It promises nothing, its record does
-//! not count in reads, and both nodes have promised first that nothing older is under way
-//! (`promises.rs`). After a restart each walk begins again. A
-//! future record is left where it is, and its partition marked: it is asked for again now and then,
-//! and taken once its time has come. Until then a node that lost something is not authoritative for
-//! what it lacks.
+//! Of a key whose record a conditional write made, a member stores the record that a majority
+//! holds, which the source determines: a minority's record, stored where a higher ballot was
+//! promised, would look like a majority's. A node that is being rebuilt needs that record all the
+//! same, because it may have been the second to hold it. It gives no promises, its record does not
+//! count in reads, and both nodes have first promised that nothing older is under way
+//! (`promises.rs`). After a restart each walk begins again. A future record is left at its holder,
+//! and its partition marked: it is requested again periodically, and accepted once its time has
+//! come. Until then a node that lost something is not authoritative for what it lacks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -34,10 +33,10 @@ use crate::message::{Filter, NodeId, PageRequest};
 use crate::transfer::missed::Numbered;
 use record::Record;
 
-/// Ticks after which future records are asked for again: they may be gone.
+/// Ticks after which future records are requested again: they may be gone.
 const AHEAD_TICKS: u64 = 240;
 
-/// What this node lacks, and who has streamed how much of that.
+/// The rebuild of this node, and each source's progress.
 #[derive(Debug, Default)]
 pub(crate) struct Rebuild {
     walks: BTreeMap<NodeId, TaskId>,
@@ -45,31 +44,31 @@ pub(crate) struct Rebuild {
     pub(crate) left_ahead: LeftAhead,
 }
 
-/// The marks that other nodes have streamed.
+/// Marks that other nodes have streamed.
 #[derive(Debug, Default)]
 struct StreamedMarks {
-    /// The number of each mark as it was when this node came to the end of a walk for it.
+    /// By source, the number of each mark when a walk for it ended.
     by_node: RefCell<BTreeMap<NodeId, BTreeMap<Option<u16>, u64>>>,
-    /// Whether a walk has ended since this was looked at.
+    /// True if a walk has ended since this was last read.
     is_new: Cell<bool>,
 }
 
-/// What one walk over a node's records is to bring.
+/// The scope of one walk over a source's records.
 #[derive(Debug)]
 struct RebuildWalk {
     source: NodeId,
     marks: Vec<Numbered>,
     since: u64,
-    /// The ballot that this node and the one that streams promise for all keys; 0 = none, for this
-    /// node is a member.
+    /// The ballot that this node and the source promise for all keys; 0 = none, because this node
+    /// is a member.
     promise: u64,
-    /// The partitions that are streamed; empty = all.
+    /// The streamed partitions; empty = all.
     partitions: Vec<u16>,
 }
 
 impl Rebuild {
-    /// How far the repair is: nodes that have streamed all that this node is marked to lack, of all
-    /// others.
+    /// Returns the progress of the rebuild: the number of nodes that have streamed all that this
+    /// node is marked to lack, and the number of all other nodes.
     pub(crate) fn repaired(&self, context: &Context) -> (usize, usize) {
         let marks = marks(context);
         let has_all = |peer: &NodeId| marks.iter().all(|marked| self.done.has(*peer, marked));
@@ -77,11 +76,11 @@ impl Rebuild {
         (others.iter().filter(|peer| has_all(peer)).count(), others.len())
     }
 
-    /// Begins the walks that are due.
+    /// Starts the walks that are due.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         let context = tasks.context().clone();
         let others = context.others();
-        // Who has left is asked for nothing any more.
+        // A node that has left is not asked any more.
         self.walks.retain(|source, walk| {
             let is_asked = others.contains(source);
             if !is_asked {
@@ -111,13 +110,13 @@ impl Rebuild {
         }
     }
 
-    /// Whether a walk has ended since this was asked last.
+    /// Returns `true` if a walk has ended since the last call.
     pub(crate) fn take_news(&self) -> bool {
         self.done.is_new.take()
     }
 
-    /// Drops the marks that all others have streamed, but those that a plan declares lost: what
-    /// they held is, and the plan waits for this node.
+    /// Drops marks that all other nodes have streamed, except those that a plan declares lost:
+    /// their records are lost too, and the plan waits for this node.
     pub(crate) fn drop_done(&self, context: &Context) {
         let (shared, others) = (context.shared(), context.others());
         let layout = shared.membership.layouts.entered();
@@ -133,8 +132,8 @@ impl Rebuild {
         });
     }
 
-    /// Whether a node that was not authoritative holds every record again: the mark for all
-    /// partitions is worked off, and no future record was left at its holder.
+    /// True if a node that was not authoritative holds every record again: the mark for all
+    /// partitions is gone, and no future record was left at its holder.
     pub(crate) fn is_whole_again(&self, context: &Context) -> bool {
         context.shared().membership.state.state() != MembershipState::Member
             && self.left_ahead.is_empty()
@@ -151,7 +150,8 @@ impl StreamedMarks {
 }
 
 impl RebuildWalk {
-    /// The walk for these marks, if there are any, and both nodes can promise what it needs.
+    /// Makes the walk for these marks; `None` if there are none, or if this node cannot give the
+    /// promise it needs.
     fn over(context: &Context, source: NodeId, marks: Vec<Numbered>) -> Option<Self> {
         let since = marks.iter().map(|marked| marked.mark.since).min()?;
         let partitions: Option<Vec<u16>> =
@@ -160,7 +160,7 @@ impl RebuildWalk {
         let (shared, now) = (context.shared(), context.now());
         let mut promise = 0;
         if shared.membership.state.state() != MembershipState::Member {
-            // Above all that was promised.
+            // Above every ballot promised so far.
             promise = shared.clock.now(now) + 1;
             if !shared.promise_all(now, promise, context.config().max_skew_micros) {
                 return None;
@@ -169,7 +169,7 @@ impl RebuildWalk {
         Some(Self { source, marks, since, promise, partitions })
     }
 
-    /// Streams all pages of the source. One that fails is asked for again.
+    /// Streams all pages of the source. A page that fails is requested again.
     async fn run(self, context: Context, left_ahead: LeftAhead, done: Rc<StreamedMarks>) {
         let mut start = Bytes::new();
         loop {
@@ -187,7 +187,7 @@ impl RebuildWalk {
         done.is_new.set(true);
     }
 
-    /// Stores the page that begins there; returns where the next one begins.
+    /// Stores the page that begins at `start`; returns the start of the next one.
     async fn page(
         &self,
         context: &Context,
@@ -199,7 +199,7 @@ impl RebuildWalk {
         let filter = Filter::HeldBy { node, since, promise, partitions: partitions.clone() };
         let request = PageRequest { start, end: None, filter, max_bytes: PAGE_BYTES };
         let page = fetch(context, *source, request).await?;
-        // Records are stored as the node streams them, whoever else holds them.
+        // Records are stored as the source streams them, whichever nodes hold them.
         let takes_unchosen = promise > 0 && !context.shared().membership.state.is_member();
         let is_settled = |_: &Bytes, record: &Record| record.ballot() == 0 || takes_unchosen;
         let chosen = choose(context, *source, page.items, left_ahead, is_settled).await?;
@@ -208,15 +208,15 @@ impl RebuildWalk {
     }
 }
 
-/// Whether a source knows this node's disk, which a member's others do: one that does not may take
-/// the disk of before for the node's again, with what that one has acknowledged.
+/// True if a source knows this node's disk, as the other nodes of a member do: a source that does
+/// not may take the previous disk, with the writes it acknowledged, for the node's again.
 fn is_known_by(context: &Context, source: NodeId) -> bool {
     let shared = context.shared();
     shared.membership.state.is_undoubted_member()
         || shared.membership.known_disk.is_known_by(source)
 }
 
-/// What this node is marked to lack.
+/// Returns the marks of this node.
 fn marks(context: &Context) -> Vec<Numbered> {
     context.shared().transfer.missed.of(context.shared().own)
 }

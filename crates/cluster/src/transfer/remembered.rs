@@ -1,46 +1,46 @@
-//! What replicas remember of writes with an idempotency key, and what of that a node remembers to
-//! which their partition moves.
+//! Replicas' memory of writes with an idempotency key, and the part of it that a node adopts when
+//! it becomes a replica of a partition, or lost its own.
 //!
 //! ```text
-//!  replicas of before ─▶ accepted it under one ballot: a majority ─▶ chosen
+//!  previous replicas ──▶ accepted it under one ballot: a majority ─▶ chosen
 //!                   └──▶ hold a trace of it: a majority, with those that could not be asked
 //!                          ├─ yes ─▶ came from a replica: neither "never" nor "done" is told
-//!                          └─ no ──▶ nothing: no majority has accepted it
+//!                          └─ no ──▶ nothing: it was not accepted by a majority
 //! ```
 //!
-//! What holds before and after each move: of each write that was chosen a majority of the replicas
-//! has a trace. So if as many say "never" as are needed for that to be believed, it was not chosen.
+//! An invariant before and after each move: a majority of the replicas has a trace of each chosen
+//! write. So if enough replicas answer "never" for that to be believed, the write was not chosen.
 
 use crate::node_id::NodeId;
 use crate::paxos::recent::Via;
 use record::Version;
 
-/// A write with an idempotency key, as a replica remembers it.
+/// A replica's memory of a write with an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remembered {
-    /// A hash of the key, of which the first bits are its partition.
+    /// A hash of the key; its first bits are the partition.
     pub key_hash: u64,
-    /// What the write is known by.
+    /// The id of the write.
     pub id: u64,
-    /// The time of a version by which its age is known. Of two traces of one write the later one
-    /// holds, of two with one time the one whose `via` comes later.
+    /// The version time that gives the write's age. Of two traces of one write the later one
+    /// counts; of two with the same time, the one with the greater `via`.
     pub time: u64,
-    /// How it came here.
+    /// The way in which the write came to this replica.
     pub via: Via,
-    /// The ballot that it was accepted or chosen under; 0 = it came from a replica.
+    /// The ballot that the write was accepted or chosen under; 0 = it came from a replica.
     pub ballot: u64,
-    /// The family that it went on from.
+    /// The base version of the write's record.
     pub family: Version,
-    /// Which step of that it was.
+    /// The write's step number since the base version.
     pub step: u32,
-    /// What an addition came to.
+    /// The sum, if the write was an addition.
     pub result: Option<i64>,
     /// The digest of the client's request; 0 = unknown.
     pub digest: u64,
 }
 
 impl Remembered {
-    /// What it is ordered by.
+    /// Returns the name that traces are ordered by.
     pub fn name(&self) -> [u8; 16] {
         let mut name = [0; 16];
         name[..8].copy_from_slice(&self.key_hash.to_be_bytes());
@@ -48,18 +48,18 @@ impl Remembered {
         name
     }
 
-    /// The partition of its key.
+    /// Returns the partition of the write's key.
     pub fn partition(&self) -> u16 {
         (self.key_hash >> 48) as u16
     }
 
-    /// Whether both say the same of the write, and under which ballot.
+    /// True if both traces agree on the write's outcome and ballot.
     fn says_as(&self, other: &Self) -> bool {
         let said = |it: &Self| (it.ballot, it.family, it.step, it.result);
         said(self) == said(other)
     }
 
-    /// The same, with the digest of the client's request as another trace of it knows it.
+    /// Fills in the digest of the client's request from a matching trace, if this one lacks it.
     fn with_digest(self, mut traces: impl Iterator<Item = Remembered>) -> Self {
         let knows = |other: &Self| other.digest != 0 && self.ballot > 0 && other.says_as(&self);
         match self.digest {
@@ -73,25 +73,25 @@ impl Remembered {
     }
 }
 
-/// Whose recollections of writes with an idempotency key a node puts together, of one partition.
+/// Input for combining several nodes' memory of writes in one partition.
 #[derive(Debug, Clone, Copy)]
 pub struct Recollections<'a> {
-    /// The node that learns.
+    /// The node that combines the traces.
     pub own: NodeId,
-    /// Of when its own traces are.
+    /// The scope of the node's own traces.
     pub until: Until,
-    /// The partition's replicas of before.
+    /// The previous replicas of the partition.
     pub before: &'a [NodeId],
-    /// How many of those could not be asked.
+    /// The number of previous replicas that could not be asked.
     pub unasked: usize,
 }
 
-/// Of when the traces are that a node has itself.
+/// The scope of the traces that a node has itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// What it accepted up to this seal was not of this transition.
+    /// Writes accepted up to this repair fence do not belong to the current transition.
     Seal(u64),
-    /// It has lost those of before: what it has, it accepted since as one of these replicas.
+    /// The node lost its earlier traces; it accepted those it has later, as one of these replicas.
     Lost,
 }
 
@@ -100,14 +100,13 @@ impl Recollections<'_> {
         self.before.len() / 2 + 1
     }
 
-    /// Whether those that were asked are so few that a majority may remember a write and none of
-    /// them.
+    /// True if so few were asked that a majority may remember a write which none of those do.
     pub(crate) fn are_too_few(&self) -> bool {
         self.unasked >= self.majority()
     }
 
-    /// What the node is to remember of a write that it does not yet, by the traces of it: its own
-    /// and those of others.
+    /// Returns what the node must newly remember of a write, given the traces of it on this and
+    /// other nodes; `None` = nothing.
     pub fn remember(&self, traces: &[(NodeId, Remembered)]) -> Option<Remembered> {
         let own = traces.iter().find(|(node, _)| *node == self.own).map(|(_, own)| *own);
         if own.is_some_and(|own| own.via == Via::Chosen) {
@@ -128,8 +127,8 @@ impl Recollections<'_> {
             return Some(Remembered { via: Via::Chosen, time, ..chosen });
         }
         match own {
-            // That it accepted a write under the replicas of before, or at another time, must not
-            // count among those of after: it may have been one of a few.
+            // A write that this node accepted among the previous replicas, or at another time, must
+            // not count among the next ones: only a minority may have accepted it.
             Some(own) if own.via == Via::Accept => {
                 let is_of_before = match self.until {
                     Until::Seal(seal) => self.before.contains(&self.own) || own.ballot <= seal,

@@ -12,11 +12,11 @@ fn record(ballot: u64, value: &str) -> Record {
     Record::new(b"k", &fields, value.as_bytes())
 }
 
-/// A page under test: its records are those of these ballots.
+/// A page under test, whose records have the given ballots.
 struct Choosing {
     tasks: Tasks,
     chosen: Rc<RefCell<Option<Result<Chosen, Failed>>>>,
-    /// The calls that are not answered, with the room for another record in each.
+    /// Unanswered calls, each with its limit (`most`) on a returned record's length.
     open: Vec<(CallId, u32)>,
 }
 
@@ -44,19 +44,19 @@ impl Choosing {
         }
     }
 
-    /// Answers the call in this place of those that are open.
+    /// Answers the open call at this index.
     fn answer(&mut self, at: usize, result: Result<Reply, FailureKind>) {
         let (call, _) = self.open.remove(at);
         assert!(self.tasks.answered(call, result));
         self.note_calls();
     }
 
-    /// The room for another record in each call that is open.
+    /// Returns the length limit of each open call.
     fn room(&self) -> Vec<u32> {
         self.open.iter().map(|(_, most)| *most).collect()
     }
 
-    /// The records that are stored; `None` = the page failed.
+    /// Returns the stored records; `None` = the page failed.
     fn chosen(&self) -> Option<Vec<Record>> {
         assert!(self.open.is_empty());
         let chosen = self.chosen.borrow_mut().take().expect("all calls were answered");

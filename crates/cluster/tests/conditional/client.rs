@@ -1,17 +1,17 @@
-//! Clients and their coordinators: one operation each.
+//! Clients and their coordinators, with one operation each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::replica::{Record, Reply};
 use crate::rules::Rules;
 
-/// How many hold the key.
+/// Number of nodes that hold the key.
 pub(crate) const REPLICAS: usize = 3;
 
-/// A majority of them.
+/// A majority of the replicas.
 pub(crate) const MAJORITY: usize = 2;
 
-/// What a coordinator asks a replica.
+/// A request of a coordinator to a replica.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Message {
     Prepare(u8),
@@ -20,40 +20,41 @@ pub(crate) enum Message {
     Read,
 }
 
-/// Who asks a replica to store a conditional record.
+/// The sender of a conditional record to a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Ask {
     /// Its coordinator, to which a majority has promised.
     Promised,
-    /// The same, which goes on from its last record and asked for no promises.
+    /// Its coordinator, continuing from its last record without new promises.
     GoesOn,
-    /// Whoever read it elsewhere.
+    /// A reader that found the record elsewhere.
     Repair,
 }
 
-/// What a client wants.
+/// A client's operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
-    /// Append this id to the value, in one step, and tell the value.
+    /// Appends this id to the value atomically, and returns the value.
     Append(u8),
-    /// The same if there is a value that has not expired; else tell that there is none.
+    /// As `Append`, if there is a value that has not expired; otherwise reports that there is none.
     Extend {
         id: u8,
-        /// Whether the coordinator's clock is past the time of every value.
+        /// True if the coordinator's clock is past the expiry of every value.
         is_past: bool,
     },
     Put(u8),
     Get,
 }
 
-/// How far it is.
+/// The phase of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
     Ready,
     Preparing {
         got: BTreeMap<u8, (Record, Option<Record>)>,
     },
-    /// `fate`: an earlier try of its own, of a family that a plain write has ended, is completed.
+    /// `fate`: the accept completes an earlier try of its own, whose base version a plain write has
+    /// ended.
     Accepting {
         record: Record,
         stored: BTreeSet<u8>,
@@ -64,7 +65,7 @@ pub(crate) enum Phase {
         record: Record,
         stored: BTreeSet<u8>,
     },
-    /// Of each replica what it holds, and whether it is authoritative.
+    /// The record of each replica, and whether the replica is authoritative.
     Reading {
         got: BTreeMap<u8, (Record, bool)>,
     },
@@ -75,29 +76,29 @@ pub(crate) enum Phase {
     Done,
 }
 
-/// A client with its one operation, and the coordinator that does it.
+/// A client with its one operation, and the coordinator of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     number: u8,
     pub(crate) op: Op,
     pub(crate) phase: Phase,
-    /// How often it began.
+    /// Number of starts.
     pub(crate) tries: u8,
-    /// Whether it may begin anew: something was refused.
+    /// True if the operation may start again, because something was refused.
     pub(crate) refused: bool,
     /// The record of an earlier try that a replica may hold.
     tried: Option<Record>,
-    /// Whether its coordinator does another client's append next.
+    /// True if its coordinator does another client's append next.
     pub(crate) has_heir: bool,
-    /// What that one goes on from: a record that a majority has stored.
+    /// The record, stored by a majority, that the next append continues from.
     pub(crate) kept: Option<Record>,
 }
 
-/// What comes of an event.
+/// The result of an event.
 pub(crate) enum Step {
     Wait,
     Send(Message),
-    /// What the client is told; of an append `None` = it is done, the value is not known.
+    /// The answer to the client; of an append, `None` = it is done and the value is unknown.
     Answer(Option<Vec<u8>>),
 }
 
@@ -107,12 +108,12 @@ impl Client {
         Self { number, op, phase, tries: 0, refused: false, tried, has_heir: false, kept }
     }
 
-    /// Two clients may have the same: a replica promises it to one of them.
+    /// Returns the ballot. Two clients may have the same one: a replica promises it to one of them.
     pub(crate) fn ballot(&self, rules: &Rules) -> u8 {
         (self.number + 2 * self.tries) * if rules.room_to_go_on { 2 } else { 1 }
     }
 
-    /// Begins, or begins anew: what is sent to all replicas.
+    /// Starts the operation, or starts it again; returns the message to all replicas.
     pub(crate) fn begin(&mut self, family: u8, rules: &Rules) -> Message {
         self.tries += 1;
         self.refused = false;
@@ -137,7 +138,7 @@ impl Client {
         }
     }
 
-    /// A replica answered.
+    /// Handles the answer of a replica.
     pub(crate) fn receive(
         &mut self,
         from: u8,
@@ -206,7 +207,8 @@ impl Client {
                     below.family == record.family && below.ids.contains(&id_of(&op))
                 };
                 closed.insert(from, below.as_ref().is_some_and(is_ours));
-                // The family can't grow any more: what a majority held of it was chosen.
+                // The base version cannot gain records any more: what a majority held of it was
+                // chosen.
                 let held = closed.values().filter(|held| **held).count() + stored.len();
                 let all_said = closed.len() + stored.len() == REPLICAS;
                 if closed.len() >= MAJORITY && held >= MAJORITY {
@@ -240,7 +242,7 @@ impl Client {
         let got = match &mut self.phase {
             Phase::Reading { got } => got,
             Phase::Repairing { record: newest, holders } if !rules.newer_is_not_held => {
-                // Late.
+                // A late answer.
                 if record.family <= newest.family {
                     return Step::Wait;
                 }
@@ -289,14 +291,15 @@ impl Client {
         }
     }
 
-    /// A majority has promised.
+    /// Handles the promises of a majority.
     fn promised(&mut self, rules: &Rules) -> Step {
         let Phase::Preparing { got } = &self.phase else { unreachable!() };
         let id = id_of(&self.op);
         let records = got.values().map(|(record, _)| record);
         let newest = records.max_by_key(|record| record.rank()).expect("a majority").clone();
         if newest.ids.contains(&id) {
-            // Chosen only when a majority holds it: completed under this ballot.
+            // The record is chosen only once a majority holds it: it is completed under this
+            // ballot.
             let record = Record { ballot: self.ballot(rules), ..newest };
             return self.accept(record, false);
         }
@@ -309,12 +312,12 @@ impl Client {
         }
         let ended = tried.map(|tried| tried.family).filter(|tried| *tried < newest.family);
         if ended.is_some() && rules.ended_is_unknown {
-            // The client is never told.
+            // The client never gets an answer.
             self.phase = Phase::Done;
             return Step::Wait;
         }
         if let Some(tried) = ended.filter(|_| rules.keep_displaced) {
-            // The greatest ballot of a family holds all that was chosen in it before.
+            // The greatest ballot of a base version contains everything chosen earlier in it.
             let both = got.values().flat_map(|(record, below)| [Some(record), below.as_ref()]);
             let last = both.flatten().filter(|record| record.family == tried);
             let last = last.max_by_key(|record| record.rank()).cloned();
@@ -335,7 +338,7 @@ impl Client {
         Step::Send(self.append_to(newest, self.ballot(rules), Ask::Promised))
     }
 
-    /// The next record.
+    /// Makes the next record, with the operation appended.
     fn append_to(&mut self, mut record: Record, ballot: u8, ask: Ask) -> Message {
         let id = id_of(&self.op);
         record.ballot = ballot;
@@ -363,8 +366,9 @@ fn id_of(op: &Op) -> u8 {
     }
 }
 
-/// What the client of this operation is told once a majority holds a record: the value as of the
-/// operation; `None` = it is done, and the value has ended since. Nothing if it is not done.
+/// Returns the answer for an operation once a majority holds a record: the value as of the
+/// operation; `None` = the operation is done, and the value has ended since. An empty value if it
+/// is not done.
 fn told(record: &Record, op: &Op) -> Option<Vec<u8>> {
     let id = id_of(op);
     if !record.ids.contains(&id) {

@@ -1,16 +1,16 @@
 //! A model of conditional writes: one key on three replicas, and every order of events that a few
-//! clients and one fault can bring about. It was written before the protocol's code: what it found
-//! is in `docs/conditional-model.md`.
+//! clients and one fault can bring about. It was written before the protocol's code;
+//! `docs/conditional-model.md` lists its findings.
 //!
 //! ```text
 //!  client ─▶ prepare ─▶ a majority promises ─▶ accept ─▶ a majority stores ─▶ answer
-//!              ▲ outbid: a greater ballot        │ a plain write came between: what became of it?
+//!              ▲ outbid: a greater ballot        │ a plain write in between: what is the outcome?
 //!              └─────────────────────────────────┘
 //! ```
 //!
-//! `cargo test -p cluster --test conditional` looks at the first 15,000 states of each world.
+//! `cargo test -p cluster --test conditional` checks the first 15,000 states of each world.
 //! `MODEL_STATES=40000000 cargo test --release -p cluster --test conditional -- --nocapture
-//! --test-threads 1` goes on for minutes and says how far it came.
+//! --test-threads 1` continues for minutes and prints how far it came.
 
 mod client;
 mod replica;
@@ -24,22 +24,22 @@ use rules::{RULES, Rules};
 use stateright::{Checker, HasDiscoveries, Model};
 use world::{ANSWERED, Fault, First, LINEARIZABLE, World};
 
-/// States that a test looks at, unless `MODEL_STATES` says otherwise.
+/// Number of states that a test checks, unless `MODEL_STATES` says otherwise.
 const STATES: usize = 15_000;
 
 fn wanted() -> Option<usize> {
     env::var("MODEL_STATES").ok().map(|text| text.parse().expect("MODEL_STATES is a number"))
 }
 
-/// Whether a world is linearizable as far as its first `most` states show.
+/// True if the first `most` states of a world are linearizable.
 fn is_linearizable(name: &str, world: World, most: usize) -> bool {
     let (is_broken, seen) = look(world, most, LINEARIZABLE);
     println!("{name}: {seen}: {}linearizable", if is_broken { "NOT " } else { "" });
     !is_broken
 }
 
-/// Goes through a world's first states until one shows that something does not always hold, or that
-/// it can be: whether one does, and how far that was.
+/// Checks a world's first states until one violates an "always" property, or satisfies a
+/// "sometimes" one. Returns `true` if there is such a state, and a text on the states checked.
 fn look(world: World, most: usize, property: &'static str) -> (bool, String) {
     let until = HasDiscoveries::AnyOf([property].into());
     let checker = world.checker().target_state_count(most).finish_when(until).spawn_bfs().join();
@@ -105,12 +105,12 @@ fn with_all_rules_every_order_is_linearizable() {
     }
 }
 
-/// One coordinator does the first and the last.
+/// Makes a world in which one coordinator does the first and the last operation.
 fn on(rules: Rules, ops: Vec<(Op, u8)>, fault: Fault) -> World {
     World { goes_on: true, ..world(rules, ops, fault) }
 }
 
-/// Of two coordinators one has a clock that is past the value's time.
+/// Returns operations through two coordinators, of which one has a clock past the value's expiry.
 fn expired() -> Vec<(Op, u8)> {
     let extend = |id, is_past| (Op::Extend { id, is_past }, 2);
     vec![(Op::Put(9), 1), extend(1, true), extend(2, false)]
@@ -154,8 +154,8 @@ fn a_rule_of_expiries_that_is_left_out_is_missed() {
     assert!(!is_linearizable(name, world, 20_000_000), "{name}: not found");
 }
 
-/// The first append is held by replica 0 alone; for the second one, the other two have promised a
-/// higher ballot. Then replica 0 sends what it holds to the last one, and somebody reads.
+/// The first append is held by replica 0 alone; the other two have promised a higher ballot to the
+/// second one. Then replica 0 streams its record to the last replica, and a client reads.
 #[test]
 fn a_record_that_is_sent_on_is_no_majority() {
     let sent = Rules { sent_is_not_held: false, ..RULES };
@@ -182,7 +182,7 @@ fn a_record_that_is_sent_on_is_no_majority() {
     }
 }
 
-/// Those that are found after more states than a test has time for.
+/// Rules whose absence shows only after more states than a test has time for.
 #[test]
 fn more_rules_that_are_missed() {
     let Some(most) = wanted() else { return };
@@ -219,7 +219,7 @@ fn more_rules_that_are_missed() {
             "a newer plain write counts as held",
             world(newer, vec![(Op::Append(1), 2), (Op::Put(9), 1), (Op::Get, 1)], Fault::Nothing),
         ),
-        // Not come to within 30,000,000 steps.
+        // Not found within 30,000,000 states.
         ("a later try goes back behind a plain write", world(back, with_put(), Fault::Nothing)),
     ];
     for (name, world) in worlds {

@@ -1,66 +1,68 @@
-//! One replica of one key: a record, what of an earlier family it displaced, and a promise.
+//! One replica of the key: its record, the record of an earlier base version that it displaced, and
+//! its promise.
 
 use std::collections::BTreeSet;
 
 use crate::client::Ask;
 use crate::rules::Rules;
 
-/// A record: a plain write (ballot 0) begins a family, a conditional one continues it.
+/// A record: a plain write (ballot 0) sets the base version, a conditional one continues it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Record {
     pub(crate) family: u8,
     pub(crate) ballot: u8,
-    /// What was put, then what was appended: the whole history since the put.
+    /// The value that was put, then the appended ids: the whole history since the put.
     pub(crate) value: Vec<u8>,
     /// Ids of the conditional operations in it.
     pub(crate) ids: Vec<u8>,
 }
 
 impl Record {
-    /// Nothing was ever written.
+    /// Returns the state of a key that was never written.
     pub(crate) fn absent() -> Self {
         Self { family: 0, ballot: 0, value: Vec::new(), ids: Vec::new() }
     }
 
-    /// What decides which record holds.
+    /// Returns the rank: the greater one wins.
     pub(crate) fn rank(&self) -> (u8, u8) {
         (self.family, self.ballot)
     }
 }
 
-/// See the module.
+/// A replica of the key. See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Replica {
     pub(crate) record: Record,
-    /// The last conditional record of an earlier family that was displaced here.
+    /// The last conditional record of an earlier base version that was displaced here.
     pub(crate) below: Option<Record>,
     pub(crate) promise: u8,
-    /// What an earlier life may have promised, as long as this one does not know of it.
+    /// The promise that a previous incarnation may have given; `None` = `promise` covers it.
     pub(crate) floor: Option<u8>,
-    /// Whether it holds all that it ever acknowledged.
+    /// True if the replica holds everything it ever acknowledged.
     pub(crate) authoritative: bool,
-    /// Who has sent it what it lacks, as far as it lacks something.
+    /// The replicas that have streamed what this one lacks, if it lacks anything.
     pub(crate) sent_by: BTreeSet<u8>,
 }
 
-/// What a replica answers.
+/// The answer of a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// It takes nothing of a lower ballot any more; this is what it holds, and what it displaced.
+    /// The replica accepts nothing of a lower ballot any more; with its record, and the displaced
+    /// one.
     Promise {
         record: Record,
         below: Option<Record>,
     },
-    /// It has promised more.
+    /// The replica has promised a higher ballot.
     Outbid,
     Stored,
-    /// It holds a newer family, and displaced this.
+    /// The replica holds a newer base version, and displaced this record.
     Newer {
         below: Option<Record>,
     },
-    /// What it holds, and whether it is authoritative.
+    /// The replica's record, and whether the replica is authoritative.
     Holds(Record, bool),
-    /// It is not authoritative.
+    /// The replica is not authoritative.
     Unknown,
 }
 
@@ -76,7 +78,7 @@ impl Replica {
         }
     }
 
-    /// A coordinator asks for a promise.
+    /// Handles a coordinator's request for a promise.
     pub(crate) fn prepare(&mut self, ballot: u8, rules: &Rules) -> Reply {
         if !self.authoritative && rules.rebuilt_first {
             return Reply::Unknown;
@@ -88,7 +90,7 @@ impl Replica {
         Reply::Promise { record: self.record.clone(), below: self.below.clone() }
     }
 
-    /// A conditional record.
+    /// Handles a conditional record.
     pub(crate) fn accept(&mut self, record: &Record, ask: Ask, rules: &Rules) -> Reply {
         if ask == Ask::GoesOn && !self.authoritative && rules.rebuilt_before_going_on {
             return Reply::Unknown;
@@ -107,7 +109,7 @@ impl Replica {
         Reply::Stored
     }
 
-    /// A plain record.
+    /// Handles a plain record.
     pub(crate) fn put(&mut self, record: &Record, rules: &Rules) -> Reply {
         let descends = self.record.family == record.family && self.record.ballot > 0;
         if descends && rules.descendant_is_stored {
@@ -124,7 +126,7 @@ impl Replica {
         Reply::Newer { below: self.below.clone() }
     }
 
-    /// Holds a record from now on.
+    /// Replaces the held record.
     pub(crate) fn store(&mut self, record: &Record, rules: &Rules) {
         if rules.keep_displaced && self.record.family < record.family && self.record.ballot > 0 {
             self.below = Some(self.record.clone());

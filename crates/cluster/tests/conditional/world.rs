@@ -1,4 +1,4 @@
-//! One key on three replicas, a few clients, and everything that may happen next.
+//! The state of the model: one key on three replicas, a few clients, and all possible next events.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,12 @@ use crate::client::{Client, MAJORITY, Message, Op, Phase, REPLICAS, Step};
 use crate::replica::{Replica, Reply};
 use crate::rules::Rules;
 
-/// What a key is to its clients.
+/// A key as its clients see it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Register {
     value: Vec<u8>,
-    /// Whether somebody was told that it has expired: nobody is told later that it has not.
+    /// True if a client was told that the value has expired: no client is told later that it has
+    /// not.
     is_over: bool,
 }
 
@@ -51,66 +52,67 @@ impl SequentialSpec for Register {
 pub(crate) struct State {
     replicas: [Replica; REPLICAS],
     clients: Vec<Client>,
-    /// Who asks whom what, in any order; what stays is lost.
+    /// Messages in flight, as (client, replica, message), delivered in any order; those left are
+    /// lost.
     sent: BTreeSet<(u8, u8, Message)>,
     history: LinearizabilityTester<u8, Register>,
-    /// How many faults there may be yet.
+    /// Number of faults that may still happen.
     faults: u8,
-    /// How many plain writes began: the family of the last one.
+    /// Number of plain writes begun: the base version of the last one.
     plain: u8,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
-    /// A client begins, or begins anew.
+    /// A client starts, or starts again.
     Begin(usize),
-    /// A replica does what it was asked; `received` = its answer arrives.
+    /// A replica handles a message; `received` = its answer arrives.
     Deliver { client: u8, to: u8, message: Message, received: bool },
-    /// A replica ends and starts with what its disk holds.
+    /// A replica restarts with the contents of its disk.
     Restart(usize),
-    /// It starts with an empty disk, …
+    /// A replica starts with an empty disk, …
     Wipe(usize),
     /// … learns from the others that it held records before, …
     Learn(usize),
-    /// … and is sent what the others hold, of each once.
+    /// … and is streamed the record of each other replica, once.
     Stream { from: usize, to: usize },
 }
 
-/// What happens first, in a world that is looked at from there on.
+/// An event at the beginning of a world, which the search starts after.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum First {
-    /// A client begins.
+    /// A client starts.
     Begins(usize),
-    /// What a client has sent to a replica arrives, and so does the answer.
+    /// A client's message to a replica arrives, and so does the answer.
     Reaches(u8, u8),
     /// A replica loses its disk, and learns what it may have promised.
     Wiped(usize),
-    /// A replica is sent what another one holds.
+    /// A replica is streamed the record of another one.
     Sent { from: usize, to: usize },
 }
 
-/// What may fail.
+/// A fault that may happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     Nothing,
     Restart,
     Wipe,
-    /// A replica that is whole is marked to lack something, and is sent what the others hold.
+    /// A replica that is whole is marked to lack something, and is streamed the others' records.
     Mark,
 }
 
-/// What happens in it.
+/// A world: the rules, operations and faults that a search explores.
 pub(crate) struct World {
     pub(crate) rules: Rules,
-    /// What each client does, and how often it may begin.
+    /// The operation of each client, and how often it may start.
     pub(crate) ops: Vec<(Op, u8)>,
-    /// What happens once.
+    /// The fault that happens once.
     pub(crate) fault: Fault,
-    /// Whether answers to writes may be lost.
+    /// True if answers to writes may be lost.
     pub(crate) lost_replies: bool,
-    /// Whether one coordinator does the first and the last operation, and goes on from the first.
+    /// True if one coordinator does the first and the last operation, and continues from the first.
     pub(crate) goes_on: bool,
-    /// How it begins: what goes wrong after many steps is found sooner from there.
+    /// Events at the beginning: a violation that takes many steps is found sooner from there.
     pub(crate) first: Vec<First>,
 }
 
@@ -120,13 +122,13 @@ impl State {
         self.sent.extend(to_all);
     }
 
-    /// What a client asked that changes nothing but promises, and that it needs no more.
+    /// Drops a client's messages that can only cause promises and are no longer needed.
     fn withdraw(&mut self, client: u8) {
         let is_idle = |message: &Message| matches!(message, Message::Prepare(_) | Message::Read);
         self.sent.retain(|(from, _, message)| *from != client || !is_idle(message));
     }
 
-    /// The first client's coordinator has what the last one's operation goes on from.
+    /// Gives the last client's coordinator the first one's record to continue from.
     fn hand_on(&mut self, client: usize) {
         let kept = self.clients[client].kept.take();
         let heir = self.clients.last_mut().expect("there are clients");
@@ -157,7 +159,7 @@ impl State {
     }
 
     fn wipe(&mut self, number: usize, rules: &Rules) {
-        // No ballot that it has promised, or of a record that it held, is above.
+        // The floor is above every ballot that the replica has promised, or held a record of.
         let promised = self.replicas[number].promise;
         let floor = if rules.promise_outlives_disk { promised + 1 } else { 0 };
         let replica = Replica { floor: Some(floor), authoritative: false, ..Replica::new() };
@@ -169,7 +171,7 @@ impl State {
         replica.promise = replica.promise.max(replica.floor.take().expect("it is yet to learn"));
     }
 
-    /// A replica that is rebuilt, or may lack something, is sent what another one holds.
+    /// Streams one replica's record to another one that is being rebuilt, or may lack something.
     fn stream(&mut self, from: usize, to: usize, rules: &Rules) {
         let is_rebuilt = !self.replicas[to].authoritative;
         if is_rebuilt && rules.sources_promise {
@@ -208,7 +210,7 @@ impl World {
         }
     }
 
-    /// Only one replica is marked.
+    /// Adds the streams to a replica that are possible; only one replica is ever marked.
     fn streams(&self, state: &State, to: usize, actions: &mut Vec<Action>) {
         let sent_by = &state.replicas[to].sent_by;
         if self.fault == Fault::Mark && state.faults == 0 && sent_by.is_empty() {
@@ -258,8 +260,8 @@ impl Model for World {
             actions.push(Action::Deliver { client, to, message, received: true });
         }
         for n in 0..REPLICAS {
-            // A plain write that is acknowledged by a disk which is lost before another replica
-            // holds it is lost: that is about plain writes, and left out.
+            // Excluded: a plain write acknowledged by a disk that is lost before another replica
+            // holds the write. Such a loss concerns plain writes.
             let puts = state.clients.iter().any(|c| matches!(c.phase, Phase::Putting { .. }));
             let whole = !puts && state.replicas.iter().all(|replica| replica.authoritative);
             match self.fault {
@@ -328,5 +330,5 @@ impl Model for World {
 /// Each answer is one that a single register could have given.
 pub(crate) const LINEARIZABLE: &str = "linearizable";
 
-/// There is a way to the end.
+/// Some run answers all clients.
 pub(crate) const ANSWERED: &str = "all are answered";

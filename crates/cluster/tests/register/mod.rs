@@ -1,4 +1,4 @@
-//! The register model of one key: the key's value as its clients see it.
+//! A key as a register, for the models of one key.
 
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
 
@@ -12,11 +12,11 @@ pub(crate) enum Op {
     Get,
 }
 
-/// The key's value: the ids appended so far.
+/// The key's value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Register(Vec<u8>);
 
-/// The history of operations and their answers.
+/// The clients' operations and answers.
 pub(crate) type History = LinearizabilityTester<u8, Register>;
 
 impl SequentialSpec for Register {
@@ -34,8 +34,7 @@ impl SequentialSpec for Register {
     }
 }
 
-/// Returns the history of operations that were done, in this order, and of operations without an
-/// answer.
+/// Makes a history of operations done in this order, and of ones begun without an answer.
 pub(crate) fn history(done: &[Op], begun: &[Op]) -> History {
     let mut register = Register(Vec::new());
     let mut history = History::new(register.clone());
@@ -49,7 +48,7 @@ pub(crate) fn history(done: &[Op], begun: &[Op]) -> History {
     history
 }
 
-/// Returns the value as it was after this operation.
+/// Returns the value as of the append of this id.
 pub(crate) fn up_to(value: &[u8], id: u8) -> Vec<u8> {
     let end = value.iter().position(|v| *v == id).map_or(value.len(), |at| at + 1);
     value[..end].to_vec()

@@ -1,4 +1,4 @@
-//! Clients and their coordinators: one operation each.
+//! Clients and their coordinators, with one operation each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,27 +7,27 @@ use crate::replica::{Record, Reply};
 use crate::rules::Rules;
 use crate::state::Message;
 
-/// A majority of the three that hold the key.
+/// A majority of the three replicas.
 pub(crate) const MAJORITY: usize = 2;
 
-/// What makes a client's first try a special one.
+/// Special conditions of a client's first try.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct First {
-    /// Its coordinator's clock is behind: the time that it says.
+    /// The time that its coordinator's clock shows, if the clock is behind.
     pub(crate) time: Option<u8>,
-    /// Its coordinator has kept the record of its last conditional write of the key, and a promise
-    /// of all replicas for this ballot.
+    /// The record that its coordinator has cached from its last conditional write of the key, and
+    /// the ballot that all replicas have promised it.
     pub(crate) kept: Option<(Record, u8)>,
 }
 
-/// What a replica told a reader or the coordinator of a conditional write.
+/// A replica's report to a reader or to the coordinator of a conditional write.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Report {
     record: Option<Record>,
     is_authoritative: bool,
 }
 
-/// How far it is.
+/// The phase of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
     Ready,
@@ -38,7 +38,7 @@ pub(crate) enum Phase {
     Done,
 }
 
-/// A client with its one operation, and the coordinator that does it.
+/// A client with its one operation, and the coordinator of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) op: Op,
@@ -46,19 +46,19 @@ pub(crate) struct Client {
     pub(crate) at: u8,
     first: First,
     pub(crate) phase: Phase,
-    /// How often it began.
+    /// Number of starts.
     pub(crate) tries: u8,
-    /// Whether it may begin anew: something was refused.
+    /// True if the operation may start again, because something was refused.
     pub(crate) refused: bool,
     /// The record of an earlier try of a conditional write that a replica may hold.
     tried: Option<Record>,
 }
 
-/// What comes of an event.
+/// The result of an event.
 pub(crate) enum Step {
     Wait,
     Send(Message),
-    /// What the client is told, `None` = it is done; and the record that says so.
+    /// The answer to the client, `None` = the write is done; and the record that it is based on.
     Answer(Option<Vec<u8>>, Option<Record>),
 }
 
@@ -68,8 +68,8 @@ impl Client {
         Self { op, at, first, phase: Phase::Ready, tries, refused, tried: None }
     }
 
-    /// Begins, or begins anew: what is sent to all replicas. `now`: the clocks of all nodes;
-    /// `watermark`: of its coordinator.
+    /// Starts the operation, or starts it again; returns the message to all replicas. `now` is the
+    /// clock of all nodes, `watermark` that of the coordinator.
     pub(crate) fn begin(&mut self, now: &mut u8, watermark: u8, rules: &Rules) -> Message {
         (self.tries, self.refused) = (self.tries + 1, false);
         let first = std::mem::take(&mut self.first);
@@ -79,7 +79,7 @@ impl Client {
             *now = ballot.max(*now);
             return self.send(record);
         }
-        // A read that can't bring what it found to a majority, as a seal is between, does so as a
+        // A read that cannot bring its record to a majority because of a fence does so as a
         // conditional write that changes nothing.
         if self.op == Op::Get && (self.tries == 1 || !rules.refused_read_takes_ballot) {
             self.phase = Phase::Reading { got: BTreeMap::new() };
@@ -106,7 +106,7 @@ impl Client {
         Message::Accept(record)
     }
 
-    /// A replica answered; `watermark`: of its coordinator.
+    /// Handles the answer of a replica; `watermark` is that of the coordinator.
     pub(crate) fn receive(
         &mut self,
         (from, asked): (u8, &Message),
@@ -125,7 +125,7 @@ impl Client {
         }
     }
 
-    /// A replica's disk was lost: what it stored of a write that is under way counts no more.
+    /// Drops the acknowledgement of a replica whose disk was lost while the write was under way.
     pub(crate) fn lost(&mut self, replica: u8) {
         match &mut self.phase {
             Phase::Writing { stored, .. } => stored.remove(&replica),
@@ -189,12 +189,12 @@ impl Client {
         }
     }
 
-    /// A majority has promised.
+    /// Handles the promises of a majority.
     ///
-    /// Later ballots must make later families, or what one replica stored of an earlier one
-    /// outranks what a majority stored of a later one. So all promises are of one watermark, and a
-    /// family that one of those does not hold, though it is not above that, has ended: its record
-    /// goes on in another.
+    /// Later ballots must make later base versions; otherwise what one replica stored of an earlier
+    /// one outranks what a majority stored of a later one. So all promises are of one watermark,
+    /// and a base version not above it that a promising replica lacks has ended: its record
+    /// continues under another.
     fn promised(
         &mut self,
         ballot: u8,
@@ -225,7 +225,8 @@ impl Client {
             if is_held {
                 return self.answer(found);
             }
-            // Chosen only when a majority holds it: completed under this ballot.
+            // The record is chosen only once a majority holds it: it is completed under this
+            // ballot.
             return Step::Send(self.send(Record { ballot, ..record.clone() }));
         }
         let absent = Record::plain(0, &[]);
@@ -233,7 +234,7 @@ impl Client {
         let absent = if rules.absent_is_watermark { of_absent(absent) } else { absent };
         let mut record = newest.unwrap_or(absent);
         if self.tried.as_ref().is_some_and(|tried| family(tried) != family(&record)) {
-            // Its earlier try can't be found any more: the client is never told.
+            // Its earlier try cannot be found any more: the client never gets an answer.
             self.phase = Phase::Done;
             return Step::Wait;
         }
@@ -242,7 +243,8 @@ impl Client {
         Step::Send(self.send(record))
     }
 
-    /// What its coordinator reads; what a proof says is gone counts as absent.
+    /// Handles a record read by its coordinator; records that a proof declares gone count as
+    /// absent.
     fn read(&mut self, from: u8, reply: Reply, watermark: u8, rules: &Rules) -> Step {
         let Phase::Reading { got } = &mut self.phase else { return Step::Wait };
         let Reply::Holds(record, is_authoritative) = reply else { return Step::Wait };

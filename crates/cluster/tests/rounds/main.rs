@@ -1,16 +1,16 @@
 //! A model of repair rounds and of purging by proof: one key on three replicas, and every order of
 //! events that a few clients, a round or two, messages from long ago and a fault or two can bring
-//! about. The protocol is that of `src/proof.rs`, `src/background/` and `src/replica/`; what the
-//! model found is in `docs/repair-model.md`.
+//! about. The protocol is implemented in `src/repair/` and `src/replica/`; `docs/repair-model.md`
+//! lists the model's findings.
 //!
 //! ```text
 //!  Seal up to T ─▶ compare, bring: all hold the same ─▶ Ready: durable ─▶ Commit: watermark T
-//!  what comes late is refused                          tombstones up to T are purged ◀─┘
+//!  late messages are refused                           tombstones up to T are purged ◀─┘
 //! ```
 //!
-//! `cargo test -p cluster --test rounds` looks at the first 4,000 states in each world, and at as
-//! many on random walks to the end of it. `MODEL_STATES=1000000 cargo test --release -p cluster
-//! --test rounds -- --nocapture --test-threads 1` goes on for minutes and says how far it came.
+//! `cargo test -p cluster --test rounds` checks the first 4,000 states of each world, and as many
+//! on random walks to its end. `MODEL_STATES=1000000 cargo test --release -p cluster --test rounds
+//! -- --nocapture --test-threads 1` continues for minutes and prints how far it came.
 
 mod client;
 #[path = "../register/mod.rs"]
@@ -31,11 +31,11 @@ use state::Message;
 use world::{AGREED, LINEARIZABLE, PROVEN, PURGED, SETTLED};
 use worlds::*;
 
-/// States that a test comes to in each world, one that it comes to again included, unless
-/// `MODEL_STATES` says otherwise.
+/// Number of states that a test visits in each world, repeated ones included, unless `MODEL_STATES`
+/// says otherwise.
 const STATES: usize = 4_000;
 
-/// The worlds in which all must hold: without faults, …
+/// Worlds in which all properties must hold: without faults, …
 fn calm() -> Vec<(&'static str, World)> {
     let (get, delete) = (|| client(Op::Get, 2).at(1), || client(Op::Delete, 2));
     let append = |id| client(Op::Append(id), 2);
@@ -87,7 +87,7 @@ fn calm() -> Vec<(&'static str, World)> {
     ]
 }
 
-/// … and with some.
+/// … and with faults.
 fn faulty() -> Vec<(&'static str, World)> {
     use Fault::{Driver, PowerCut, Restart, Rollback, Rot, Wipe};
     let get = || client(Op::Get, 2).at(1);
@@ -141,7 +141,7 @@ fn with_all_rules_nothing_is_lost_and_nothing_rises() {
     assert_eq!(broken.collect::<Vec<_>>(), []);
 }
 
-/// A rule that is left out, a world that misses it, and what does not hold there.
+/// A left-out rule, a world in which its absence shows, and the property violated there.
 type LeftOut = (&'static str, Rules, World, &'static str);
 
 macro_rules! without {
@@ -277,7 +277,7 @@ fn all_can_come_to_their_end() {
     assert!(can_end("a missed deletion", &world));
 }
 
-/// These cost little, and help: see the documentation.
+/// These rules cost little, and help: see the documentation.
 #[test]
 fn without_these_rules_nothing_is_missed() {
     let left_out = [

@@ -1,19 +1,19 @@
-//! One node, as a replica of the one key: its record, what it knows of proofs, and what a restart
-//! finds of that.
+//! One node, as a replica of the key: its record, its knowledge of proofs, and the durable part of
+//! both.
 
 use std::collections::BTreeSet;
 
 use crate::rules::Rules;
 
-/// A record: a plain write (ballot 0) begins a family, a conditional one continues it.
+/// A record: a plain write (ballot 0) sets the base version, a conditional one continues it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Record {
     pub(crate) time: u8,
-    /// Its version has the greatest origin: what was made of an absent key, or instead of a
-    /// tombstone that was purged. It is newer than all plain writes of its time.
+    /// True if the version has the greatest origin: the record was made of an absent key, or in
+    /// place of a purged tombstone. It is newer than all plain writes of its time.
     pub(crate) on_absent: bool,
     pub(crate) ballot: u8,
-    /// What was put, then what was appended; empty = a tombstone.
+    /// The value that was put, then the appended ids; empty = a tombstone.
     pub(crate) value: Vec<u8>,
 }
 
@@ -22,17 +22,17 @@ impl Record {
         Self { time, on_absent: false, ballot: 0, value: value.to_vec() }
     }
 
-    /// A tombstone above all that was proven, and below all that came since.
+    /// Returns a tombstone above everything proven, and below everything written since.
     pub(crate) fn tombstone_of(watermark: u8) -> Self {
         Self { on_absent: true, ..Self::plain(watermark, &[]) }
     }
 
-    /// What decides which record holds.
+    /// Returns the rank: the greater one wins.
     pub(crate) fn rank(&self) -> (u8, bool, u8) {
         (self.time, self.on_absent, self.ballot)
     }
 
-    /// When it was written.
+    /// Returns when the record was written.
     pub(crate) fn when(&self) -> u8 {
         if self.ballot > 0 { self.ballot } else { self.time }
     }
@@ -41,28 +41,28 @@ impl Record {
         self.value.is_empty()
     }
 
-    /// Whether it may be purged by this watermark.
+    /// True if the record may be purged at this watermark.
     pub(crate) fn is_gone(&self, watermark: u8) -> bool {
         self.is_tombstone() && self.time.max(self.ballot) <= watermark
     }
 }
 
-/// A round: what was written up to its time is compared; and the node that drives it. Time 0 =
-/// there was none. A later one ends an earlier one.
+/// A round: the time up to which it compares, and the node that drives it. Time 0 = there was none.
+/// A later round ends an earlier one.
 pub(crate) type RoundId = (u8, u8);
 
-/// What a directory knows of proofs.
+/// A directory's knowledge of proofs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Proof {
-    /// Up to its time nothing new is taken.
+    /// The repair fence: nothing new up to its time is accepted.
     pub(crate) seal: RoundId,
-    /// The last round of which everything that was brought is durable.
+    /// The last round whose exchanged records are all durable.
     pub(crate) ready: RoundId,
-    /// The last one of which all nodes were ready: its time is the watermark.
+    /// The last round for which all nodes were ready: its time is the watermark.
     pub(crate) proven: RoundId,
     /// The greatest ballot that any node had promised by then.
     pub(crate) floor: u8,
-    /// When the directory was made, empty; 0 = before all that is modelled.
+    /// When the directory was made, empty; 0 = before the modelled time.
     pub(crate) made: u8,
 }
 
@@ -72,23 +72,24 @@ impl Proof {
     }
 }
 
-/// What a directory holds.
+/// The contents of a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Directory {
     pub(crate) record: Option<Record>,
-    /// An older one that comes up if that can't be read, or what a round has brought since.
+    /// An older record that surfaces if `record` is unreadable, or one that a round has brought
+    /// since.
     pub(crate) beneath: Option<Record>,
-    /// The record can't be read.
+    /// True if the record is unreadable.
     pub(crate) is_rotten: bool,
     pub(crate) proof: Proof,
-    /// Writes up to here may have been acknowledged and lost.
+    /// Writes up to this time may have been acknowledged and lost.
     pub(crate) lost_before: u8,
-    /// How far its log came, as a time: what was acknowledged since then is newer than that.
+    /// The end of its log, as a time: everything acknowledged later is newer.
     pub(crate) end: u8,
 }
 
 impl Directory {
-    /// A new one, made by this node when clocks said that time. It is sealed from its beginning on.
+    /// Returns a new directory of this node, made at that time, with a fence from its beginning.
     pub(crate) fn of_new(node: u8, now: u8, rules: &Rules) -> Self {
         let seal = if rules.new_is_sealed { (now, node) } else { (0, 0) };
         let made = if rules.new_takes_over { now } else { 0 };
@@ -96,32 +97,32 @@ impl Directory {
     }
 }
 
-/// See the module.
+/// A node as a replica. See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Replica {
     pub(crate) held: Directory,
-    /// What a restart finds.
+    /// The contents that a restart finds.
     pub(crate) durable: Directory,
-    /// An older copy of it.
+    /// An older copy of the directory.
     pub(crate) copy: Option<Directory>,
-    /// The greatest ballot that it has promised. It outlives a restart, as the clock's bound.
+    /// The greatest ballot promised. It outlives a restart, like the clock's bound.
     pub(crate) promise: u8,
-    /// How often it was started, …
+    /// Number of starts, …
     pub(crate) life: u8,
-    /// … and the last round that has sealed it since.
+    /// … and the last round that has fenced the current process.
     pub(crate) sealed: RoundId,
-    /// Who has streamed to it so far, if it is not authoritative.
+    /// The nodes that have streamed so far, if this one is not authoritative.
     pub(crate) rebuilt_by: Option<BTreeSet<u8>>,
-    /// Up to when all held the same by the last round that it drove, and the lives that nodes had
-    /// then.
+    /// Up to when all held the same by the last round that this node drove, and the nodes' process
+    /// start ids at that time.
     pub(crate) equal: Option<(u8, Vec<u8>)>,
-    /// Whether it was brought a tombstone that it may have purged, as a member.
+    /// True if the node, as a member, was brought a tombstone that it may have purged.
     pub(crate) is_brought_back: bool,
-    /// How often its directory was set aside.
+    /// Number of times its directory was set aside.
     pub(crate) set_aside: u8,
 }
 
-/// What a node tells of itself in a round.
+/// A node's report of itself in a round.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RoundState {
     pub(crate) life: u8,
@@ -129,25 +130,25 @@ pub(crate) struct RoundState {
     pub(crate) promise: u8,
 }
 
-/// What a node answers.
+/// The answer of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
     Stored,
-    /// It holds something newer, or takes nothing of that time any more.
+    /// The node holds something newer, or accepts nothing of that time any more.
     Newer(u8),
     Outbid,
-    /// What it holds, and whether it is authoritative.
+    /// The node's record, and whether the node is authoritative.
     Holds(Option<Record>, bool),
-    /// To a step of a round.
+    /// The answer to a step of a round.
     Round(RoundState),
-    /// What it holds, and whether something newer of it can't be read.
+    /// The node's record, and whether a newer one is unreadable.
     Listed(Option<Record>, bool),
-    /// Of another round than the one that it is sealed by.
+    /// The request is of another round than the one that has fenced the node.
     WrongEpoch,
     Nothing,
 }
 
-/// What a node may do about a proof that it missed.
+/// A node's options for a proof that it missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missed {
     Known,
@@ -164,7 +165,7 @@ impl Replica {
         self.held.proof.watermark()
     }
 
-    /// What it holds becomes durable.
+    /// Makes the contents durable.
     pub(crate) fn sync(&mut self, rules: &Rules) {
         self.durable = self.held.clone();
         if !rules.commit_is_durable {
@@ -188,7 +189,7 @@ impl Replica {
         }
     }
 
-    /// Whether what it holds makes this record superfluous.
+    /// True if the held record makes this one superfluous.
     fn has(&self, record: &Record) -> bool {
         self.held.record.as_ref().is_some_and(|held| held.rank() >= record.rank())
     }
@@ -197,7 +198,7 @@ impl Replica {
         if obeys { self.held.proof.seal.0 } else { 0 }
     }
 
-    /// A client's plain write.
+    /// Handles a client's plain write.
     pub(crate) fn write(&mut self, record: &Record, rules: &Rules) -> Reply {
         if self.held.is_rotten {
             return Reply::Nothing;
@@ -219,7 +220,7 @@ impl Replica {
         if record.time <= lost { Reply::Newer(lost) } else { Reply::Stored }
     }
 
-    /// What it missed, from the node that coordinated it. A conditional record is chosen.
+    /// Handles a hint from the node that coordinated the write. A conditional record is chosen.
     pub(crate) fn take_hint(&mut self, record: &Record, rules: &Rules) {
         let floor = if rules.hints_obey_commit { self.held.proof.floor } else { 0 };
         let is_sealed = record.when() <= self.seal_if(rules.seal_refuses_hints);
@@ -229,13 +230,13 @@ impl Replica {
         }
     }
 
-    /// The least ballot that it stores, less one, whatever it has promised to coordinators.
+    /// Returns the ballot up to which nothing is stored, apart from promises to coordinators.
     fn promised(&self, rules: &Rules) -> u8 {
         let floor = if rules.commit_raises_promises { self.held.proof.floor } else { 0 };
         self.seal_if(rules.seal_refuses_ballots).max(floor)
     }
 
-    /// A coordinator asks for a promise, by its watermark.
+    /// Handles a request for a promise from a coordinator with this watermark.
     pub(crate) fn prepare(&mut self, ballot: u8, watermark: u8, rules: &Rules) -> Reply {
         let is_other = watermark != self.watermark() && rules.promises_of_one_watermark;
         if self.held.is_rotten || is_other || !self.is_authoritative() {
@@ -248,7 +249,7 @@ impl Replica {
         self.read()
     }
 
-    /// A conditional record, from its coordinator or from whoever found it elsewhere.
+    /// Handles a conditional record, from its coordinator or from a node that found it elsewhere.
     pub(crate) fn accept(&mut self, record: &Record, rules: &Rules) -> Reply {
         if self.held.is_rotten {
             return Reply::Nothing;
@@ -265,7 +266,7 @@ impl Replica {
         Reply::Stored
     }
 
-    /// A plain record that a reader found elsewhere.
+    /// Handles a plain record that a reader found elsewhere.
     pub(crate) fn repair(&mut self, record: &Record, rules: &Rules) -> Reply {
         if record.ballot > 0 {
             return self.accept(record, rules);
@@ -292,7 +293,7 @@ impl Replica {
         Reply::Round(RoundState { life, proof, promise })
     }
 
-    /// A round begins: from now on nothing new up to its time is taken.
+    /// Raises the fence: from now on nothing new up to the round's time is accepted.
     pub(crate) fn seal(&mut self, round: RoundId, rules: &Rules) -> Reply {
         if round >= self.held.proof.seal {
             self.sealed = round;
@@ -310,7 +311,7 @@ impl Replica {
         self.held.proof.seal == round || !rules.later_round_ends_earlier
     }
 
-    /// A round compares.
+    /// Lists the record for a round.
     pub(crate) fn list(&self, round: RoundId, watermark: u8, rules: &Rules) -> Reply {
         if !self.is_of(round, rules) || self.watermark() != watermark && rules.lagging_takes_over {
             return Reply::WrongEpoch;
@@ -321,7 +322,7 @@ impl Replica {
         Reply::Listed(self.held.record.clone().filter(|_| !self.held.is_rotten), false)
     }
 
-    /// A round brings what another node holds. A conditional record is chosen.
+    /// Stores a record that a round brings from another node. A conditional record is chosen.
     pub(crate) fn bring(&mut self, round: RoundId, record: &Record, rules: &Rules) -> Reply {
         let is_proven = self.held.proof.proven >= round && rules.later_round_ends_earlier;
         if !self.is_of(round, rules) || is_proven {
@@ -331,7 +332,7 @@ impl Replica {
         Reply::Stored
     }
 
-    /// All that others hold of what it can't read was brought.
+    /// Discards the unreadable record, once all that others hold of it was brought.
     pub(crate) fn discard(&mut self, rules: &Rules) -> Reply {
         if self.held.is_rotten {
             (self.held.record, self.held.is_rotten) = (self.held.beneath.take(), false);
@@ -340,7 +341,7 @@ impl Replica {
         Reply::Stored
     }
 
-    /// What a round brought becomes durable.
+    /// Makes durable what a round brought.
     pub(crate) fn ready(&mut self, round: RoundId, rules: &Rules) -> Reply {
         let is_same_life = self.sealed == round || !rules.ready_in_sealed_life;
         if self.is_of(round, rules) && is_same_life {
@@ -365,8 +366,8 @@ impl Replica {
         }
     }
 
-    /// All nodes were ready, and had promised no ballot above the floor. Returns what the node can
-    /// do about it.
+    /// Handles a commit: all nodes were ready, and had promised no ballot above the floor. Returns
+    /// the node's options for the proof.
     pub(crate) fn commit(&mut self, proven: RoundId, floor: u8, rules: &Rules) -> (Missed, Reply) {
         let missed = self.missed(proven, rules);
         if missed == Missed::TakesOver {
@@ -394,15 +395,15 @@ impl Replica {
         self.sync(rules);
     }
 
-    /// It starts with what is durable.
+    /// Restarts with what is durable.
     pub(crate) fn restart(&mut self) {
         (self.held, self.equal, self.sealed) = (self.durable.clone(), None, (0, 0));
         self.rebuilt_by = self.rebuilt_by.take().map(|_| BTreeSet::new());
         self.life = self.life.saturating_add(1);
     }
 
-    /// It starts with another directory than it ended with. Its clock is ahead of all that it may
-    /// have acknowledged and promised.
+    /// Starts with another directory. The clock is ahead of everything that the node may have
+    /// acknowledged and promised.
     pub(crate) fn replace(&mut self, directory: Directory, now: u8, rules: &Rules) {
         self.durable = Directory { lost_before: now, ..directory };
         self.restart();
@@ -411,8 +412,8 @@ impl Replica {
         self.sync(rules);
     }
 
-    /// One of `all` others has streamed what it holds to this node, which is not authoritative: of
-    /// an older copy what is newer than that.
+    /// Handles the stream of one of `all` other nodes to this one, which is not authoritative: an
+    /// older copy accepts only what is newer than the copy.
     pub(crate) fn stream(&mut self, from: u8, record: Option<&Record>, all: usize, rules: &Rules) {
         let end = self.held.end;
         if let Some(record) = record.filter(|record| end == 0 || record.when() > end) {

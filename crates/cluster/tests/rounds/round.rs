@@ -1,11 +1,11 @@
-//! A round, as the node sees it that drives it.
+//! A repair round, as its driver sees it.
 //!
 //! ```text
-//!  Seal ─▶ all are sealed ─▶ List ─▶ they differ: Bring ─▶ one can't read: Discard ─▶ Ready
+//!  Seal ─▶ all are fenced ─▶ List ─▶ they differ: Bring ─▶ one can't read: Discard ─▶ Ready
 //!    ▲└─ one lags: Commit of     │      ▲                                               │
-//!    │   what it missed          └──────┘ a conditional write's record:                 │
+//!    │   the round it missed     └──────┘ a conditional write's record:                 │
 //!    └─ another was later                 a majority is read first                      │
-//!                                                 all are, in the same lives ─▶ Commit ◀┘
+//!                                         all are, in the same processes ─▶ Commit ◀────┘
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,24 +16,24 @@ use crate::replica::{Record, Reply, RoundId, RoundState};
 use crate::rules::Rules;
 use crate::state::{Message, REPLICAS};
 
-/// How often a round becomes a later one, as another was.
+/// Maximum number of times that a round takes a later time because another one was later.
 const MOST_RAISES: u8 = 2;
 
-/// How often a conditional write's record is read again, as replicas refuse to take it.
+/// Maximum number of reads of a conditional write's record, repeated while replicas refuse it.
 const MOST_READS: u8 = 3;
 
-/// How far it is.
+/// The phase of a round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Phase {
     #[default]
     Idle,
     Sealing,
-    /// It has let go of what it had sealed, until another one is over.
+    /// Has freed the nodes it had fenced, until another round is over.
     Waiting,
-    /// Nodes that lag take over what they missed.
+    /// Lagging nodes adopt what they missed.
     Leveling,
     Comparing,
-    /// What a conditional write made is read.
+    /// A conditional write's record is read.
     Reading,
     Bringing,
     Discarding,
@@ -41,44 +41,44 @@ pub(crate) enum Phase {
     Over,
 }
 
-/// See the module.
+/// A repair round. See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Round {
-    /// Time 0 = it has not begun.
+    /// The round's id; time 0 = it has not begun.
     pub(crate) id: RoundId,
     pub(crate) phase: Phase,
     is_full: bool,
-    /// Nodes that take part …
+    /// The nodes that take part …
     nodes: BTreeSet<u8>,
-    /// … those that have yet to do what they were asked …
+    /// … those that have not done the current step …
     open: BTreeSet<u8>,
-    /// … and whether one takes no part any more.
+    /// … and whether any has left the round.
     is_without: bool,
     reported: BTreeMap<u8, RoundState>,
     lives: BTreeMap<u8, u8>,
     watermark: u8,
-    /// Records are compared that were written after this time.
+    /// Only records written after this time are compared.
     since: u8,
     listed: BTreeMap<u8, (Option<Record>, bool)>,
-    /// The newest record, and those that lack it, while it is read.
+    /// While it is read: the newest record, and the nodes that lack it.
     newest: Option<Record>,
     lacking: BTreeSet<u8>,
     reads: Option<Client>,
     raises: u8,
     is_failed: bool,
     pub(crate) is_committed: bool,
-    /// It need not prove anything: there was a fault, or another round was later.
+    /// True if the round need not prove anything: there was a fault, or another round was later.
     pub(crate) is_void: bool,
 }
 
-/// What is sent to whom.
+/// Messages to be sent, each with its recipient.
 pub(crate) type Sent = Vec<(u8, Message)>;
 
-/// What a round sees of the node that drives it, and of clocks.
+/// The parts of its driver's state, and the clock, that a round sees.
 #[derive(Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) clock: &'a mut u8,
-    /// The nodes' watermarks, by node.
+    /// Each node's watermark.
     pub(crate) watermarks: Vec<u8>,
     pub(crate) equal: Option<(u8, Vec<u8>)>,
     pub(crate) rules: &'a Rules,
@@ -94,23 +94,23 @@ impl Round {
         (self.id, self.phase) = (id, Phase::Sealing);
         self.reported.clear();
         self.open = self.nodes.clone();
-        // This node comes last: the others' clocks say whether its own is right.
+        // The driver comes last: the others' clocks show whether its own is right.
         self.open.iter().filter(|to| **to != id.1).map(|to| (*to, Message::Seal(id))).collect()
     }
 
-    /// Whether others wait for its end.
+    /// True if other rounds wait for its end.
     pub(crate) fn is_active(&self) -> bool {
         !matches!(self.phase, Phase::Idle | Phase::Waiting | Phase::Over)
     }
 
-    /// Whether all nodes held the same by it, as far as was compared, and the lives that they had
-    /// when they were sealed.
+    /// Returns up to when the round found all nodes equal, as far as it compared, and their process
+    /// start ids at the fence.
     pub(crate) fn equal(&self) -> Option<(u8, Vec<u8>)> {
         let is_equal = !self.is_failed && !self.is_without && !self.listed.is_empty();
         is_equal.then(|| (self.id.0, self.lives.values().copied().collect()))
     }
 
-    /// A node is sealed by another round, which this one waits for.
+    /// Backs off: a node is fenced by another round, which this one waits for.
     pub(crate) fn lets_go(&mut self) -> Sent {
         self.phase = Phase::Waiting;
         Vec::new()
@@ -120,7 +120,7 @@ impl Round {
         self.seal_all((self.id.0.max(seal + 1), self.id.1))
     }
 
-    /// A node does not answer: the round goes on with the others, and proves nothing.
+    /// Continues without a node that does not answer; the round then proves nothing.
     pub(crate) fn goes_on_without(&mut self, node: u8, seen: &mut Seen<'_>) -> Sent {
         self.is_without = true;
         self.nodes.remove(&node);
@@ -128,19 +128,19 @@ impl Round {
         self.has_done(node, seen)
     }
 
-    /// Whom it waits for.
+    /// Returns the nodes whose answers are awaited.
     pub(crate) fn awaits(&self) -> impl Iterator<Item = u8> {
         let counts = matches!(self.phase, Phase::Sealing | Phase::Leveling | Phase::Comparing);
         self.open.iter().copied().filter(move |node| counts && *node != self.id.1)
     }
 
-    /// What is left of it once it is over.
+    /// Reduces an ended round to its result.
     pub(crate) fn end(&mut self) {
         let Self { id, phase, is_committed, is_void, .. } = *self;
         *self = Self { id, phase, is_committed, is_void, ..Self::default() };
     }
 
-    /// The node that drives it has ended.
+    /// Ends the round because its driver's process has ended.
     pub(crate) fn ends_with_its_node(&mut self) {
         if self.is_active() || self.phase == Phase::Waiting {
             (self.phase, self.is_void) = (Phase::Over, true);
@@ -148,7 +148,7 @@ impl Round {
         }
     }
 
-    /// A node answered.
+    /// Handles a node's answer.
     pub(crate) fn receive(
         &mut self,
         (from, asked): (u8, &Message),
@@ -203,7 +203,7 @@ impl Round {
         Vec::new()
     }
 
-    /// A node has done what it was asked to.
+    /// Notes that a node has done its step.
     fn has_done(&mut self, node: u8, seen: &mut Seen<'_>) -> Sent {
         self.open.remove(&node);
         match self.phase {
@@ -268,7 +268,8 @@ impl Round {
         self.listed.values().any(|(_, is_damaged)| *is_damaged)
     }
 
-    /// All have told what they hold: who is to be brought what.
+    /// Once all nodes have listed their records: determines the record to bring, and its
+    /// recipients.
     fn look(&mut self, seen: &mut Seen<'_>) -> Sent {
         let rules = seen.rules;
         let since = if self.is_healing() { 0 } else { self.since };
@@ -308,7 +309,7 @@ impl Round {
         let lacking: BTreeSet<u8> = lacking.map(|(node, _)| *node).collect();
         let is_it = |entry: &(Option<Record>, bool)| !entry.1 && entry.0.as_ref() == Some(&newest);
         let Some((holder, _)) = listed.iter().rev().find(|(_, entry)| is_it(entry)) else {
-            // It comes up again for what can't be read, and can't be read itself.
+            // The record surfaces in place of an unreadable one, and is unreadable itself.
             self.is_failed = true;
             return self.heal(seen);
         };
@@ -362,7 +363,7 @@ impl Round {
         self.open.iter().map(|to| (*to, bring.clone())).collect()
     }
 
-    /// What can't be read is given up once all others have told what they hold of it.
+    /// Discards an unreadable record once all other nodes have reported what they hold of it.
     fn heal(&mut self, seen: &mut Seen<'_>) -> Sent {
         let damaged = self.listed.iter().filter(|(_, entry)| entry.1).map(|(node, _)| *node);
         self.open = damaged.collect();

@@ -1,4 +1,5 @@
-//! One key on three replicas, clients and rounds: what each event makes of them.
+//! The state of the model: one key on three replicas, clients and rounds, and the effect of each
+//! event.
 
 use std::collections::BTreeSet;
 
@@ -11,16 +12,16 @@ use crate::round::{self, Round, Seen, Sent};
 use crate::rules::Rules;
 use crate::worlds::Fault;
 
-/// How many hold the key: the first ones of all nodes.
+/// Number of nodes that hold the key: the first ones of all nodes.
 pub(crate) const REPLICAS: usize = 3;
 
-/// Who asks a replica, beside clients 0, 1, …: rounds, …
+/// Number of the first round as a sender, beside clients 0, 1, …; …
 pub(crate) const ROUNDS: u8 = 8;
 
-/// … and who brings what a replica missed.
+/// … and of the sender of hints.
 pub(crate) const HINTS: u8 = 16;
 
-/// What a node is asked.
+/// A request to a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Message {
     Write(Record),
@@ -47,7 +48,7 @@ pub(crate) enum Message {
         round: RoundId,
         floor: u8,
     },
-    /// What a node has streamed, to who asked for it in this life.
+    /// A page that a node has streamed, to the process that asked for it.
     Page {
         from: u8,
         life: u8,
@@ -56,12 +57,12 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// Whether it changes nothing that matters once its round is over, or begins anew.
+    /// True if the message has no effect that matters once its round is over or starts again.
     fn is_asked_first(&self) -> bool {
         matches!(self, Self::Seal(_) | Self::List { .. })
     }
 
-    /// Whether only a member does it.
+    /// True if only a member handles the message.
     pub(crate) fn is_for_members(&self) -> bool {
         matches!(self, Self::Seal(_) | Self::List { .. } | Self::Bring { .. } | Self::Ready(_))
     }
@@ -72,29 +73,29 @@ pub(crate) struct State {
     pub(crate) nodes: Vec<Replica>,
     pub(crate) clients: Vec<Client>,
     pub(crate) rounds: Vec<Round>,
-    /// Who asks whom what, in any order; what stays is lost.
+    /// Messages in flight, as (sender, node, message), delivered in any order; those left are lost.
     pub(crate) sent: BTreeSet<(u8, u8, Message)>,
     pub(crate) history: History,
-    /// The faults that there may be yet.
+    /// The faults that may still happen.
     pub(crate) faults: Vec<Fault>,
-    /// The greatest time that was issued.
+    /// The greatest time issued.
     pub(crate) clock: u8,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
-    /// A client begins, or begins anew.
+    /// A client starts, or starts again.
     Begin(usize),
-    /// A round begins, or goes on after it has let go.
+    /// A round starts, or continues after it has backed off.
     Round(usize),
-    /// A round goes on without a node.
+    /// A round continues without a node.
     Leave(usize, u8),
     Deliver {
         asker: u8,
         to: u8,
         message: Message,
     },
-    /// A node tells another one what is proven.
+    /// A node tells another one of its proof.
     Inform {
         from: u8,
         to: u8,
@@ -103,7 +104,7 @@ pub(crate) enum Action {
     Fail(Fault),
     /// The third replica's directory is copied.
     Copy,
-    /// A node streams what it holds to another one, which is not authoritative.
+    /// A node streams its record to another one, which is not authoritative.
     Stream {
         from: u8,
         to: u8,
@@ -113,7 +114,7 @@ pub(crate) enum Action {
 /// The replica that faults happen to.
 pub(crate) const THIRD: usize = REPLICAS - 1;
 
-/// The round that asks, if it is one.
+/// Returns the round that sends; `None` = the sender is not a round.
 pub(crate) fn round_of(asker: u8) -> Option<usize> {
     (ROUNDS..HINTS).contains(&asker).then(|| usize::from(asker - ROUNDS))
 }
@@ -123,8 +124,8 @@ impl State {
         self.sent.extend((0..REPLICAS as u8).map(|to| (asker, to, message.clone())));
     }
 
-    /// What a client asked that changes nothing but promises, and that it needs no more; what a
-    /// replica missed of a write that was acknowledged becomes a hint.
+    /// Drops a client's messages that can only cause promises and are no longer needed; turns those
+    /// that a replica missed of an acknowledged write into hints.
     fn withdraw(&mut self, client: u8, is_answered: bool) {
         for asked in std::mem::take(&mut self.sent) {
             let (asker, to, message) = asked;
@@ -143,7 +144,7 @@ impl State {
     pub(crate) fn begin(&mut self, number: usize, rules: &Rules) {
         let (client, n) = (&mut self.clients[number], number as u8);
         let watermark = self.nodes[usize::from(client.at)].watermark();
-        // A write that is given a new version may be seen twice: as if there were two of them.
+        // A write that is given a new version may be seen twice, as if there were two writes.
         let is_another = client.tries == 0 || matches!(client.op, Op::Put(_) | Op::Delete);
         let message = client.begin(&mut self.clock, watermark, rules);
         if is_another {
@@ -190,7 +191,7 @@ impl State {
         }
     }
 
-    /// A node's directory is an older copy: it goes on as one with a new disk.
+    /// Handles an older copy of a node's directory: the node continues as one with a new disk.
     fn is_outdated(&mut self, node: u8, rules: &Rules) {
         if rules.outdated_is_set_aside {
             let set_aside = &mut self.nodes[usize::from(node)].set_aside;
@@ -206,7 +207,7 @@ impl State {
         clients.for_each(|client| client.lost(node));
     }
 
-    /// A node's process ends: what it coordinates, and the round that it drives.
+    /// Ends a node's process, the operations that it coordinates, and the round that it drives.
     fn ends(&mut self, node: u8) {
         for number in 0..self.clients.len() {
             let client = &mut self.clients[number];
@@ -254,7 +255,7 @@ impl State {
         }
     }
 
-    /// A round does its next steps.
+    /// Lets a round do its next steps.
     pub(crate) fn goes_on(
         &mut self,
         number: usize,
@@ -274,7 +275,7 @@ impl State {
             self.nodes[node].equal = round.equal().or(self.nodes[node].equal.take());
             round.end();
         }
-        // What it asked before is late.
+        // Its earlier requests are late.
         let is_over = !round.is_active();
         if is_over || sent.iter().any(|(_, message)| matches!(message, Message::Seal(_))) {
             self.sent.retain(|(by, _, message)| *by != asker || !message.is_asked_first());
@@ -282,7 +283,7 @@ impl State {
         self.sent.extend(sent.into_iter().map(|(to, message)| (asker, to, message)));
     }
 
-    /// The round that a node is held by, if another one is to wait for it.
+    /// Returns the round that a node is fenced by, if another one must wait for it.
     pub(crate) fn held_by(&self, node: u8, number: usize) -> Option<&Round> {
         let seal = self.nodes[usize::from(node)].held.proof.seal;
         let rounds = self.rounds.iter().enumerate();
@@ -329,14 +330,14 @@ impl State {
         self.faults.retain(|left| *left != fault);
     }
 
-    /// A node hears of a proof.
+    /// Lets a node receive a proof.
     pub(crate) fn inform(&mut self, from: u8, to: u8, rules: &Rules) {
         let proof = self.nodes[usize::from(from)].held.proof;
         let commit = Message::Commit { round: proof.proven, floor: proof.floor };
         self.ask(to, &commit, rules);
     }
 
-    /// A node streams what it holds to another one.
+    /// Lets a node stream its record to another one.
     pub(crate) fn stream(&mut self, from: u8, to: u8) {
         let Replica { promise, life, .. } = self.nodes[usize::from(to)];
         let source = &mut self.nodes[usize::from(from)];
@@ -345,15 +346,15 @@ impl State {
         self.sent.insert((HINTS, to, Message::Page { from, life, record }));
     }
 
-    /// Whether that is on its way.
+    /// True if such a page is in flight.
     pub(crate) fn streams(&self, from: u8, to: u8) -> bool {
         let is_it =
             |message: &Message| matches!(message, Message::Page { from: by, .. } if *by == from);
         self.sent.iter().any(|(_, node, message)| *node == to && is_it(message))
     }
 
-    /// Whether two replicas hold the same up to a watermark of one of them, as far as it may not be
-    /// purged and nothing newer is held.
+    /// True if two replicas hold the same up to the watermark of the first, ignoring what may be
+    /// purged or is superseded by something newer.
     fn agree(one: &Replica, other: &Replica) -> bool {
         let watermark = one.watermark();
         let has = |record: &Record, other: &Replica| {
@@ -367,7 +368,8 @@ impl State {
             && value(other).is_none_or(|value| has(&value, one))
     }
 
-    /// An older copy of a directory is not, until its node has heard of what was proven since.
+    /// True if all replicas agree. An older copy of a directory need not, until its node has heard
+    /// of later proofs.
     pub(crate) fn is_agreed(&self, rules: &Rules) -> bool {
         let counts = |replica: &&Replica| replica.is_authoritative() && !replica.held.is_rotten;
         let replicas = || self.nodes.iter().take(REPLICAS).filter(counts);
@@ -383,7 +385,7 @@ impl State {
         self.clients.iter().all(|client| client.phase == Phase::Done)
     }
 
-    /// All nodes hold what the last round was to prove something about.
+    /// True if all nodes know the last round's proof, or the round need not prove anything.
     pub(crate) fn is_proven(&self, rules: &Rules) -> bool {
         let Some(last) = self.rounds.last() else { return true };
         let knows = |node: &Replica| {
@@ -393,7 +395,7 @@ impl State {
     }
 }
 
-/// What the history calls a try of a client.
+/// Returns the name of a client's try in the history.
 fn thread(number: u8, client: &Client) -> u8 {
     let is_plain = matches!(client.op, Op::Put(_) | Op::Delete);
     number * 8 + if is_plain { client.tries } else { 1 }

@@ -1,4 +1,4 @@
-//! Everything that may happen next, and what must hold.
+//! The possible next events, and the properties that must hold.
 
 use stateright::semantics::ConsistencyTester;
 use stateright::{Model, Property};
@@ -57,7 +57,7 @@ impl World {
                 Fault::PowerCut | Fault::Wipe | Fault::Restart => true,
                 Fault::Driver => state.rounds[0].id.0 > 0,
                 Fault::Rollback => state.nodes[THIRD].copy.is_some(),
-                // Later, no round would find it.
+                // After the last round has begun, no round would find it.
                 Fault::Rot => {
                     let is_left = state.rounds.iter().any(|round| round.id.0 == 0);
                     is_left && state.nodes[THIRD].held.record.is_some()
@@ -174,7 +174,7 @@ impl Model for World {
             Action::Purge(n) => state.nodes[n].purge(rules),
             Action::Fail(fault) => state.fail(fault, rules),
             Action::Copy => {
-                // What was on its way then is not far behind.
+                // Messages in flight at the time of the copy are not far behind.
                 let end = self.before.clock;
                 let third = &mut state.nodes[THIRD];
                 third.copy = Some(Directory { end, ..third.durable.clone() });
@@ -216,15 +216,15 @@ pub(crate) const LINEARIZABLE: &str = "linearizable";
 /// Up to a watermark, all replicas hold the same.
 pub(crate) const AGREED: &str = "agreed";
 
-/// No replica is brought what it may have purged.
+/// No replica is brought a record that it may have purged.
 pub(crate) const PURGED: &str = "purged";
 
-/// When nothing more can happen, the last round has come to its end, and where that is asked for
-/// all clients are answered.
+/// When nothing more can happen, the last round has ended, and all clients are answered where a
+/// world requires it.
 pub(crate) const PROVEN: &str = "proven";
 
 /// No directory is set aside that was made since the last one was.
 pub(crate) const SETTLED: &str = "settled";
 
-/// There is a way to the end.
+/// Some run answers all clients and proves the last round.
 pub(crate) const ANSWERED: &str = "all are answered";

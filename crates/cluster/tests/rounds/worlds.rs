@@ -1,5 +1,5 @@
-//! What was before, in the worlds that the tests look at: most begin where a round or a fault has
-//! something to spoil, for from an empty key it is a long way to there.
+//! Initial states of the worlds that the tests check. Most begin where a round or a fault has
+//! something to spoil, because an empty key is many steps away from there.
 
 use crate::client::First;
 use crate::register::Op;
@@ -7,49 +7,49 @@ use crate::replica::{Directory, Proof, Record};
 use crate::rules::{RULES, Rules};
 use crate::state::{Message, REPLICAS};
 
-/// What was before.
+/// The initial state of a world.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Before {
     pub(crate) clock: u8,
-    /// The replicas, and other nodes.
+    /// The replicas, then other nodes.
     pub(crate) nodes: Vec<Directory>,
-    /// What an older copy of the third replica's directory holds.
+    /// The contents of an older copy of the third replica's directory.
     pub(crate) copy: Option<Directory>,
     /// A promise that all replicas gave.
     pub(crate) promise: u8,
-    /// What was acknowledged, one after the other, …
+    /// The acknowledged operations, in their order, …
     pub(crate) done: Vec<Op>,
-    /// … what began and was never answered, …
+    /// … those that began and were never answered, …
     pub(crate) begun: Vec<Op>,
-    /// … and what is on its way since.
+    /// … and the messages in flight since.
     pub(crate) late: Vec<(u8, Message)>,
 }
 
-/// What may fail, each once.
+/// A fault, which may happen once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Fault {
-    /// All nodes end, and start with what is durable; …
+    /// All nodes end, and restart with what is durable; …
     PowerCut,
     /// … only the third one does; …
     Restart,
-    /// … only the one that drives the first round.
+    /// … only the driver of the first round does.
     Driver,
     /// The third replica's disk is replaced by an empty one, …
     Wipe,
-    /// … by a copy that was made earlier, …
+    /// … is replaced by a copy made earlier, …
     Rollback,
     /// … or rots.
     Rot,
 }
 
-/// What a client does.
+/// A client's operation.
 #[derive(Debug, Clone)]
 pub(crate) struct Does {
     pub(crate) op: Op,
     /// The node that coordinates it.
     pub(crate) at: u8,
     pub(crate) first: First,
-    /// How often it may begin.
+    /// Maximum number of starts.
     pub(crate) tries: u8,
 }
 
@@ -59,32 +59,32 @@ impl Does {
     }
 }
 
-/// A round that is driven.
+/// A round and its driver.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Drive {
     pub(crate) node: u8,
-    /// How far its time is behind the clock.
+    /// The distance of the round's time from the clock.
     pub(crate) behind: u8,
-    /// Whether all is compared, not only what was written since the last one.
+    /// True if everything is compared, not only what was written since the last round.
     pub(crate) is_full: bool,
 }
 
-/// A full round.
+/// Returns a full round.
 pub(crate) fn full(node: u8) -> Drive {
     Drive { node, behind: 0, is_full: true }
 }
 
-/// The same of what is not quite new.
+/// Returns a full round that leaves out the newest time.
 pub(crate) fn settled(node: u8) -> Drive {
     Drive { behind: 1, ..full(node) }
 }
 
-/// A round that compares what was written since the last one.
+/// Returns a round that compares what was written since the last one.
 pub(crate) fn partial(node: u8) -> Drive {
     Drive { is_full: false, ..full(node) }
 }
 
-/// What happens in it.
+/// A world: the rules, initial state, operations, rounds and faults that a search explores.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) rules: Rules,
@@ -92,13 +92,13 @@ pub(crate) struct World {
     pub(crate) ops: Vec<Does>,
     pub(crate) rounds: Vec<Drive>,
     pub(crate) faults: Vec<Fault>,
-    /// Whether what may be purged can stay a while.
+    /// True if records that may be purged can stay a while.
     pub(crate) purges_late: bool,
-    /// Whether all clients must be answered in the end.
+    /// True if all clients must be answered in the end.
     pub(crate) answers_all: bool,
-    /// Whether rounds go on without nodes that do not answer.
+    /// True if rounds continue without nodes that do not answer.
     pub(crate) leaves: bool,
-    /// Whether a round is never so slow that nodes take it for ended.
+    /// True if a round is never so slow that nodes take it for ended.
     pub(crate) takes_turns: bool,
 }
 
@@ -125,24 +125,24 @@ impl World {
     }
 }
 
-/// What a client does, in how many tries.
+/// Returns an operation with its number of tries.
 pub(crate) fn client(op: Op, tries: u8) -> Does {
     Does { op, at: 0, first: First::default(), tries }
 }
 
-/// The same; its coordinator's clock says this at first.
+/// Returns an operation whose coordinator's clock first shows this time.
 pub(crate) fn slow(op: Op, time: u8) -> Does {
     Does { first: First { time: Some(time), kept: None }, ..client(op, 2) }
 }
 
-/// An append whose coordinator has kept the value that it wrote last, and a promise for its next
-/// ballot.
+/// Returns an append whose coordinator has cached the value that it wrote last, and a promise for
+/// its next ballot.
 pub(crate) fn keeps(id: u8) -> Does {
     let first = First { time: None, kept: Some((value(), 3)) };
     Does { first, ..client(Op::Append(id), 2) }
 }
 
-/// A world with all rules, and without faults.
+/// Makes a world with all rules, and without faults.
 pub(crate) fn world(before: Before, ops: Vec<Does>, rounds: &[Drive]) -> World {
     World {
         rules: RULES,
@@ -157,17 +157,17 @@ pub(crate) fn world(before: Before, ops: Vec<Does>, rounds: &[Drive]) -> World {
     }
 }
 
-/// What was put first.
+/// The record of the first put.
 pub(crate) fn value() -> Record {
     Record::plain(1, &[1])
 }
 
-/// What deleted it.
+/// The tombstone of that record's deletion.
 fn tombstone() -> Record {
     Record::plain(2, &[])
 }
 
-/// What a conditional write made of it.
+/// The record of a conditional write based on it.
 fn appended() -> Record {
     Record { ballot: 3, value: vec![1, 5], ..value() }
 }
@@ -180,13 +180,12 @@ fn holds_value() -> Directory {
     holds(value())
 }
 
-/// All were ready for a round of the first node up to this time, but it is not known that they
-/// were.
+/// All were ready for a round of the first node up to this time, but the commit is not known.
 fn ready(time: u8) -> Proof {
     Proof { seal: (time, 0), ready: (time, 0), ..Proof::default() }
 }
 
-/// It is known.
+/// The commit is known.
 fn proof(time: u8, floor: u8) -> Proof {
     Proof { proven: (time, 0), floor, ..ready(time) }
 }
@@ -196,7 +195,7 @@ fn purged() -> Directory {
     Directory { proof: proof(2, 3), ..Directory::default() }
 }
 
-/// The same, but the commit did not come.
+/// A deletion was proven, but the commit did not arrive.
 fn unpurged() -> Directory {
     Directory { proof: ready(2), ..holds(tombstone()) }
 }
@@ -218,7 +217,7 @@ pub(crate) fn missed_by(replica: usize) -> Before {
     before
 }
 
-/// The same of one that is younger than what a round settles.
+/// A replica missed a put that is younger than what a round settles.
 pub(crate) fn young() -> Before {
     let mut before = Before { clock: 2, ..missed_by(1) };
     let held = before.nodes.iter_mut().filter_map(|held| held.record.as_mut());
@@ -226,27 +225,27 @@ pub(crate) fn young() -> Before {
     before
 }
 
-/// A put came to this replica alone, and was not acknowledged.
+/// A put reached this replica alone, and was not acknowledged.
 pub(crate) fn unacknowledged(replica: usize) -> Before {
     let mut before = Before { begun: vec![Op::Put(1)], ..absent() };
     before.nodes[replica] = holds_value();
     before
 }
 
-/// The same, and a round that was not gone on with has sealed all.
+/// A put reached the first replica alone, and an abandoned round has fenced all nodes.
 pub(crate) fn sealed() -> Before {
     let mut before = Before { clock: 2, ..unacknowledged(0) };
     before.nodes.iter_mut().for_each(|held| held.proof.seal = (2, 1));
     before
 }
 
-/// A put has been on its way to all for long.
+/// A put has long been in flight to all replicas.
 pub(crate) fn late_put() -> Before {
     let late = (0..3).map(|to| (to, Message::Write(value()))).collect();
     Before { begun: vec![Op::Put(1)], late, ..absent() }
 }
 
-/// A put came to nobody; a hint of it is left.
+/// A put reached no replica; a hint of it is left.
 pub(crate) fn only_hint() -> Before {
     hinted(Before { begun: vec![Op::Put(1)], ..absent() })
 }
@@ -271,14 +270,14 @@ pub(crate) fn proven(by: &[usize]) -> Before {
     Before { clock: 3, promise: 3, nodes, ..deleted() }
 }
 
-/// The same, and a node that holds nothing knows it, or missed it too.
+/// Adds a node that holds nothing, and that knows of the proof or missed it too.
 pub(crate) fn with_another(mut before: Before, knows: bool) -> Before {
     let proof = if knows { proof(2, 3) } else { ready(2) };
     before.nodes.push(Directory { proof, ..Directory::default() });
     before
 }
 
-/// It was proven, and the third has not purged it yet: there is a value beneath.
+/// The deletion was proven, and the third replica has not purged it yet: there is a value beneath.
 pub(crate) fn partly_purged() -> Before {
     let mut before = proven(&[0, 1]);
     let beneath = Some(value());
@@ -286,7 +285,7 @@ pub(crate) fn partly_purged() -> Before {
     before
 }
 
-/// The put was proven; only the third knows.
+/// The put was proven; only the third replica knows.
 pub(crate) fn proven_put() -> Before {
     let mut before = put();
     before.nodes.iter_mut().for_each(|held| held.proof = ready(1));
@@ -294,15 +293,15 @@ pub(crate) fn proven_put() -> Before {
     Before { promise: 2, ..before }
 }
 
-/// The put was proven, which all know; the third missed the deletion since.
+/// The put was proven, which all know; the third replica missed the deletion since.
 pub(crate) fn missed_since() -> Before {
     let mut before = missed_deletion();
     before.nodes.iter_mut().for_each(|held| held.proof = proof(1, 2));
     Before { promise: 2, ..before }
 }
 
-/// All were ready for a round that proves the deletion, which nobody knows: the commit is on its
-/// way to the first. The third's directory is an older copy by now, and holds the value.
+/// All were ready for a round that proves the deletion, which nobody knows: the commit is in flight
+/// to the first replica. The third replica's directory is now an older copy, and holds the value.
 pub(crate) fn untold() -> Before {
     let mut before = proven(&[]);
     before.nodes[2] = holds_value();
@@ -310,47 +309,48 @@ pub(crate) fn untold() -> Before {
     before
 }
 
-/// A clock is ahead: its coordinator has a promise for a later ballot than others issue times.
+/// A clock is ahead: its coordinator has a promise for a ballot later than the times that others
+/// issue.
 pub(crate) fn ahead(before: Before) -> Before {
     Before { clock: 3, promise: 3, ..before }
 }
 
-/// The same, but what it was promised is the ballot before, which it may go on from.
+/// As `ahead`, but the promise is for the ballot before, which the coordinator may continue from.
 pub(crate) fn follows(before: Before) -> Before {
     Before { promise: 2, ..ahead(before) }
 }
 
-/// A conditional write was made of the value, and its hint is on its way to the third.
+/// A conditional write was based on the value, and its hint is in flight to the third replica.
 pub(crate) fn chosen() -> Before {
     let nodes = vec![holds(appended()), holds(appended()), holds_value()];
     let done = vec![Op::Put(1), Op::Append(5)];
     with(ahead(Before { nodes, done, ..put() }), Message::Hint(appended()))
 }
 
-/// A conditional write of the value came to the first replica alone, and was not acknowledged.
+/// A conditional write of the value reached the first replica alone, and was not acknowledged.
 pub(crate) fn unchosen() -> Before {
     let nodes = vec![holds(appended()), holds_value(), holds_value()];
     let begun = vec![Op::Append(5)];
     Before { clock: 3, nodes, begun, ..put() }
 }
 
-/// All that was purged; that hint is on its way still.
+/// The conditional write was deleted and purged everywhere; its hint is still in flight.
 pub(crate) fn ended() -> Before {
     let done = vec![Op::Put(1), Op::Append(5), Op::Delete];
     with(Before { done, ..proven(&[0, 1, 2]) }, Message::Hint(appended()))
 }
 
-/// There is a copy of the third replica's directory, made when it held the value.
+/// Adds a copy of the third replica's directory, made when it held the value.
 pub(crate) fn copied(before: Before) -> Before {
     Before { copy: Some(Directory { end: 1, ..holds_value() }), ..before }
 }
 
-/// A hint of the first put is on its way to the third replica for long.
+/// Adds a hint of the first put, long in flight to the third replica.
 pub(crate) fn hinted(before: Before) -> Before {
     with(before, Message::Hint(value()))
 }
 
-/// A message is on its way to the third replica for long.
+/// Adds a message, long in flight to the third replica.
 pub(crate) fn with(mut before: Before, message: Message) -> Before {
     before.late.push((2, message));
     before

@@ -1,4 +1,4 @@
-//! The effects of an event as text, a line each.
+//! Printing of an event's effects, one line each.
 
 use cluster::{
     Answer, Body, Done, Effect, FailureKind, Message, NodeEffect, Quorum, ReplicaSet,
@@ -8,7 +8,7 @@ use cluster::{
 use crate::words::{Words, after_base, lower, op, proof_text, slot, until, up_to};
 
 impl Words {
-    /// Prints an effect in one line.
+    /// Returns one line that describes the effect.
     pub(crate) fn effect(&self, effect: &Effect) -> String {
         match effect {
             Effect::Read { op: id, key, most, .. } => {
@@ -59,7 +59,7 @@ impl Words {
         }
     }
 
-    /// Prints a node's effect in one line.
+    /// Returns one line that describes an effect of the node.
     pub(crate) fn node_effect(&self, effect: &NodeEffect) -> String {
         match effect {
             NodeEffect::Outdated { proven } => format!("outdated by {proven}"),
@@ -96,7 +96,7 @@ impl Words {
         }
     }
 
-    /// Prints the next step of a walk in one line.
+    /// Returns one line that describes a scan's next step.
     pub(crate) fn step(&self, step: &ScanStep) -> String {
         match step {
             ScanStep::Item(key, record) => format!("item {}", self.item_text(key, record)),
@@ -132,7 +132,7 @@ impl Words {
     }
 }
 
-/// Prints places in the key's order, counted from 1.
+/// Prints the places in the key's replica order, counted from 1.
 pub(crate) fn held_by(by: ReplicaSet) -> String {
     let places = (0..usize::from(ReplicaSet::MOST)).filter(|place| by.has(*place));
     let places: Vec<String> = places.map(|place| (place + 1).to_string()).collect();

@@ -1,5 +1,5 @@
-//! Tests of the protocol message by message: scripts of one node's coordinator, its events and its
-//! effects. The form is that of etcd-io/raft (`testdata/*.txt`).
+//! Scripted tests of the protocol, message by message: a script gives the events of one node's
+//! coordinator and the expected effects. The format follows etcd-io/raft's (`testdata/*.txt`).
 //!
 //! ```text
 //! # A comment.
@@ -10,11 +10,11 @@
 //! ```
 //!
 //! Keys lie on n0, n1, n2, … in this order, or as `key` says. A record is `value@version`, a
-//! version milliseconds since the script began and the node: `x@5n1`; `*2` after it: two copies;
-//! `!`: it is damaged. `w0` is a slot and its messages, `w0.1` the next in the same place, `s` the
-//! slot used last.
+//! version is the milliseconds since the start of the script and the node: `x@5n1`; a following
+//! `*2` means two copies, `!` a damaged record. `w0` is a slot and its messages, `w0.1` the next
+//! slot in the same place, `s` the slot used last.
 //!
-//! To rewrite all scripts with the present effects, and then read the difference:
+//! To rewrite all scripts with their current effects, and then read the difference:
 //!
 //!     UPDATE_SCRIPTS=1 cargo test -p cluster --test scripts
 
@@ -37,8 +37,8 @@ use std::path::Path;
 
 use world::World;
 
-/// Returns the script's commands, comments and empty lines, with the present effects of the
-/// commands; an error is the script's.
+/// Returns the script's commands, comments and empty lines, with the current effects of the
+/// commands. An error is one in the script.
 fn rewritten(script: &str) -> Result<String, String> {
     let mut text = String::new();
     let mut world: Option<World> = None;
@@ -66,7 +66,7 @@ fn rewritten(script: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// Returns the place where two texts begin to differ, with some lines around it.
+/// Returns where two texts begin to differ, with some lines of context.
 fn difference(expected: &str, now: &str) -> String {
     let (expected, now): (Vec<_>, Vec<_>) = (expected.lines().collect(), now.lines().collect());
     let same = expected.iter().zip(&now).take_while(|(a, b)| a == b).count();
@@ -104,7 +104,7 @@ fn what_happens_is_what_the_scripts_say() {
     assert!(wrong.is_empty(), "{wrong}UPDATE_SCRIPTS=1 rewrites them; read the difference then");
 }
 
-/// A changed line, a missing one, an extra one and an unknown command each fail a script.
+/// Detected are: a changed line, a missing one, an additional one, and an invalid command.
 #[test]
 fn a_script_that_says_something_else_is_noticed() {
     let script = "> nodes 1\n> get c1 a\nstore: r0 read a\n> store s absent\nc1: absent\n";

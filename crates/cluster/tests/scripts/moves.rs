@@ -1,7 +1,7 @@
-//! Whole small worlds in which a key moves from an old set of nodes to a new one, step by step as
-//! `docs/membership-model.md` describes it: several coordinators with a store each, messages late,
-//! lost and in any order, views that come into force at each node at another moment. The answers to
-//! clients must be linearizable, and every later majority read finds all acknowledged writes.
+//! Random tests of small worlds in which a key moves from an old set of nodes to a new one, step by
+//! step as in `docs/membership-model.md`: several coordinators with a store each; messages late,
+//! lost and in any order; views that come into force at each node at another moment. Clients'
+//! answers must be linearizable, and every later majority read finds what was acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,20 +25,19 @@ const KEY: &[u8] = b"k";
 
 const DEADLINE: u64 = 150_000;
 
-/// The number of nodes of the largest world.
+/// Number of nodes in any world.
 const NODES: u16 = 6;
 
-/// The most client operations of a world: checking is exponential in the number of operations
-/// without an answer.
+/// Maximum number of client operations: checking is exponential in those without an answer.
 const MOST_OPS: usize = 7;
 
-/// The most requests for those operations.
+/// Maximum number of requests for these operations.
 const MOST_CLIENTS: usize = 12;
 
-/// The most messages in a row without a look at stores and clocks.
+/// Maximum number of messages in a row while stores and clocks stand still.
 const MOST_MAIL: usize = 2_000;
 
-/// The old and the new nodes, and the default number of copies.
+/// Old nodes, new nodes, and the default number of copies.
 const MOVES: [(&[u16], &[u16], u8); 8] = [
     (&[0], &[0, 1, 2], 3),
     (&[0], &[1, 2, 3], 3),
@@ -78,18 +77,18 @@ impl SequentialSpec for Number {
     }
 }
 
-/// The known facts of a client's operation.
+/// The state of a client's operation.
 #[derive(Debug)]
 struct Asked {
     op: Op,
-    /// True if the operation may be sent again.
+    /// True if it may be sent again.
     has_idempotency_key: bool,
-    /// The number of its requests that were not answered.
+    /// The number of its unanswered requests.
     open: u32,
-    /// True if the operation may have been done, although no answer says so.
+    /// True if it may have been done, although no answer says so.
     may_be_done: bool,
     told: Option<Option<i64>>,
-    /// The versions under which a plain write was sent: it may be seen under each of them.
+    /// Versions under which a plain write was sent: it may be seen under each of them.
     versions: BTreeSet<u64>,
 }
 
@@ -112,11 +111,11 @@ struct Member {
     protocol: Protocol,
     held: Option<Record>,
     seal: u64,
-    /// The effects that the store was asked for and has not carried out.
+    /// Requests to the node's store that are not done yet.
     pending: VecDeque<Effect>,
     taken: BTreeSet<u16>,
     has_all: bool,
-    /// The memory of writes with an idempotency key, on the node's disk.
+    /// The node's durable history of writes with an idempotency key.
     traces: Traces,
 }
 
@@ -130,12 +129,12 @@ struct Moves {
     decided: usize,
     members: BTreeMap<u16, Member>,
     mail: Vec<Mail>,
-    /// The node that is away, and for how many steps.
+    /// The node that is away, and for how many more steps.
     away: Option<(u16, u32)>,
     asked: Vec<Asked>,
-    /// The operation of each client: clients after the first of an operation have sent it again.
+    /// The operation of each request: further requests for one operation are repetitions.
     clients: Vec<usize>,
-    /// The invocations, and the answers, in their order.
+    /// Calls and answers, in their order.
     history: Vec<(usize, Option<Option<i64>>)>,
 }
 
@@ -185,8 +184,7 @@ impl Moves {
         Now { mono: self.mono, wall: BASE + self.mono }
     }
 
-    /// Starts a node with this view; a node of the new set alone starts with nothing, behind a
-    /// repair fence.
+    /// Starts a node with this view; a node of the new set alone starts fenced and with nothing.
     fn starts(&mut self, node: u16, view: usize) {
         let copies = self.views[0].topology.default_copies().max(3);
         let clock = Arc::new(Clock::start(u32::from(node) + 7, BASE, 0));
@@ -255,7 +253,7 @@ impl Moves {
         }
     }
 
-    /// Notes the version of a plain write, which may differ from its first one.
+    /// Notes that a plain write may be sent under another version than at first.
     fn is_sent(&mut self, record: &Record) {
         let value = number(record);
         let is_it = |asked: &&mut Asked| value.is_some_and(|value| asked.op == Op::Put(value));
@@ -273,7 +271,7 @@ impl Moves {
             Answer::Found(found) => Some(found.as_ref().and_then(number)),
             Answer::Written(..) => Some(None),
             Answer::Done(Done::Changed { result, .. }, _) => Some(*result),
-            // The conditional write was begun before.
+            // The write was begun before.
             Answer::Done(..) => None,
             Answer::Failed(failed) => {
                 asked.may_be_done |= asked.op != Op::Get && failed.unknown;
@@ -300,7 +298,7 @@ impl Moves {
         self.sends(node, place);
     }
 
-    /// Has a client send an operation to a node, in some cases again.
+    /// Sends a client's operation to a node, perhaps again.
     fn sends(&mut self, node: u16, place: usize) {
         let (client, key) = (ClientId(self.clients.len() as u64), Bytes::from(KEY));
         self.clients.push(place);
@@ -326,7 +324,7 @@ impl Moves {
         self.handle(node, event);
     }
 
-    /// Has the store carry out its first pending effect.
+    /// Executes the first pending request of the store.
     fn stores(&mut self, node: u16) {
         let Some(member) = self.members.get_mut(&node) else { return };
         let Some(effect) = member.pending.pop_front() else { return };
@@ -360,7 +358,7 @@ impl Moves {
         self.members.get(&node).map_or(0, |member| member.shared.membership.views.current().epoch)
     }
 
-    /// Has a node enter a later view that is decided, not always the last one.
+    /// Lets a node enter a later decided view, not always the last one.
     fn enters(&mut self, node: u16) {
         let next = self.epoch(node) as usize;
         if next >= self.decided {
@@ -386,7 +384,7 @@ impl Moves {
         self.members.get(&node).is_some_and(|member| member.has_all)
     }
 
-    /// Decides the next layout once that is allowed.
+    /// Decides the next layout once that is permitted.
     fn decides(&mut self) {
         let may = match self.decided {
             1 => true,
@@ -400,7 +398,7 @@ impl Moves {
         self.decided += usize::from(may);
     }
 
-    /// Has a node take the records of another one, which has entered.
+    /// Lets a node pull the record of another one that has entered.
     fn takes(&mut self) {
         let takers = self.takers();
         if takers.is_empty() || self.decided < 2 {
@@ -413,7 +411,7 @@ impl Moves {
         if self.epoch(node) < 2 || self.epoch(source) < 2 || self.members[&node].has_all {
             return;
         }
-        // All writes admitted before are visible.
+        // All earlier admitted writes must be visible.
         while !self.members[&source].pending.is_empty() {
             self.stores(source);
         }
@@ -423,7 +421,7 @@ impl Moves {
                 self.members[node].held.as_ref().is_some_and(|held| held.rank() == record.rank())
             };
             if self.old.iter().filter(holds).count() <= self.old.len() / 2 {
-                // The conditional write is completed first.
+                // The record is completed first.
                 return self.asks_if_few(source, Op::Get, false);
             }
         }
@@ -433,8 +431,7 @@ impl Moves {
         let member = self.members.get_mut(&node).expect("it has entered");
         let rank = |record: &Option<Record>| record.as_ref().map(|record| record.rank());
         if let Some(record) = held.filter(|held| Some(held.rank()) > rank(&member.held)) {
-            // Noted as for every stored record: a node that writes an older record is told of this
-            // one.
+            // As with all stored records: the writer of an older one is told of it.
             member.shared.replica.newest.may_hide(record.version(), u32::from(node) + 7, false);
             member.traces.note(&member.shared, &record, Via::Replica);
             member.held = Some(record);
@@ -451,7 +448,7 @@ impl Moves {
         }
     }
 
-    /// Has a node that has taken all be told the memory of the others, which have all entered.
+    /// Gives a node that has pulled everything the history of the others, which have all entered.
     fn remembers(&mut self, node: u16) {
         let before = self.old.clone();
         if before.iter().any(|source| self.epoch(*source) < 2) {
@@ -480,7 +477,7 @@ impl Moves {
         }
     }
 
-    /// Has a client with an idempotency key send its write again.
+    /// Lets a client with an idempotency key send its write again.
     fn says_again(&mut self) {
         let may = |asked: &Asked| asked.has_idempotency_key && asked.open < 2;
         let places: Vec<usize> =
@@ -572,7 +569,7 @@ impl Moves {
         }
     }
 
-    /// Delivers and answers everything, completes the move, and reads.
+    /// Delivers and answers everything, completes the move, and lets a client read.
     fn ends(&mut self) {
         self.away = None;
         for _ in 0..60 {
@@ -597,7 +594,7 @@ impl Moves {
 
     fn settles(&mut self) {
         for _ in 0..40 {
-            // No request is repeated without end while no time passes.
+            // No node sends messages without end while no time passes.
             for n in 0.. {
                 if self.mail.is_empty() {
                     break;
@@ -675,34 +672,34 @@ proptest! {
     }
 }
 
-/// This node was reading, to store a conditional write that was answered meanwhile, when another
-/// view gave the accept up: the store's reply to the read is ignored.
+/// The view change gave up this node's read for storing a conditional write, which was answered
+/// meanwhile: the store's reply to that read belongs to no request.
 #[test]
 fn a_reply_to_what_was_given_up_is_nobodys() {
     assert!(run(14_774_542_465_345_383_200, 5, 147).is_linearizable());
 }
 
-/// A taken record is newer than the next write by another clock, and the write is told of it.
+/// A pulled record is newer than the next write, by another clock: the writer is told.
 #[test]
 fn what_is_taken_is_looked_at_by_who_writes() {
     assert!(run(15_352_397_974_940_723_940, 1, 115).is_linearizable());
 }
 
-/// A node that is alone notes the versions that it writes: with others it looks for newer records
-/// by them.
+/// A node that is alone notes how new its writes are: once others have joined, that tells it to
+/// look.
 #[test]
 fn what_a_node_wrote_alone_is_looked_at_by_who_writes_once_others_have_joined() {
     assert!(run(5_253_317_634_787_021_014, 0, 107).is_linearizable());
 }
 
 /// A node that has left, and does not know what another one wrote, still answers its clients: a
-/// node that is alone by now looks whether it holds a newer record.
+/// node that is alone by now looks whether it holds something newer.
 #[test]
 fn a_node_that_is_alone_looks_for_what_others_wrote() {
     assert!(run(9_250_833_366_283_705_318, 6, 178).is_linearizable());
 }
 
-/// The worlds are not too rough for progress: most moves end, and most clients get an answer.
+/// The worlds are not too rough: most moves end, and most clients are answered.
 #[test]
 fn most_moves_end_and_most_clients_are_served() {
     let (mut ended, mut served, mut all) = (0, 0, 0);

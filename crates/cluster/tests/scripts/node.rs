@@ -1,4 +1,4 @@
-//! The node commands of scripts: nodes that were met, hints that wait, disks that are wiped.
+//! Script commands for the node as a whole: peers it met, waiting hints, wiped disks.
 
 use bytes::Bytes;
 use cluster::{
@@ -10,7 +10,7 @@ use crate::words::{self, micros, next, node, numbered};
 use crate::world::{Split, World};
 
 impl World {
-    /// Carries out `node met n1 disk 7 [knows 99 [life 5 up 80 [late 70]]]`, `node fenced`, `node
+    /// Executes `node met n1 disk 7 [knows 99 [life 5 up 80 [late 70]]]`, `node fenced`, `node
     /// stood member [not]` (kept), `node marked n1`, `node kept n1 [not]`, `node pinged n1
     /// [nothing]`, `node hints n1 ITEM…`, `node undropped n1 ITEM…`, `node returned k0 REPLY` (or
     /// `nothing`), `node tick 1s`, `node keeps n1 ITEM…`, `node ledger n1`, `node state`.
@@ -64,7 +64,7 @@ impl World {
             }
             "returned" => {
                 let number: u64 = numbered(next(words, "a call")?, 'k')?;
-                // A number that was never given stands for a call that was never made.
+                // A number without a call stands for a call that was never made.
                 let made = self.calls.get(number as usize).cloned();
                 let (call, key) = made.unwrap_or((CallId(u64::MAX), Bytes::new()));
                 let mut words = words.peekable();
@@ -88,15 +88,15 @@ impl World {
         Ok(self.node_texts(&effects))
     }
 
-    /// Returns the event of a read of a node's hints. Without such a read the event is that of a
-    /// call that was never made.
+    /// Returns the event of the store having read a node's hints. Without a read under way, the
+    /// event belongs to a call that was never made.
     fn hints_read(&mut self, peer: NodeId, items: Vec<(Bytes, Record)>) -> NodeEvent {
         let call = self.hint_reads.remove(&peer).unwrap_or(CallId(u64::MAX));
         let page = Page { items, next: None, authoritative: true };
         NodeEvent::Returned { call, result: Ok(Reply::Page(page)) }
     }
 
-    /// Carries out commands that are no events: passing time, counters, queries.
+    /// Executes commands that are no events: passing time, counts, queries.
     fn asked_of_node(
         &mut self,
         what: &str,
@@ -148,7 +148,7 @@ impl World {
         })
     }
 
-    /// Prints a line for each effect; calls are numbered as they come, pings apart.
+    /// Returns a line for each effect; calls are numbered as they come, pings apart.
     fn node_texts(&mut self, effects: &[NodeEffect]) -> Vec<String> {
         let mut lines = Vec::new();
         for effect in effects {
@@ -177,7 +177,7 @@ impl World {
         lines
     }
 
-    /// Lets time pass, with ticks as often as they are due.
+    /// Lets time pass, with all ticks that are due.
     fn node_ticks(&mut self, by: u64) -> Vec<String> {
         let (end, mut lines) = (self.mono + by, Vec::new());
         while self.mono + NODE_TICK_MICROS <= end {

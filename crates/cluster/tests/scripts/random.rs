@@ -1,6 +1,6 @@
-//! Random events in any order, with any answer of a peer or a store, late, twice, never, or to
-//! another question, while members join and leave: nothing panics, each request is answered once
-//! and in time, and no answer claims more than the replicas said.
+//! Random events in any order, with any answers from peers and the store, late, twice, never, or to
+//! another question, while members come and go: nothing panics, every requester is answered once
+//! and in time, and no answer claims more than what the replicas said.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,48 +22,47 @@ use crate::world::{topology, without};
 
 const DEADLINE: u64 = 1_000_000;
 
-/// The deadline of calls that no client waits for, in microseconds.
+/// The deadline of calls that no client waits for.
 const BACKGROUND: u64 = 10 * DEADLINE;
 
-/// How much later than its deadline an answer may come, in microseconds: the period of checking
-/// slots.
+/// Permitted delay of an answer past the deadline, in microseconds: the interval at which slots are
+/// swept.
 const SWEEP: u64 = 20_000;
 
 const COPIES: u8 = 3;
 
-/// A request to a peer or the store, which may be answered any number of times.
+/// A request that may be answered any number of times.
 #[derive(Debug, Clone)]
 struct Asked {
-    /// The peer; `None` = this node's store.
+    /// The recipient; `None` = this node's store.
     peer: Option<NodeId>,
     op: OpId,
     key: Bytes,
-    /// The record of a write; `None` = the request is no write.
+    /// The record of a write.
     record: Option<Record>,
-    /// True if a connection has stood since the request.
+    /// True if a connection has been up since the request.
     arrived: bool,
     /// True if a long record is to be reported by its outline only.
     brief: bool,
     what: What,
-    /// The first answer; a second one is the same.
+    /// The answer; an answerer that answers twice says the same.
     said: Option<u16>,
-    /// The epoch of the request: a request made before another placement came into force counts no
-    /// more.
+    /// The epoch of the request: a request from before a change of placement no longer counts.
     epoch: u64,
 }
 
-/// The kind of a request, for conditional writes.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     /// A read, or with a record a write.
     Usual,
     Prepare,
-    /// A request to a leader: true if it is an addition.
+    /// A request to a leader; true for an addition.
     Change(bool),
     Recall,
 }
 
-/// Returns a replica's memory of a conditional write.
+/// Returns a replica's answer about a conditional write.
 fn recalled(b: u16) -> Recalled {
     match b & 24 {
         0 => Recalled::Forgotten,
@@ -73,43 +72,42 @@ fn recalled(b: u16) -> Recalled {
     }
 }
 
-/// The least id of a conditional write that no record of other nodes has.
+/// The least id of a conditional write that is in no other records.
 const OWN_IDS: u64 = 100;
 
 impl Asked {
-    /// True if the request is to store a record that a conditional write made.
+    /// True if the request is to store a conditional write's record.
     fn is_conditional(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.ballot() > 0)
     }
 }
 
-/// The known facts of a request from outside.
+/// The state of a client's request.
 #[derive(Debug)]
 struct Client {
     quorum: Quorum,
-    /// The views in force since the request, the latest last.
+    /// The views in force since the request, the oldest first.
     views: Vec<Arc<View>>,
     begun: u64,
     answers: usize,
-    /// The request failed, and the client was told that no replica holds it.
+    /// True if the request failed, and was reported as not done.
     done_nowhere: bool,
     is_change: bool,
-    /// A leader said that the write was done.
+    /// True if a leader reported the write as done.
     told: bool,
-    /// A replica knew of the write.
+    /// True if a replica knew of the write.
     recalled: bool,
-    /// The operations in the records that some node was asked to store.
+    /// The operations in the records that nodes were asked to store.
     sent: HashMap<Rank, Vec<u64>>,
-    /// The nodes that are authoritative for their answers to the read.
+    /// Nodes that are authoritative for their answer to the read.
     authoritative: HashSet<NodeId>,
-    /// The nodes that said to hold a record, or a newer one, with its rank, since the last view
-    /// came into force.
+    /// Nodes that reported, since the last view came into force, a record at least this new.
     holds: Vec<(NodeId, Rank)>,
-    /// True if any node said so before.
+    /// True if a node reported one earlier.
     was_held: bool,
-    /// The nodes that said to hold the write, each with the time of the newest record beside it.
+    /// Nodes that reported to hold the write, each with the time of the newest record beside it.
     beside: Vec<(NodeId, u64)>,
-    /// The nodes that said something senseless about the request: their word counts for anything.
+    /// Nodes that said something senseless about the write: their word counts for anything.
     confused: HashSet<NodeId>,
 }
 
@@ -118,12 +116,12 @@ impl Client {
         self.views.last().expect("it began under one")
     }
 
-    /// Returns a key's first replicas, in the set that is read and in the other one.
+    /// Returns a key's first replicas in the read set and in the other set.
     fn sets(&self, key: &[u8], copies: u8) -> Vec<Vec<NodeId>> {
         sets(self.view(), key, copies)
     }
 
-    /// Checks a failure: too few replicas have done their part.
+    /// Checks a failure because too few nodes have done their part.
     fn failed(&mut self, failed: &RequestFailed) {
         assert_eq!(failed.quorum, self.quorum);
         assert!(usize::from(failed.acked) <= usize::from(self.quorum.from));
@@ -137,8 +135,8 @@ impl Client {
         assert!(!self.done_nowhere || nobody, "somebody holds it");
     }
 
-    /// True if the replicas that an answer names are enough, and said to hold such a record, or
-    /// talk nonsense.
+    /// True if the replicas named by an answer are enough, and have reported such a record or are
+    /// confused.
     fn is_held_by(&self, key: &[u8], acks: Acks, is: impl Fn(&Rank) -> bool) -> bool {
         assert_eq!(acks.epoch, self.view().epoch);
         let replicas = self.sets(key, self.quorum.from).remove(0);
@@ -160,7 +158,7 @@ fn sets(view: &View, key: &[u8], copies: u8) -> Vec<Vec<NodeId>> {
 }
 
 struct Random {
-    /// The number of nodes that are members now and then.
+    /// Number of nodes that are members at some time.
     nodes: u16,
     protocol: Protocol,
     shared: Arc<Shared>,
@@ -169,8 +167,8 @@ struct Random {
     up: HashSet<NodeId>,
     clients: HashMap<Bytes, Client>,
     calls: HashMap<CallId, (u64, usize)>,
-    /// The requests of peers to this node: whether each is a conditional write, and how often it
-    /// was answered.
+    /// Requests of peers to this node: whether each is a conditional write, and how often it was
+    /// answered.
     requests: HashMap<u64, (bool, usize)>,
     next: u64,
 }
@@ -226,8 +224,8 @@ impl Random {
         }
     }
 
-    /// Changes the members: nodes whose bit is not set, and this node. The change is immediate, or
-    /// a move from the present members, or a move between two other sets.
+    /// Lets some nodes leave or come back: the nodes whose bit is not set are the members, always
+    /// including this one; at once, beside the previous ones, or beside others.
     fn change_members(&mut self, bits: u16) {
         let topology = without(self.nodes, bits & !1, COPIES);
         let epoch = self.shared.view().epoch + 1;
@@ -247,7 +245,7 @@ impl Random {
         self.handle(Event::Tick);
     }
 
-    /// Hands over a message that answers no request, or another one.
+    /// Lets a node send an unsolicited reply, or one to another request.
     fn confuse(&mut self, peer: NodeId, a: u16, b: u16) {
         let asked = self.pick(a).map(|place| self.asked[place].clone());
         let (id, key) = match asked {
@@ -277,7 +275,7 @@ impl Random {
         self.handle(Event::Reply { peer, id, reply });
     }
 
-    /// Returns the place of one of the latest requests.
+    /// Picks one of the latest requests.
     fn pick(&self, n: u16) -> Option<usize> {
         let len = self.asked.len();
         len.checked_sub(1 + usize::from(n) % len.clamp(1, 24))
@@ -327,8 +325,8 @@ impl Random {
         (ClientId(self.next), key)
     }
 
-    /// Several conditional writes wait for each other only as another node's requests, whose keys
-    /// are alike.
+    /// Begins a conditional write. Only those forwarded by another node wait for each other,
+    /// because their keys are alike.
     fn begin_change(&mut self, a: u16, b: u16) {
         let from = COPIES.min(self.nodes as u8);
         let ack = from / 2 + 1 + (a % u16::from(from.div_ceil(2))) as u8;
@@ -340,13 +338,13 @@ impl Random {
         self.handle(Event::Change { client, key, conditional, quorum, id });
     }
 
-    /// Hands over another node's request for a conditional write.
+    /// Lets another node send a request about conditional writes.
     fn requested(&mut self, a: u16, b: u16) {
         self.next += 1;
         let (connection, id, class) = (ConnectionId(1), self.next, Class::Client);
         let (key, ballot) = (Bytes::from("called"), newer_time(b));
         let own = self.shared.view().id();
-        // Now and then the node goes by another view, a later or an earlier one.
+        // Sometimes the other node is on another view, later or earlier.
         let under = match b >> 12 & 3 {
             0 => ViewId { epoch: own.epoch + 1, placement: 7 },
             1 => ViewId { epoch: own.epoch - 1, placement: 7 },
@@ -409,13 +407,13 @@ impl Random {
         self.mono = end;
     }
 
-    /// Notes the consequences of an answer for the requests that it answers.
+    /// Notes what an answer means for the clients waiting for it.
     fn note(&mut self, asked: &Asked, found: Option<&Record>, b: u16) {
         let (verb, authoritative) = (b % 8, b & 64 == 0);
         let node = asked.peer.unwrap_or(NodeId(0));
         let is_recall = asked.what == What::Recall;
         let client = self.clients.get(&asked.key);
-        // Reports about an earlier view are stale for a client that is counted by a later one.
+        // A statement about an earlier view by a node that has a later one is stale.
         if client.is_some_and(|client| asked.epoch < client.view().epoch)
             && !matches!(asked.what, What::Change(_) | What::Recall)
         {
@@ -432,7 +430,7 @@ impl Random {
                     client.authoritative.extend(Some(node).filter(|_| authoritative));
                 }
                 (None, None) if verb == 3 && authoritative => client.authoritative.extend([node]),
-                // A node with a newer record need not hold the record of the conditional write.
+                // A node that holds a newer record need not hold the conditional write's.
                 (Some(_), _) if asked.is_conditional() && verb == 3 && asked.peer.is_some() => {}
                 (Some(record), _) if verb < 4 => {
                     client.holds.push((node, record.rank()));
@@ -462,7 +460,7 @@ impl Random {
         let asked = asked.clone();
         let (key, op) = (&asked.key, asked.op);
         let (verb, authoritative) = (b % 8, b & 64 == 0);
-        // The store verifies the records it reads.
+        // The store verifies what it reads.
         let is_brief = asked.brief && b & 32 != 0;
         let damaged = asked.peer.is_some() && b & 128 != 0 && !is_brief;
         let found = (verb < 3).then(|| match b & 8 {
@@ -515,7 +513,7 @@ impl Random {
         });
     }
 
-    /// Completes the writes that the store was asked for.
+    /// Lets the store finish all pending writes.
     fn end_writes(&mut self) {
         for asked in std::mem::take(&mut self.asked) {
             if asked.peer.is_none() && asked.record.is_some() && asked.said.is_none() {
@@ -610,7 +608,7 @@ impl Random {
         }
     }
 
-    /// Checks that a node is sent a copy only if it is one of the record's replicas.
+    /// Checks that no node gets a copy that was not asked for.
     fn may_hold(&mut self, node: NodeId, key: &Bytes, record: &Record) {
         let Some(client) = self.clients.get_mut(key) else { return assert_eq!(key, "called") };
         if record.ballot() > 0 {
@@ -665,7 +663,7 @@ impl Random {
                 let mut ranks = client.holds.iter().map(|(_, rank)| rank);
                 let chosen = ranks.any(|rank| is_told(rank) && is_held(rank));
                 let absent = matches!(done, Done::Unmet { current: None } | Done::Impossible(_));
-                // Records stored under an earlier view are known to this node itself.
+                // This node itself knows what was stored under an earlier view.
                 let is_said = client.told || client.recalled || client.was_held;
                 assert!(chosen || is_said || absent, "what is told is not chosen: {done:?}");
                 let is_recalled = client.recalled || client.was_held;
@@ -718,7 +716,7 @@ proptest! {
         prop_assert_eq!(random.protocol.next_wake(), None);
     }
 
-    /// Requests of other nodes are answered once, whatever this node's store says.
+    /// Requests of other nodes are answered once, whatever this node's store answers.
     #[test]
     fn a_replica_answers_what_it_is_asked(asked in vec(any::<(u8, u8)>(), 1..50)) {
         let mut random = Random::new(3);

@@ -1,6 +1,6 @@
-//! Random events of a node's background work, as `random.rs` has them for a loop: in any order,
-//! with replies of any kind, while members join and leave. Nothing panics, and effects that depend
-//! on durable state wait for it.
+//! Random tests of the background work that a node does once for all its loops: events in any
+//! order, arbitrary replies, members that come and go. Nothing panics, and nothing proceeds before
+//! what must be durable first is.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ const COPIES: u8 = 3;
 
 const SKEW: u64 = 500_000;
 
-/// An end of an effect that the node waits for.
+/// An effect whose result the node awaits.
 #[derive(Debug)]
 enum Waits {
     Call(CallId),
@@ -30,7 +30,7 @@ enum Waits {
     Stand(MembershipState),
     Missed(NodeId),
     Layouts(LayoutsKept),
-    /// No end, unless the hints can't be removed.
+    /// No result, unless the hints cannot be removed.
     Drop(NodeId),
 }
 
@@ -83,7 +83,7 @@ impl RandomNode {
                 self.shared.membership.views.install(View::settled(epoch, epoch, topology));
             }
             (5, _) => {
-                // A call that was never made.
+                // No such call was made.
                 let call = CallId(1_000_000 + u64::from(a));
                 self.handle(NodeEvent::Returned { call, result: result(b) });
             }
@@ -148,8 +148,7 @@ impl RandomNode {
         assert!(done <= of);
     }
 
-    /// Returns a node after asking for its name, as the embedder does in every effect: the node may
-    /// have left.
+    /// Looks up the node's name as the executor of an effect does, even if the node has left.
     fn named(&self, peer: NodeId) -> NodeId {
         assert_eq!(self.shared.name_of(peer), format!("n{}", peer.0));
         peer
@@ -159,7 +158,7 @@ impl RandomNode {
         let own = self.shared.own;
         self.waits.push(match effect {
             NodeEffect::Call { call, node, request, .. } => {
-                // Requests to itself: to store records, and to read its own memory.
+                // Requests to itself: storing records, and its own history.
                 let asks_itself = matches!(request, Request::Writes { .. } | Request::Page(_));
                 assert!(node != own || asks_itself);
                 if let Request::Missed { marks, .. } = &request {
@@ -191,7 +190,7 @@ impl RandomNode {
     }
 }
 
-/// Returns a time around the present, in some cases further ahead than clocks may be.
+/// Returns a time around the present, sometimes further ahead than clocks may be.
 fn time(b: u16) -> u64 {
     (BASE + u64::from(b) * 64) << 12
 }
@@ -220,8 +219,9 @@ fn result(b: u16) -> Result<Reply, FailureKind> {
     })
 }
 
-/// Two peers know of different losses. No peer is told of this node's log before all marks of its
-/// own losses are durable: a peer that is told forgets what it knows of earlier processes.
+/// Two peers know of different losses. No peer is told of this node's log before everything that
+/// the node is marked to lack is durable: a peer that is told forgets what it knows of earlier
+/// processes.
 #[test]
 fn no_peer_is_told_of_the_log_before_all_that_is_lost_is_durable() {
     let life = |id, begins| {

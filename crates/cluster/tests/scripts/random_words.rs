@@ -1,4 +1,5 @@
-//! Random words of other nodes in the random test of a coordinator, each by the bits of a number.
+//! Answers of other nodes in the random test of a coordinator, each derived from the bits of a
+//! number.
 
 use bytes::Bytes;
 use cluster::{
@@ -10,7 +11,7 @@ use record::Fields;
 use crate::records;
 use crate::words::BASE;
 
-/// Returns one of several records of a key that other nodes may hold.
+/// Returns one of several records of a key that others may hold.
 pub(crate) fn record(key: &[u8], n: u64, damaged: bool) -> Record {
     let version = Version { time: (BASE - 10 + n) << 12, origin: 1 };
     let kind = if n == 5 { Kind::Tombstone } else { Kind::Value };
@@ -18,7 +19,7 @@ pub(crate) fn record(key: &[u8], n: u64, damaged: bool) -> Record {
     if damaged { records::damaged(&record) } else { record }
 }
 
-/// Returns a record that another coordinator's conditional write made.
+/// Returns a record of a conditional write by another coordinator.
 pub(crate) fn conditional(key: &[u8], b: u16) -> Record {
     let version = Version { time: (BASE - 10 + u64::from(b >> 8 & 3)) << 12, origin: 1 };
     let operations = 0..u64::from(b >> 10 & 15).min(8);
@@ -26,7 +27,7 @@ pub(crate) fn conditional(key: &[u8], b: u16) -> Record {
         operations.map(|id| Operation { id, result: None, digest: 0 }).collect();
     let step = u32::from(b >> 12 & 3);
     let ballot = (BASE - 10 + u64::from(b >> 11)) << 12;
-    // An expiry around the time of the test.
+    // Around the time of the test.
     let expiry_ms = if b & 1 == 0 { 0 } else { BASE / 1000 + u64::from(b >> 8 & 63) };
     let plain = Fields::new(Kind::Value, version);
     let fields = Fields { ballot, step, operations: &operations, expiry_ms, ..plain };
@@ -48,7 +49,7 @@ pub(crate) fn wanted(b: u16) -> Conditional {
     Conditional { condition, change, expiry_ms, digest: 0 }
 }
 
-/// Returns the outcome that a leader reports.
+/// Returns a leader's answer.
 pub(crate) fn done(b: u16, adds: bool) -> Done {
     let version = Version { time: newer_time(b), origin: 1 };
     match b >> 4 & 3 {
@@ -61,13 +62,12 @@ pub(crate) fn done(b: u16, adds: bool) -> Done {
     }
 }
 
-/// Returns a time around the versions that are issued, in some cases further ahead than any clock
-/// is taken in.
+/// Returns a time around the issued versions, sometimes further ahead than any clock accepts.
 pub(crate) fn newer_time(b: u16) -> u64 {
     (BASE + u64::from(b >> 8) * 10_000) << 12
 }
 
-/// Returns a reply, in most cases one that answers the request.
+/// Returns a reply that mostly matches the request.
 pub(crate) fn reply(b: u16, is_write: bool, found: Option<Record>, authoritative: bool) -> Reply {
     let (verb, newer) = (b % 8, newer_time(b));
     match (verb, found) {
@@ -83,7 +83,7 @@ pub(crate) fn reply(b: u16, is_write: bool, found: Option<Record>, authoritative
     }
 }
 
-/// Replaces a record by its outline, whose content can't be checked then.
+/// Turns the reply with a long record into one without content, which cannot be verified.
 pub(crate) fn brief(reply: Reply) -> Reply {
     match reply {
         Reply::Found { record, authoritative } => {

@@ -1,4 +1,4 @@
-//! The range commands of scripts: pages that come, nodes that fail.
+//! Script commands for a range over the cluster: pages that arrive, nodes that fail.
 
 use bytes::Bytes;
 use cluster::{Filter, Kind, PartitionFilter, Rank, Scan, ScanStep, Version};
@@ -7,9 +7,9 @@ use crate::words::{self, next, node};
 use crate::world::{Split, World};
 
 impl World {
-    /// Carries out `range a..c [2/3]`, `range local a..`, `range page n1 ITEM… [next=c]
-    /// [non-authoritative]`, `range fails n1`, `range busy n1`, `range anew`. Then the walk goes on
-    /// as far as it can. `range served` asks whether enough nodes have sent a page.
+    /// Executes `range a..c [2/3]`, `range local a..`, `range page n1 ITEM… [next=c]
+    /// [non-authoritative]`, `range fails n1`, `range busy n1`, `range anew`; then the scan
+    /// continues as far as it can. `range served` asks whether enough nodes have sent a page.
     pub(crate) fn of_range(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
         let what = next(words, "what")?;
         let begun = "begin with a range".to_owned();
@@ -57,8 +57,8 @@ impl World {
         }
     }
 
-    /// Carries out `filter chosen 2/3 n2 n0 n1 : a b c` (the nodes asked, best first) or `filter
-    /// heldby n1 : a b*1` (with copies; `a~` has a tombstone): prints for each node the keys that
+    /// Executes `filter chosen 2/3 n2 n0 n1 : a b c` (the nodes asked, best first) or `filter
+    /// heldby n1 : a b*1` (with copies; `a~` has a tombstone): returns for each node the keys that
     /// its page would have.
     pub(crate) fn filter(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
         let filter = match next(words, "a filter")? {

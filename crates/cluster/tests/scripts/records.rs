@@ -4,8 +4,8 @@
 //!  value~expiry#step:id,id=result,id/digest=result
 //! ```
 //!
-//! An expiry is in milliseconds after the script's beginning; without one the value never expires.
-//! Steps are those of a conditional write that has done anything.
+//! An expiry is in milliseconds after the start of the script; without one the value never expires.
+//! Steps are those of a conditional write that has been done.
 
 use bytes::Bytes;
 use cluster::{Kind, Operation, Record, Steps, Version};
@@ -13,12 +13,12 @@ use record::Fields;
 
 use crate::words::BASE;
 
-/// Makes a record as the node does where a value enters the cluster.
+/// Makes a record as a node does where a value enters the cluster.
 pub(crate) fn record(key: &[u8], kind: Kind, value: &str, version: Version, copies: u8) -> Record {
     Record::new(key, &Fields { copies, ..Fields::new(kind, version) }, value.as_bytes())
 }
 
-/// Makes a record of this content, which a conditional write made if `ballot` is not 0.
+/// Makes a record of this content, by a conditional write if `ballot` is not 0.
 pub(crate) fn parse(
     key: &[u8],
     (kind, content): (Kind, &str),
@@ -58,7 +58,7 @@ fn parse_steps(text: &str) -> Result<Steps, String> {
     Ok(Steps { step: step.parse().map_err(|_| malformed())?, operations })
 }
 
-/// Returns the content of a record, in the words that [`parse`] reads.
+/// Prints a record's content in the words that [`parse`] reads.
 pub(crate) fn text(record: &Record) -> String {
     let mut text = String::from_utf8(record.value().into()).expect("a script's values are text");
     if record.expiry_ms() != 0 {
@@ -77,7 +77,7 @@ pub(crate) fn text(record: &Record) -> String {
     text
 }
 
-/// Returns the record as a rotting disk or network would have it.
+/// Returns the record as a rotting disk or network would deliver it.
 pub(crate) fn damaged(record: &Record) -> Record {
     let mut raw = record.raw().to_vec();
     *raw.last_mut().expect("a record ends with its check") ^= 1;

@@ -1,5 +1,5 @@
-//! Tests of repair rounds with nodes that can't read everything they hold, are away or were
-//! restarted: what is healed, reported and proven.
+//! Repair rounds with nodes that cannot read all they hold, are away or were restarted: what is
+//! healed, reported and proven.
 
 use std::sync::Arc;
 
@@ -20,17 +20,16 @@ const SICK: NodeId = NodeId(1);
 
 const OTHER: NodeId = NodeId(2);
 
-/// The number of ticks and answers within which a round must be over.
+/// Ticks and answers after which a round must be over.
 const PATIENCE: usize = 300;
 
-/// The time between two of them, in microseconds: a node that failed is asked again after some
-/// time.
+/// Microseconds between ticks: a node that failed is asked again after some ticks.
 const TICK_MICROS: u64 = 500_000;
 
-/// The results of a driven round.
+/// The result of a driver's round.
 struct Driven {
     report: RoundReport,
-    /// The nodes that were asked to give up blocks, with the keys of the blocks.
+    /// The damaged ranges that each node was asked to discard.
     given_up: Vec<(NodeId, Vec<Damage>)>,
     /// The steps that nodes were asked to do.
     steps: Vec<(NodeId, RoundStep)>,
@@ -75,7 +74,7 @@ impl Driver {
         Self { shared, node, mono: 0 }
     }
 
-    /// Drives a round, which each node answers by `reply`; `None` = it does not answer.
+    /// Drives a round in which nodes answer by `reply`, or not at all.
     fn round(
         &mut self,
         full: bool,
@@ -109,7 +108,7 @@ impl Driver {
     }
 }
 
-/// Returns the answer of a node that does everything it is asked to, and holds nothing.
+/// Returns the answer of a node that does everything it is asked, and holds nothing.
 fn willing(request: &Request) -> Reply {
     match request {
         Request::Compare(_) => Reply::Compared(Compared::default()),
@@ -119,8 +118,8 @@ fn willing(request: &Request) -> Reply {
     }
 }
 
-/// Drives a round over three nodes, each of which reports its records by `reply`. Returns the
-/// report, and the nodes that were asked to give up blocks.
+/// Drives a round over three nodes, which report their records by `reply`. Returns the report, and
+/// the damaged ranges that each node was asked to discard.
 fn round(
     full: bool,
     mut reply: impl FnMut(NodeId, &CompareRequest) -> Compared,
@@ -142,9 +141,8 @@ fn damage(first: &'static str, last: &'static str) -> Damage {
     Damage { first: first.into(), last: Some(last.into()) }
 }
 
-/// A node reports all keys that a damaged block may hold, even keys before the range that it was
-/// asked for: such a block is reported twice where one part of the keys ends and the next begins.
-/// The block is healed once.
+/// A node reports all keys that a damaged block may hold, even those before the requested range: a
+/// block that spans two ranges is reported twice, and healed once.
 #[test]
 fn damage_across_parts_of_the_keys_is_counted_once() {
     let rotten = damage("k", "p");
@@ -159,8 +157,8 @@ fn damage_across_parts_of_the_keys_is_counted_once() {
     assert_eq!(given_up, [(SICK, vec![rotten])]);
 }
 
-/// Old records are not compared until a block is to be healed. If another node can't read them
-/// either, nothing is given up: the two may have been the only holders.
+/// Old records are not read until something is to be healed. If another node cannot read them
+/// either, nothing is discarded: the two may have been the only holders.
 #[test]
 fn damage_that_shows_only_while_another_node_is_healed_keeps_that_from_it() {
     let (here, there) = (damage("k", "p"), damage("m", "r"));
@@ -188,7 +186,7 @@ fn all_that_are_ready_in_the_lives_in_which_they_were_sealed_prove() {
     assert_eq!(commits.count(), 3);
 }
 
-/// The node's report of its store may be gone with its disk.
+/// Records that the node reported may be gone with its disk.
 #[test]
 fn a_node_that_was_restarted_since_it_was_sealed_proves_nothing() {
     let driven = Driver::new().round(true, |node, request| match request {
@@ -201,7 +199,7 @@ fn a_node_that_was_restarted_since_it_was_sealed_proves_nothing() {
     assert_eq!(driven.report.unproven, Some("a node was restarted, or nodes are about to join"));
 }
 
-/// A node that takes no part in the round would find its directory older than the proof.
+/// A node outside the round would find its directory older than the proof.
 #[test]
 fn nothing_is_proven_while_nodes_are_about_to_join() {
     let mut driver = Driver::new();
@@ -213,8 +211,8 @@ fn nothing_is_proven_while_nodes_are_about_to_join() {
     assert_eq!(driven.report.unproven, Some("nodes are about to join"));
 }
 
-/// A coordinator that was promised a ballot may continue under 63 more without promises, from a
-/// record that may be purged now.
+/// A coordinator that was promised a ballot may continue under 63 more without asking, from a
+/// record that may now be purged.
 #[test]
 fn what_follows_a_promise_is_outbid_with_it() {
     let promised = BASE << 12;
@@ -233,8 +231,8 @@ fn what_follows_a_promise_is_outbid_with_it() {
     assert_eq!(floors, [promised + 63; 3]);
 }
 
-/// The node is told of a proof by a node that was in that round, and holds nothing that the proof
-/// could be about.
+/// The node hears of a proof from a participant of that round, and holds nothing that the proof
+/// could concern.
 #[test]
 fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() {
     let (before, next, own) = (topology(3, 3), topology(4, 3), NodeId(3));
@@ -257,7 +255,7 @@ fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() 
     }
 }
 
-/// A record brought to the node may not be durable, or a later round may have fenced the node.
+/// The brought records may not be durable, or the node may be fenced by a later round.
 #[test]
 fn a_node_that_is_not_ready_or_does_not_say_so_proves_nothing() {
     let silent = |_: RoundId| None;
@@ -276,7 +274,7 @@ fn a_node_that_is_not_ready_or_does_not_say_so_proves_nothing() {
     }
 }
 
-/// A promise tells what a clock has shown, and not what it shows now.
+/// A promise shows what a clock has shown, not what it shows now.
 #[test]
 fn a_promise_that_is_ahead_is_not_said_to_be_a_clock() {
     let promised = (BASE + 3_600_000_000) << 12;
@@ -291,8 +289,8 @@ fn a_promise_that_is_ahead_is_not_said_to_be_a_clock() {
     assert!(why.starts_with("a node has promised timestamps ahead of this node's clock"), "{why}");
 }
 
-/// The driver's clock has jumped ahead since the promises. Other nodes refuse its ballots until
-/// their clocks reach them: the driver may not commit either.
+/// No other node accepts ballots promised by a clock that has jumped ahead, for as long: neither
+/// may the driver.
 #[test]
 fn a_driver_whose_clock_is_ahead_commits_nothing() {
     let driven = Driver::new().round(true, |node, request| match request {
@@ -326,7 +324,7 @@ fn a_node_that_is_away_keeps_the_others_from_a_proof() {
     }
 }
 
-/// The node may be the only holder of the unreadable records.
+/// The node may be the only holder of what is unreadable.
 #[test]
 fn nothing_is_given_up_while_a_node_is_away() {
     let rotten = damage("k", "p");
@@ -342,8 +340,8 @@ fn nothing_is_given_up_while_a_node_is_away() {
     assert_eq!(driven.report.unhealed, [(SICK, rotten, Unhealed::Absent)]);
 }
 
-/// A node that holds an older record is brought the newest one, even if that has fewer copies than
-/// when it was listed.
+/// A node with an older record is brought the newest one, even if that has fewer copies than when
+/// it was listed.
 #[test]
 fn who_is_no_replica_any_more_does_not_keep_what_is_older() {
     let key = Bytes::from("k");
@@ -373,8 +371,8 @@ fn who_is_no_replica_any_more_does_not_keep_what_is_older() {
     assert_eq!(brought, [(last, 1)], "of {first:?}, {second:?}, {last:?}");
 }
 
-/// Between the list and the read a holder has stored a newer record of one copy, which hides the
-/// listed record there and belongs to no other node. The other holder still has the listed record.
+/// Between the list and the read, a holder has stored a newer record of one copy, which hides the
+/// listed one there and belongs on no other node. The other holder still has the listed one.
 #[test]
 fn what_one_holder_has_hidden_since_is_read_at_the_next_one() {
     let key = Bytes::from("k");
@@ -408,14 +406,14 @@ fn what_one_holder_has_hidden_since_is_read_at_the_next_one() {
     assert!(driven.report.is_equal(), "{:?}", driven.report);
 }
 
-/// Returns a node's only record of a key, as the node lists it.
+/// Returns a node's only record of a key, as listed.
 fn listed(time: u64, ballot: u64) -> (Bytes, Outline) {
     let version = Version { time, origin: 1 };
     let rank = Rank { version, ballot, kind: Kind::Value, check: 7 };
     (Bytes::from("k"), Outline { rank, copies: 0, bytes: 9 })
 }
 
-/// All other nodes have purged the record that hid it.
+/// All others have purged what hid the record.
 #[test]
 fn what_damage_has_hidden_is_deleted_again() {
     let mut brought = Vec::new();
@@ -435,9 +433,8 @@ fn what_damage_has_hidden_is_deleted_again() {
     assert_eq!(brought, [(SICK, Kind::Tombstone)]);
 }
 
-/// A damaged block may hide a record that is newer than everything the round is about, and
-/// acknowledged by this node and one other: if the block were given up first, the other node would
-/// hold the record alone.
+/// A record hidden by damage may be newer than the compared ones, and acknowledged by this node and
+/// one other: if the damage were discarded without it, only that other node would hold it.
 #[test]
 fn what_was_written_since_is_brought_before_anything_is_given_up() {
     let rotten = damage("k", "k");
@@ -494,7 +491,7 @@ fn a_conditional_record_is_read_as_one_that_a_majority_holds() {
     assert_eq!(reads, 1);
 }
 
-/// Returns the answers of a node after a proof, which is durable on all nodes.
+/// Returns a node's answer after a proof that is durable on all nodes.
 fn since_proof(is_uniform: bool, request: &Request) -> Reply {
     let Request::Round { round, .. } = request else { return willing(request) };
     let state = does(*round);
@@ -502,10 +499,10 @@ fn since_proof(is_uniform: bool, request: &Request) -> Reply {
     Reply::Round(RoundState { proof, ..state })
 }
 
-/// The last round that was proven.
+/// An earlier proof.
 const PROVEN: RoundId = RoundId { time: 1, node: OTHER };
 
-/// A driver that has driven its first round, which is a full one.
+/// Makes a driver whose first round, a full one, is done.
 fn after_a_full_one() -> Driver {
     let mut driver = Driver::new();
     assert!(driver.round(true, |_, request| Some(willing(request))).report.proven);
@@ -517,13 +514,13 @@ fn written(micros: u64, copies: u8) -> Record {
     records::record(b"k", Kind::Value, "x", version, copies)
 }
 
-/// Drives a round until `answers` calls have returned, and then changes the placement of keys.
-/// Returns true if the round was still under way.
+/// Drives a round until this many calls have returned, then changes the placement. Returns `true`
+/// if the round was still under way.
 fn is_dropped_after(answers: usize) -> bool {
     let mut driver = Driver::new();
     let (rotten, record) = (damage("a", "z"), written(1, 0));
     let outlines = vec![(Bytes::from("k"), record.outline())];
-    // One node holds a record that the others lack, and another one can't read some of its records.
+    // One node holds a record that the others lack, and another cannot read some of its own.
     let reply = |node: NodeId, request: &Request| match request {
         Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
             let sum = Sum { bucket: 0, place: node.0 as u8, copies: 3, sum: 1 << node.0 };
@@ -554,7 +551,7 @@ fn is_dropped_after(answers: usize) -> bool {
         assert_eq!(driven.report.stopped, Some("the members of the cluster change"));
         assert!(!driven.report.proven && driver.shared.repair.rounds.status().current.is_none());
     }
-    // Answers to the dropped round's calls come late, and are ignored.
+    // Answers to its earlier requests are late, and belong to no call.
     let next = driver.round(true, |_, request| Some(willing(request))).report;
     assert!(next.proven && next.is_equal() && next.number == 2, "after {answers}: {next:?}");
     is_dropped
@@ -569,8 +566,8 @@ fn a_round_that_is_dropped_leaves_nothing() {
     assert!(dropped[waits..].iter().all(|is_dropped| !is_dropped), "{dropped:?}");
 }
 
-/// A comparison by one placement says nothing of the replicas of another placement; and while
-/// partitions move a receiver may lack what all others hold.
+/// A comparison under one placement says nothing about the replicas of another; and while
+/// partitions move, a receiver may lack what all others hold.
 #[test]
 fn a_round_keeps_the_placement_that_it_began_with() {
     let mut driver = after_a_full_one();
@@ -597,7 +594,7 @@ fn a_round_keeps_the_placement_that_it_began_with() {
         };
         assert!(!effects.iter().any(steps), "{effects:?}");
     }
-    // Only the metadata quorum changes: the placement is the same.
+    // Only the metadata quorum differs: the placement is the same.
     shared.membership.views.install(View::settled(3, 3, four.clone()));
     let driven = driver.round(false, |_, request| {
         if matches!(request, Request::Compare(_)) && shared.view().epoch == 3 {
@@ -608,8 +605,8 @@ fn a_round_keeps_the_placement_that_it_began_with() {
     assert!(driven.report.full && driven.report.proven, "{:?}", driven.report);
 }
 
-/// Nodes that hold an older record of a key without being its replicas are found by reading
-/// everything: an earlier record of the key may have had another number of copies.
+/// Only reading everything detects older records on nodes that are not replicas of their key: a key
+/// with another number of copies may have been written before.
 #[test]
 fn an_incremental_round_proves_nothing_where_keys_have_other_numbers_of_copies() {
     let one = Sum { bucket: 0, place: 0, copies: 1, sum: 5 };
@@ -627,15 +624,15 @@ fn an_incremental_round_proves_nothing_where_keys_have_other_numbers_of_copies()
         let driven = driver.round(false, |node, request| told(node, request, since));
         assert!(!driven.report.full);
         assert_eq!(driven.report.proven, proves, "{before} {since}: {:?}", driven.report);
-        // The round that made all replicas equal is not compared again, but is not forgotten.
+        // Records found equal are not compared again, but not forgotten either.
         let next = driver.round(false, |node, request| told(node, request, false));
         assert_eq!(next.report.since, driven.report.until);
         assert_eq!(next.report.proven, proves, "{before} {since}: {:?}", next.report);
     }
 }
 
-/// A record brought to a node may be lost with the process that received it: equality without a
-/// proof is of no use, as only a proof makes all brought records durable.
+/// Records brought to a node may be gone with the process that received them: a result of equality
+/// without a proof, which makes them durable, is then useless.
 #[test]
 fn what_was_equal_before_a_node_was_restarted_is_compared_again() {
     let mut driver = after_a_full_one();
@@ -653,8 +650,8 @@ fn what_was_equal_before_a_node_was_restarted_is_compared_again() {
     assert_eq!(next.report.since, PROVEN.time, "{:?}", next.report);
 }
 
-/// The records that it hides are compared again once its time has come: until then the replicas are
-/// equal only for want of a report.
+/// Records hidden by the future record are compared again once that record is gone: until then, all
+/// only appear to be equal.
 #[test]
 fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
     let version = |micros: u64| Version { time: (BASE + micros) << 12, origin: 1 };
@@ -666,7 +663,7 @@ fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
     let mut driver = after_a_full_one();
     let driven = driver.round(false, |node, request| match request {
         Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
-            // Only other nodes have sums of the hidden record.
+            // Only the other nodes have sums of what is hidden.
             let place = node.0 as u8;
             let sum = Sum { bucket: 0, place, copies: 3, sum: u128::from(node != OTHER) };
             Some(Reply::Compared(Compared { sums: vec![sum], ..Compared::default() }))
@@ -683,7 +680,7 @@ fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
 }
 
 /// A conditional write's record that one node holds is read at a majority, which need not include
-/// its holder. An older record in the reply is no reason to call the replicas equal.
+/// its holders. An older result does not make all equal.
 #[test]
 fn what_is_read_of_a_minority_and_older_is_not_taken_for_it() {
     let key = Bytes::from("k");
@@ -725,9 +722,8 @@ fn what_is_read_of_a_minority_and_older_is_not_taken_for_it() {
     assert!(!report.proven);
 }
 
-/// A node that is the only replica of some keys may have been the only replica of some of the
-/// unreadable ones, too. The blocks are given up, so that the records that others hold are read
-/// again, but the damage does not count as healed.
+/// A node that is the only replica of other keys may have been that of some unreadable ones, too.
+/// These are discarded, so that the others' records are readable again, but do not count as healed.
 #[test]
 fn what_a_node_may_have_held_alone_is_named() {
     let rotten = damage("k", "p");
@@ -737,7 +733,7 @@ fn what_a_node_may_have_held_alone_is_named() {
             let is_sick = node == SICK && request.detail == Detail::Sums;
             let (damaged, sums) = match is_sick {
                 true => (vec![rotten.clone()], vec![sum(sick_copies)]),
-                // Other nodes that hold keys alone have nothing to do with the damage.
+                // Other nodes that hold keys alone have no effect.
                 false if request.detail == Detail::Sums => (Vec::new(), vec![sum(1)]),
                 false => (Vec::new(), Vec::new()),
             };
@@ -751,13 +747,13 @@ fn what_a_node_may_have_held_alone_is_named() {
     }
 }
 
-/// A caller of a round need not know how long a write takes to reach all replicas.
+/// A client that asks for a round need not know how long a write takes to reach all replicas.
 #[test]
 fn a_round_that_is_asked_for_leaves_out_nothing_that_was_written_before() {
     const SETTLED: u64 = 1_000_000;
     let begins = |age: u64, waited: i64| {
         let mut driver = Driver::settling(SETTLED);
-        // An earlier requested round has ended, so the node knows that it is whole.
+        // A first round was driven, so the driver is known to be whole.
         driver.round(false, |_, request| Some(willing(request)));
         let Driver { shared, mut node, mono } = driver;
         let asked = BASE + mono;

@@ -1,4 +1,4 @@
-//! The memory of writes with an idempotency key in a small world's node, as the real node keeps it
+//! A small world's node's history of writes with an idempotency key, kept as the real node keeps it
 //! on its disk (`crates/node/src/operations.rs`).
 
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ impl Traces {
         }
     }
 
-    /// Keeps an entry, unless the present one of its write is later.
+    /// Inserts a trace; of two, the later one counts.
     pub(crate) fn keep(&mut self, trace: Remembered) {
         let order = |trace: &Remembered| (trace.time, trace.via as u32);
         let held = self.0.entry(trace.id).or_insert(trace);
@@ -58,8 +58,7 @@ impl Traces {
         Some(asked.stored(digest, ballot, done))
     }
 
-    /// Returns the entries that a node is to remember after these nodes have reported all of
-    /// theirs.
+    /// Returns what a node is to remember once these nodes have reported everything.
     pub(crate) fn recollections(
         own: NodeId,
         seal: u64,

@@ -1,5 +1,5 @@
-//! Tests of members that change while requests are under way: unanswered requests begin anew by the
-//! view in force, and no node's hints, marks or claims become another node's.
+//! Membership changes while requests are under way: an unanswered request restarts under the view
+//! in force, and no node's hints, marks or claims become another node's.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use crate::world::{topology, without};
 
 const NOW: Now = Now { mono: 1, wall: BASE + 1 };
 
-/// The node that joins. Its name comes before all others', so that it moves all their places.
+/// The node that joins. Its name precedes all others, so it moves all their places.
 const JOINED: NodeId = NodeId(9);
 
 const QUORUM: Quorum = Quorum { ack: 2, from: 2 };
 
-/// Returns the topology of nodes n0, n1, n2, and m.
+/// Returns the topology of nodes n0, n1 and n2, and m.
 fn grown(before: &Topology) -> Topology {
     let joined = Member { name: "m".to_owned(), zone: String::new(), weight: 1 };
     let nodes = before.ids().map(|id| (id, before.member(id).clone()));
@@ -35,8 +35,7 @@ struct Cluster {
     shared: Arc<Shared>,
     protocol: Protocol,
     later: Topology,
-    /// A key of which n1 and n2 are the first replicas before, and the joining node is one of them
-    /// after.
+    /// A key whose first replicas are n1 and n2 before, and include the joining node after.
     key: Bytes,
 }
 
@@ -75,7 +74,7 @@ impl Cluster {
         self.shared.membership.views.install(View::settled(epoch, epoch, topology));
     }
 
-    /// The node n2 leaves the cluster.
+    /// Lets the node n2 leave the cluster.
     fn leave(&self) {
         let (epoch, topology) = (FIRST_EPOCH + 1, without(3, 1 << 2, 3));
         self.shared.membership.views.install(View::settled(epoch, epoch, topology));
@@ -87,7 +86,7 @@ impl Cluster {
         effects
     }
 
-    /// Returns the nodes that a write asks, each with the message's id.
+    /// Starts a write; returns the nodes it asks, and the ids.
     fn put(&mut self, client: u64) -> Vec<(NodeId, u64)> {
         self.put_with(client, QUORUM)
     }
@@ -130,8 +129,8 @@ fn what_began_before_begins_anew() {
     assert!(cluster.protocol.is_empty());
 }
 
-/// A source's report of moving records, and of its memory, is whole only if no write can come to it
-/// under an earlier view.
+/// A source's report of moving records, or of its history, is complete only if nothing can reach it
+/// under an earlier view any more.
 #[test]
 fn a_source_tells_what_moves_once_it_has_entered() {
     let moved = Filter::Moved { node: JOINED, first: true, seed: 1, known: Vec::new() };
@@ -151,8 +150,8 @@ fn a_source_tells_what_moves_once_it_has_entered() {
     }
 }
 
-/// A node that is about to take a partition, or was not told the whole memory of others, does not
-/// say of any write of the last day that it was never done.
+/// A node that is still to pull a partition, or was not told its history, cannot answer "never" for
+/// any write.
 #[test]
 fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done() {
     let mut cluster = Cluster::new();
@@ -182,7 +181,7 @@ fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done
     assert_eq!(recall(&mut cluster, wall + day - 1), Recalled::Forgotten);
     assert_eq!(recall(&mut cluster, wall + day), Recalled::Never, "it would not be remembered");
 
-    // This node is to take the partition.
+    // This node is to pull the partition.
     let mut cluster = Cluster::new();
     let before = without(3, 1, 2);
     let after = topology(3, 3);
@@ -198,8 +197,8 @@ fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done
     assert_eq!(recall(&mut cluster, wall + day), Recalled::Never);
 }
 
-/// A round brings the newest record of a key to nodes that hold an older one. This node is no
-/// replica of the newer record: while such records are dropped, nothing would be left of the key.
+/// A round brings a key's newest record to holders of an older one. This node is no replica of the
+/// newer record: while such orphaned records are dropped, nothing would be left of the key.
 #[test]
 fn a_round_replaces_nothing_by_what_is_dropped() {
     let mut cluster = Cluster::new();
@@ -224,7 +223,7 @@ fn a_round_replaces_nothing_by_what_is_dropped() {
     assert!(stores(&brought(3)), "that is placed here");
 }
 
-/// A majority of the replicas of before has to accept the record too, and no node asks them
+/// A majority of the previous replicas must accept the record too, and nobody asks those
 /// afterwards.
 #[test]
 fn what_is_accepted_while_its_key_moves_proves_nothing_later() {
@@ -258,7 +257,7 @@ fn what_is_accepted_while_its_key_moves_proves_nothing_later() {
     assert_eq!(both, [Via::Replica, Via::Accept]);
 }
 
-/// Only the metadata quorum changes: no request is sent again.
+/// Only the metadata quorum changes: no request is repeated.
 #[test]
 fn what_keeps_its_placement_goes_on() {
     let mut cluster = Cluster::new();
@@ -273,8 +272,7 @@ fn what_keeps_its_placement_goes_on() {
     assert_eq!(acks.epoch, FIRST_EPOCH + 1);
 }
 
-/// A restarted read brings its answer to the node that joined, and not to a node that is no replica
-/// now.
+/// A restarted read repairs the node that joined, and not one that is no replica any more.
 #[test]
 fn a_read_repairs_whom_it_asked_last() {
     let mut cluster = Cluster::new();
@@ -389,7 +387,7 @@ fn node_of(cluster: &Cluster) -> Background {
     Background::new(Arc::clone(&cluster.shared), config)
 }
 
-/// Returns a node's effects about hints because of an event.
+/// Returns the node's effects about hints that an event causes.
 fn about_hints(node: &mut Background, event: NodeEvent) -> Vec<NodeEffect> {
     let mut effects = Vec::new();
     node.handle(NOW, event, &mut effects);
@@ -403,7 +401,7 @@ fn about_hints(node: &mut Background, event: NodeEvent) -> Vec<NodeEffect> {
     effects
 }
 
-/// Returns the store's answer to a read of hints.
+/// Returns the store's answer to a node that reads hints.
 fn hints_are(read: &[NodeEffect], items: Vec<(Bytes, Record)>) -> NodeEvent {
     let Some(NodeEffect::ReadHints { call, .. }) = read.last() else { panic!("{read:?}") };
     let page = Page { items, next: None, authoritative: true };
@@ -433,8 +431,7 @@ fn hints_for_who_has_left_are_dropped() {
     assert!(about_hints(&mut node, NodeEvent::Tick).is_empty());
 }
 
-/// While partitions move, a record that is placed on a node in one of the two topologies is sent to
-/// it.
+/// While partitions move, a record is sent to a node if it is placed there in either topology.
 #[test]
 fn hints_for_who_comes_or_goes_are_sent() {
     let cluster = Cluster::new();
@@ -453,7 +450,7 @@ fn hints_for_who_comes_or_goes_are_sent() {
     assert!(matches!(sent[..], [NodeEffect::Call { node: NodeId(2), .. }]), "{sent:?}");
 }
 
-/// Replies count for the id of the node: ids are no places in a list.
+/// Requests and replies identify nodes by id: ids are no places in a list.
 #[test]
 fn replies_count_for_the_node_that_gives_them() {
     let mut cluster = Cluster::new();
@@ -477,8 +474,8 @@ fn replies_count_for_the_node_that_gives_them() {
     ));
 }
 
-/// An answered request ends with its own view, and its hints are for the present replicas. The name
-/// of a node that has left is still known.
+/// An answered request ends with its own view, and its hints go to the replicas of the view in
+/// force. The name of a node that has left is still known.
 #[test]
 fn who_has_left_is_kept_no_hints_for() {
     let mut cluster = Cluster::new();

@@ -1,4 +1,5 @@
-//! The words of scripts, parsed and printed: nodes, slots, keys, records, requests, replies.
+//! Parsing and printing of everything that a script names: nodes, slots, keys, records, requests,
+//! replies.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -15,25 +16,25 @@ use record::MIN_RECORD_LEN;
 use crate::effects::held_by;
 use crate::records;
 
-/// The wall clock at a script's beginning, in microseconds since 1970.
+/// The wall clock at the start of a script, in microseconds since 1970.
 pub(crate) const BASE: u64 = 1_700_000_000_000_000;
 
-/// The length in bytes of a plain record without its value, which scripts do not count: head and
-/// check.
+/// Bytes of a plain record besides its value (header and check): scripts count the bytes of values
+/// only.
 pub(crate) const OVERHEAD: u32 = MIN_RECORD_LEN as u32;
 
-/// The longest record sent whole, in bytes: longer records are reported by their outlines first,
-/// but not records of short conditional writes.
+/// Length above which records are first reported by their outlines; those of short conditional
+/// writes are shorter.
 pub(crate) const BRIEF_BYTES: u32 = 32 + OVERHEAD;
 
-/// The names of keys and nodes, for one topology.
+/// Names of keys and nodes, for one topology.
 #[derive(Debug)]
 pub(crate) struct Words {
     topology: Topology,
     keys: HashMap<String, Bytes>,
 }
 
-/// Returns the next word; the error names the expected one.
+/// Returns the next word; the error names what was expected.
 pub(crate) fn next<'a>(
     words: &mut impl Iterator<Item = &'a str>,
     what: &str,
@@ -61,7 +62,7 @@ pub(crate) fn quorum(text: &str) -> Result<(u32, u32), String> {
     Ok((number(ack, "ack")?, number(from, "from")?))
 }
 
-/// Parses `300ms`, `2s`, `50us`, in microseconds.
+/// Parses `300ms`, `2s`, `50us`; returns microseconds.
 pub(crate) fn micros(text: &str) -> Result<u64, String> {
     let unit = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
     let split = |(end, unit)| Some((text.strip_suffix(end)?.parse::<f64>().ok()?, unit));
@@ -69,25 +70,25 @@ pub(crate) fn micros(text: &str) -> Result<u64, String> {
     Ok((count * f64::from(unit)).round() as u64)
 }
 
-/// Parses the time of a newer record's version, as a time after the script's beginning; `None` =
-/// long before.
+/// Returns the version time of a newer record, given as an offset from the start of the script;
+/// without one, a time long before.
 pub(crate) fn newer(text: Option<&str>) -> Result<u64, String> {
     text.map_or(Ok(0), |text| Ok((BASE + micros(text)?) << 12))
 }
 
-/// Prints `300ms`, or `300.05ms` if need be.
+/// Prints `300`, or `300.050` if necessary, in milliseconds.
 pub(crate) fn time(micros: i64) -> String {
     let sign = if micros < 0 { "-" } else { "" };
     let (ms, rest) = (micros.abs() / 1000, micros.abs() % 1000);
     if rest == 0 { format!("{sign}{ms}") } else { format!("{sign}{ms}.{rest:03}") }
 }
 
-/// Prints a version's time in milliseconds after the script's beginning, without its counter.
+/// Prints a version's time in milliseconds after the start of the script, without its counter.
 pub(crate) fn after_base(version_time: u64) -> String {
     time((version_time >> 12) as i64 - BASE as i64)
 }
 
-/// Prints a ballot as [`after_base`] does, with its counter.
+/// Prints a ballot like [`after_base`], with its counter.
 fn ballot_text(ballot: u64) -> String {
     let counter = ballot & 0xfff;
     let counter = if counter == 0 { String::new() } else { format!("+{counter}") };
@@ -109,11 +110,11 @@ pub(crate) fn state(text: &str) -> Result<MembershipState, String> {
     found.ok_or_else(|| format!("{text:?} is no membership state"))
 }
 
-/// The letters of the kinds of slots, which an id's two lowest bits code: a read, a write, a
-/// conditional write ("x"), a call.
+/// The kinds of slots, by an id's two lowest bits: a read, a write, a conditional write ("x"), a
+/// call.
 const KINDS: [&str; 4] = ["r", "w", "x", "q"];
 
-/// Prints `r4`, and `r4.2` if the place is used for the third time.
+/// Prints a slot: `r4`, or `r4.2` if its place is used for the third time.
 pub(crate) fn slot(id: u64) -> String {
     let (kind, place, generation) = (KINDS[(id & 3) as usize], id as u32 >> 2, id >> 32);
     if generation == 0 { format!("{kind}{place}") } else { format!("{kind}{place}.{generation}") }
@@ -156,7 +157,7 @@ pub(crate) fn lower(value: impl std::fmt::Debug) -> String {
     format!("{value:?}").to_lowercase()
 }
 
-/// Prints an expiry: ` until 30`, in milliseconds after the script's beginning.
+/// Prints an expiry: ` until 30`, in milliseconds after the start of the script.
 pub(crate) fn until(expiry_ms: u64) -> String {
     match expiry_ms {
         0 => String::new(),
@@ -164,10 +165,11 @@ pub(crate) fn until(expiry_ms: u64) -> String {
     }
 }
 
-/// The base version of a key that was never written without a condition.
+/// The base version of a key without any plain write.
 const NEVER_WRITTEN: Version = Version { time: 0, origin: u32::MAX };
 
-/// Parses `never`, `5`, `5+1` (counter), `5n2` (origin): milliseconds after the script's beginning.
+/// Parses `never`, `5`, `5+1` (counter), `5n2` (origin): milliseconds after the start of the
+/// script.
 fn version(text: &str) -> Result<Version, String> {
     if text == "never" {
         return Ok(NEVER_WRITTEN);
@@ -183,7 +185,7 @@ fn version(text: &str) -> Result<Version, String> {
     Ok(Version { time: micros << 12 | counter, origin })
 }
 
-/// Parses `5n1`: a round up to 5 ms after the script's beginning, which n1 drives.
+/// Parses `5n1`: a round up to 5 ms after the start of the script, driven by n1.
 fn round(text: &str) -> Result<RoundId, String> {
     let (_, by) = text.split_once('n').ok_or_else(|| format!("{text:?} is no round"))?;
     Ok(RoundId { time: version(text)?.time, node: node(&format!("n{by}"))? })
@@ -196,7 +198,7 @@ fn round_text(round: RoundId) -> String {
     }
 }
 
-/// Prints a proof state.
+/// Prints a proof.
 pub(crate) fn proof_text(proof: &Proof) -> String {
     let Proof { seal, ready, proven, floor, .. } = proof;
     let [seal, ready, proven] = [*seal, *ready, *proven].map(round_text);
@@ -209,7 +211,8 @@ impl Words {
         Self { topology, keys: HashMap::new() }
     }
 
-    /// Places the key of this name on these nodes in this order, then on any others.
+    /// Places the key of this name on these nodes in this order; its further replicas are
+    /// arbitrary.
     pub(crate) fn place(&mut self, name: &str, on: &[NodeId]) -> Result<(), String> {
         let mut replicas = Vec::new();
         let lies = |n: &u32| {
@@ -639,7 +642,7 @@ impl Words {
     }
 }
 
-/// Prints a bound that is not the usual one.
+/// Prints a limit, unless it is the usual one.
 pub(crate) fn up_to(most: u32) -> String {
     match most {
         BRIEF_BYTES => String::new(),
@@ -647,7 +650,7 @@ pub(crate) fn up_to(most: u32) -> String {
     }
 }
 
-/// Returns the kind and content of a record written as `x` or `del`.
+/// Returns the kind and content of a record given as `x` or `del`.
 pub(crate) fn content(text: &str) -> (Kind, &str) {
     if text == "del" { (Kind::Tombstone, "") } else { (Kind::Value, text) }
 }

@@ -1,4 +1,4 @@
-//! One coordinator and its surroundings, driven by a script.
+//! A coordinator under test and its environment, driven by a script.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -34,8 +34,8 @@ enum Asked {
 pub(crate) struct World {
     protocol: Protocol,
     pub(crate) node: Background,
-    /// The node's calls, in the order in which a script numbers them, with the keys that they ask
-    /// for; and its last pings.
+    /// The node's calls, in the order in which a script numbers them, each with its key; and the
+    /// last ping of each node.
     pub(crate) calls: Vec<(CallId, bytes::Bytes)>,
     pub(crate) pings: BTreeMap<NodeId, CallId>,
     /// The calls that read nodes' hints.
@@ -44,18 +44,18 @@ pub(crate) struct World {
     pub(crate) shared: Arc<Shared>,
     pub(crate) words: Words,
     pub(crate) mono: u64,
-    /// The error of the wall clock, in microseconds.
+    /// The offset of the wall clock, in microseconds.
     off: i64,
-    /// True if the clock's bound can't be persisted.
+    /// True if the clock's bound cannot be persisted.
     stuck: bool,
     asked: HashMap<String, (OpId, Asked)>,
-    /// The keys of the slots that messages were sent for.
+    /// The keys of the slots that sent messages.
     keys: HashMap<u64, Vec<u8>>,
-    /// The slot that `s` means: the one used last.
+    /// The slot that `s` stands for: the one used last.
     latest: Option<u64>,
 }
 
-/// Returns `name=value` among the words of a command, or the default.
+/// Returns the value of `name=value` among the words of a command, or the default.
 fn option<'a>(words: &[&'a str], name: &str, default: &'a str) -> &'a str {
     let value = |word: &&'a str| word.strip_prefix(name)?.strip_prefix('=');
     words.iter().find_map(value).unwrap_or(default)
@@ -75,7 +75,7 @@ fn lineage(text: &str) -> Result<Lineage, String> {
     Ok(Lineage::new(lives, now))
 }
 
-/// Returns the topology of nodes n0, n1, …, made once.
+/// Returns the topology of nodes n0, n1, …, which is made once.
 pub(crate) fn topology(nodes: u16, replicas: u8) -> Topology {
     static MADE: Mutex<BTreeMap<(u16, u8), Topology>> = Mutex::new(BTreeMap::new());
     assert!(nodes <= 10, "the names' order is the ids', but n10 comes before n2");
@@ -86,8 +86,8 @@ pub(crate) fn topology(nodes: u16, replicas: u8) -> Topology {
     made.entry((nodes, replicas)).or_insert_with(make).clone()
 }
 
-/// Returns the topology of the nodes of `nodes` whose bit is not set in `away`; they keep their ids
-/// of the fixed list.
+/// Returns the topology of those of `nodes` nodes whose bit is not set in `away`, with the ids of
+/// the full list.
 pub(crate) fn without(nodes: u16, away: u16, replicas: u8) -> Topology {
     static MADE: Mutex<BTreeMap<(u16, u16, u8), Topology>> = Mutex::new(BTreeMap::new());
     let all = topology(nodes, replicas);
@@ -100,9 +100,9 @@ pub(crate) fn without(nodes: u16, away: u16, replicas: u8) -> Topology {
 }
 
 impl World {
-    /// Makes a world by `nodes 3 [replicas=3] [own=n0] [deadline=1s] [skew=500ms]
-    /// [membership=member] [lost_before=0ms] [confirmed=yes] [lives=1:0] [counted=0ms]`, the last
-    /// being how long others count what this node stored before it started.
+    /// Parses `nodes 3 [replicas=3] [own=n0] [deadline=1s] [skew=500ms] [membership=member]
+    /// [lost_before=0ms] [confirmed=yes] [lives=1:0] [counted=0ms]`; `counted` is how long other
+    /// nodes count what this one stored before it started.
     pub(crate) fn new(words: &str) -> Result<Self, String> {
         let words: Vec<&str> = words.split_whitespace().collect();
         let parse = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
@@ -139,7 +139,7 @@ impl World {
                 remembered: |_, _| None,
             },
         );
-        // All other nodes know this node's disk.
+        // All other nodes know its disk.
         topology.ids().for_each(|node| shared.membership.known_disk.answered(node, 0));
         shared.membership.known_disk.set_waiting(false);
         Ok(Self {
@@ -161,7 +161,7 @@ impl World {
         })
     }
 
-    /// Carries out a command; returns a line for each effect.
+    /// Executes a command; returns a line for each effect.
     pub(crate) fn command(&mut self, line: &str) -> Result<Vec<String>, String> {
         if let Some((times, commands)) =
             line.strip_prefix("repeat ").and_then(|l| l.split_once(':'))
@@ -210,7 +210,7 @@ impl World {
         Now { mono: self.mono, wall: (BASE + self.mono).saturating_add_signed(self.off) }
     }
 
-    /// Hands an event over. Requests to the store are kept, so that the script can answer them.
+    /// Handles an event, and notes requests to the store so that their answers can be parsed.
     fn handle(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.protocol.handle(self.now(), event, &mut effects);
@@ -251,8 +251,8 @@ impl World {
         }
     }
 
-    /// Returns a line for each effect. For the store's work for other nodes the line has the time
-    /// that somebody waits for it, unless that is a second.
+    /// Returns a line for each effect. For the store's work on behalf of other nodes, the line
+    /// states how long the requester waits, unless that is a second.
     fn texts(&self, effects: &[Effect]) -> Vec<String> {
         let text = |effect: &Effect| {
             let (Effect::Read { op, demand, .. }
@@ -312,7 +312,7 @@ impl World {
         }
     }
 
-    /// Repeats commands, and returns only the counts of their effects.
+    /// Executes commands many times; returns only counts of their effects.
     fn repeat(&mut self, times: u32, commands: &str) -> Result<Vec<String>, String> {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for _ in 0..times {
@@ -378,8 +378,8 @@ impl World {
         }
     }
 
-    /// Returns the quorum asked for, or the default, and the number of copies that a record states
-    /// then.
+    /// Returns the requested quorum, or the default, and the number of copies that records then
+    /// have.
     pub(crate) fn quorum(&self, asked: Option<&str>) -> Result<(Quorum, u8), String> {
         let asked = asked.map(words::quorum).transpose()?;
         let (ack, from) = (asked.map(|(ack, _)| ack), asked.map(|(_, from)| from));
@@ -436,7 +436,7 @@ impl World {
         Ok(Event::Change { client, key, conditional, quorum: quorum.into(), id })
     }
 
-    /// Has the clock's bound persisted, if it is wanted.
+    /// Persists the clock's bound, if the clock asks for it.
     fn keep_bound(&self) {
         if !self.stuck
             && let Some(bound) = self.shared.clock.bound_wanted(self.now())
@@ -458,9 +458,9 @@ impl World {
         Ok(Event::Write { client, key, record, quorum: quorum.into() })
     }
 
-    /// Parses `store r0 found x@5n1`, `absent`, `wrote`, `wrote newer`, `sealed 5ms` (a write, up
-    /// to there), `busy`, `nospace`, `failed` (a write may have been done), `refused` (it was not),
-    /// `page ITEM…`.
+    /// Parses `store r0 found x@5n1`, `absent`, `wrote`, `wrote newer`, `sealed 5ms` (a write up to
+    /// that repair fence), `busy`, `nospace`, `failed` (a write may have been done), `refused` (it
+    /// was not), `page ITEM…`.
     fn store(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
         let name = next(words, "a slot or a connection's request")?;
         let op = match name {
@@ -524,8 +524,8 @@ impl World {
         })
     }
 
-    /// Parses `l7.1 client write a=x@5n1`; the asker waits for a second, or as long as `l7.1 200ms
-    /// client …` says.
+    /// Parses `l7.1 client write a=x@5n1`; the requester waits for a second, or as long as `l7.1
+    /// 200ms client …` says.
     fn request(
         &mut self,
         connection: ConnectionId,

@@ -1,5 +1,5 @@
-//! Searches of a model's worlds: breadth first through the first states, and by random walks to the
-//! end.
+//! Search of a model's worlds: breadth-first over their first states, and random walks to their
+//! ends.
 
 use std::env;
 use std::fmt::Debug;
@@ -7,11 +7,11 @@ use std::hash::Hash;
 
 use stateright::{Checker, HasDiscoveries, Model, Path, UniformChooser};
 
-/// The number of states, repeated ones included, within which a search must find the violation of a
-/// rule that is left out.
+/// Maximum number of states, repeated ones included, that a search visits until the absence of a
+/// rule must show.
 pub(crate) const MOST_STATES: usize = 2_000_000;
 
-/// The longest trace that may show the violation.
+/// Maximum length of a trace that shows it.
 const MOST_STEPS: usize = 20;
 
 /// A model that can be searched.
@@ -28,7 +28,7 @@ pub(crate) trait Searched:
 
 /// The result of a search.
 pub(crate) struct Seen {
-    /// The property that does not hold, and the number of steps until then.
+    /// The first violated property, and the number of steps to the violation.
     pub(crate) broken: Option<(&'static str, usize)>,
     /// True if there is a way to the end.
     pub(crate) has_ended: bool,
@@ -39,7 +39,7 @@ pub(crate) fn wanted() -> Option<usize> {
     env::var("MODEL_STATES").ok().map(|text| text.parse().expect("MODEL_STATES is a number"))
 }
 
-/// Searches a world's first states, until a property does not hold.
+/// Checks a world's first states, until a property is violated.
 pub(crate) fn look<M: Searched>(name: &str, world: &M, most: usize) -> Seen {
     let checker = world.clone().checker().target_state_count(most);
     let checker = checker.finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
@@ -50,7 +50,7 @@ pub(crate) fn look<M: Searched>(name: &str, world: &M, most: usize) -> Seen {
     seen
 }
 
-/// Follows random traces to their ends, until any property does not hold, or the one of `only`.
+/// Follows random traces to their ends, until any property is violated, or the property `only`.
 pub(crate) fn walk<M: Searched>(
     name: &str,
     world: &M,
@@ -77,7 +77,7 @@ pub(crate) fn can_end<M: Searched>(name: &str, world: &M) -> bool {
     seen.has_ended
 }
 
-/// Returns the number of steps in a world until a property does not hold; the fewest, if
+/// Returns the number of steps in a world to the violation of a property; the minimum, if
 /// `MODEL_STATES` is given.
 pub(crate) fn steps_to<M: Searched>(property: &'static str, world: &M) -> Option<usize> {
     let mut found: Option<Path<M::State, M::Action>> = None;
@@ -110,7 +110,7 @@ impl Seen {
     }
 }
 
-/// Returns the length of a trace, and prints the trace if `MODEL_TRACES` is given.
+/// Returns the length of a trace; prints it if `MODEL_TRACES` is set.
 fn shown<S: Clone, A: Clone + Debug>(path: &Path<S, A>) -> usize {
     let actions = path.clone().into_actions();
     if env::var("MODEL_TRACES").is_ok() {

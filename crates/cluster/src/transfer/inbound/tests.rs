@@ -1,5 +1,5 @@
-//! A node to which partitions move, with sources that a test plays: what it asks of whom in which
-//! order, and when it says that it holds all.
+//! A node to which partitions move, with sources played by the test: its requests, their order, and
+//! when it reports that it holds everything.
 
 mod ahead;
 mod remembered;
@@ -30,14 +30,14 @@ use crate::transfer::remembered::Remembered;
 use crate::transfer::{FAILURES, LONGEST_REST_MICROS, RETRY_MICROS, UNHINDERED_MICROS};
 use record::{Fields, Kind, Outline, Rank, Record, Version};
 
-/// What this node asks for.
+/// A request of the node under test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Asked {
-    /// Of a source: whether this node's clock is ahead of its own.
+    /// To a source: is this node's clock ahead of the source's?
     Clock(u16),
     Seal,
-    /// Of a source, or of itself to look what it holds: whether of the first pass, from where to
-    /// where, and how many records it holds.
+    /// To a source, or to the node itself to list its own records: whether in the first pass, the
+    /// range, and the number of records the node holds.
     Page {
         of: u16,
         first: bool,
@@ -45,15 +45,15 @@ enum Asked {
         end: Option<String>,
         known: usize,
     },
-    /// Of a source: what a majority holds.
+    /// To a source: the record that a majority holds.
     Settle(u16, String, u32),
-    /// To be stored here.
+    /// Records to be stored here.
     Write(Vec<String>),
-    /// Of a source, or of itself: what it remembers of writes, from there on.
+    /// To a source, or to the node itself: the history of writes, from a name on.
     Recollections(u16, Bytes),
-    /// To be remembered from now on.
+    /// History to be remembered from now on.
     Keep(Vec<Remembered>),
-    /// What this node is marked to lack.
+    /// To a source: the records that this node is marked to lack.
     Lacking(u16),
     Other,
 }
@@ -65,17 +65,17 @@ struct Own {
     open: Vec<(CallId, Asked)>,
     keeps: usize,
     stored_states: Vec<MembershipState>,
-    /// What somebody was told that it waits for.
+    /// Waits that the node has reported.
     told: Vec<Waits>,
 }
 
-/// Node 0 of four, to which a part of what 1, 2 and 3 hold moves.
+/// Node 0 of four, to which a part of what nodes 1, 2 and 3 hold moves.
 impl Own {
     fn new() -> Self {
         Self::at_rate(None)
     }
 
-    /// One that takes so many bytes a second at most.
+    /// A node with a limit on the bytes per second that it pulls.
     fn at_rate(stream_rate: Option<u64>) -> Self {
         let mut own = Self::settled(MembershipState::Member, stream_rate);
         let prepared = own.more_of_node_0();
@@ -85,7 +85,7 @@ impl Own {
         own
     }
 
-    /// Nothing moves yet.
+    /// A node with no move under way.
     fn settled(state: MembershipState, stream_rate: Option<u64>) -> Self {
         let member = |id: u16| Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
         let topology = Topology::new((0..4).map(member).collect(), 3).unwrap();
@@ -124,7 +124,7 @@ impl Own {
         self.node.handle(now, event, &mut out);
         for effect in out {
             match effect {
-                // Who is asked knows the node's disk.
+                // The queried source knows this node's disk.
                 NodeEffect::Call { call, request: Request::KnowsDisk { .. }, .. } => {
                     self.reply(call, Reply::Pong);
                 }
@@ -147,21 +147,21 @@ impl Own {
         self.handle(NodeEvent::Tick);
     }
 
-    /// What it knows is durable.
+    /// Makes the node's layout state durable.
     fn kept(&mut self) {
         let (_, kept) = self.shared.membership.layouts.encode();
         self.shared.enters(&kept);
         self.handle(NodeEvent::LayoutsKept { kept: true });
     }
 
-    /// What was asked since this was called last.
+    /// Returns the requests since the last call.
     fn asked(&mut self) -> Vec<(CallId, Asked)> {
         let open = std::mem::take(&mut self.open);
         let is_of_taking = |asked: &Asked| !matches!(asked, Asked::Other | Asked::Lacking(_));
         open.into_iter().filter(|(_, asked)| is_of_taking(asked)).collect()
     }
 
-    /// The only one.
+    /// Returns the call of the only request.
     fn only(&mut self, expected: Asked) -> CallId {
         let asked = self.asked();
         assert_eq!(asked.iter().map(|(_, asked)| asked).collect::<Vec<_>>(), [&expected]);
@@ -176,7 +176,7 @@ impl Own {
         self.handle(NodeEvent::Returned { call, result: Err(FailureKind::Failed) });
     }
 
-    /// The third source fails until the pass goes on without it.
+    /// Lets the third source fail until the pass continues without it.
     fn gives_up(&mut self, call: CallId, first: bool) {
         let mut call = call;
         for _ in 1..FAILURES {
@@ -192,7 +192,7 @@ impl Own {
         self.shared.moves_state()
     }
 
-    /// Sources are asked whether its clock is right.
+    /// Expects the node to ask its sources about its clock.
     fn asks_for_clocks(&mut self) -> Vec<CallId> {
         let (calls, asked): (Vec<_>, Vec<_>) = self.asked().into_iter().unzip();
         let sources = sources(&self.shared.membership.layouts.entered(), self.shared.own);
@@ -201,7 +201,7 @@ impl Own {
         calls
     }
 
-    /// Its clock is right, and it is to be sealed.
+    /// Lets the clock be right; expects the node to raise its repair fence.
     fn is_right(&mut self) -> CallId {
         self.after(1);
         for call in self.asks_for_clocks() {
@@ -210,7 +210,7 @@ impl Own {
         self.only(Asked::Seal)
     }
 
-    /// It is sealed, and asks for the first pages.
+    /// Raises the fence; returns the requests for the first pages.
     fn sealed(&mut self) -> Vec<(CallId, Asked)> {
         let call = self.is_right();
         self.reply(call, sealed_up_to(self.shared.clock.now(Now { mono: 0, wall: 2_000_000 })));
@@ -259,7 +259,7 @@ fn record(key: &'static str, ballot: u64) -> (Bytes, Record) {
     (Bytes::from(key), Record::new(key.as_bytes(), &fields, b"value"))
 }
 
-/// The digest under which the plain record of "a" counts as taken.
+/// The length under which the plain record of "a" counts as pulled.
 fn bytes_of_a() -> u64 {
     let (key, record) = record("a", 0);
     (key.len() + record.byte_len()) as u64
@@ -269,7 +269,7 @@ fn page(items: Vec<(Bytes, Record)>, next: Option<&'static str>) -> Reply {
     Reply::Page(Page { items, next: next.map(Bytes::from), authoritative: true })
 }
 
-/// Empty pages for all that is asked, until nothing is asked any more.
+/// Answers all requests with empty pages until there are none.
 fn rest_is_empty(own: &mut Own, mut open: Vec<(CallId, Asked)>) {
     while !open.is_empty() {
         for (call, asked) in open {
@@ -280,7 +280,7 @@ fn rest_is_empty(own: &mut Own, mut open: Vec<(CallId, Asked)>) {
     }
 }
 
-/// Seven bytes, at seven a second.
+/// Seven bytes, at seven bytes per second.
 #[test]
 fn at_a_rate_the_next_page_waits_for_what_came() {
     let mut own = Own::at_rate(Some(bytes_of_a()));
@@ -325,7 +325,7 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
     let expected: Vec<Asked> = [1, 2, 3].map(|of| page_of(of, true, "")).into();
     assert_eq!(first.iter().map(|(_, asked)| asked.clone()).collect::<Vec<_>>(), expected);
 
-    // Of a page with a record of a conditional write, a majority's is stored.
+    // Of a page with a conditional write's record, a majority's record is stored.
     own.reply(first[0].0, page(vec![record("a", 0), record("b", 9)], Some("c")));
     let call = own.only(Asked::Settle(1, "b".to_owned(), 0));
     let outline = Outline { bytes: 7, ..record("b", 12).1.outline() };
@@ -341,7 +341,7 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
     assert_eq!(own.asked(), [], "the pass goes on with the third");
     own.reply(first[2].0, page(Vec::new(), None));
 
-    // Range by range it tells what it holds.
+    // The node reports its own records, range by range.
     let call = own.only(page_of(0, false, ""));
     own.reply(call, page(vec![record("a", 0), record("b", 12)], Some("m")));
     let second = own.asked();
@@ -397,7 +397,7 @@ fn nothing_is_taken_before_it_is_sealed() {
     assert_eq!(own.sealed().len(), 3);
 }
 
-/// Sealed up to its clock it would refuse for as long what others write.
+/// With a fence at its own clock, the node would refuse other nodes' writes for as long.
 #[test]
 fn who_is_ahead_of_a_source_is_not_sealed() {
     let mut own = Own::new();
@@ -427,7 +427,7 @@ fn a_source_that_does_not_answer_is_asked_again_and_waited_for() {
     own.reply(first[0].0, page(Vec::new(), None));
     own.reply(first[1].0, page(Vec::new(), None));
     own.gives_up(first[2].0, true);
-    // The second pass of the others.
+    // The second pass of the other sources.
     let open = own.asked();
     rest_is_empty(&mut own, open);
     let (step, done) = own.shared.membership.layouts.taken();
@@ -485,7 +485,7 @@ fn a_restart_goes_on_with_those_that_are_left() {
 #[test]
 fn also_a_node_that_is_rebuilt_drops_what_is_of_another_time() {
     let mut own = Own::settled(MembershipState::Rebuilding, None);
-    // It knows nothing of the layout before.
+    // The node knows nothing of the layout before.
     let layout = own.more_of_node_0().next_stage().unwrap();
     own.learns(Layout { epoch: layout.epoch + 1, began: layout.began + 1, base: 7, ..layout });
     assert!(own.shared.is_to_be_emptied());
@@ -510,7 +510,8 @@ fn another_placement_ends_what_is_under_way() {
     assert!(own.shared.membership.layouts.has_leftovers(), "what it took is of no use here");
 }
 
-/// Else what a plan says would move is compared with what came in all changes since the start.
+/// Otherwise the amount that a plan says would move is compared with the sum over all changes since
+/// the start.
 #[test]
 fn what_it_has_taken_is_counted_by_change() {
     let mut own = Own::new();
@@ -552,7 +553,7 @@ fn what_is_left_is_taken_where_no_majority_is_left() {
     own.only(Asked::Write(vec![without.to_owned()]));
 }
 
-/// It will never be at the end of a walk.
+/// The walk over it will never end.
 #[test]
 fn a_node_that_has_left_is_not_waited_for() {
     let mut own = Own::settled(MembershipState::Rebuilding, None);
@@ -576,8 +577,8 @@ fn a_node_that_has_left_is_not_waited_for() {
     assert_eq!(own.stored_states, [MembershipState::Member]);
 }
 
-/// With more copies a replica is new, with fewer one that stays may lack what a majority of more
-/// held; where only nodes without zones join, who stays gets nothing.
+/// With more copies a replica is new; with fewer, one that stays may lack what a majority of more
+/// held; if only nodes without zones join, a node that stays gains nothing.
 #[test]
 fn who_stays_takes_where_the_number_of_copies_changes() {
     let base = Own::settled(MembershipState::Member, None).shared.membership.layouts.known();

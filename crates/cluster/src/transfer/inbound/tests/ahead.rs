@@ -1,13 +1,14 @@
-//! Sources that hold records from a clock which is ahead. Nobody stores those before their time has
-//! come, and until then they hide what their holder may have acknowledged.
+//! Sources that hold records from a clock that is ahead. No node stores such a record before its
+//! time, and until then it hides what its holder may have acknowledged.
 
 use super::*;
 use crate::transfer::LOOK_AGAIN_MICROS;
 
-/// Microseconds by which a record is ahead of what this node takes.
+/// Microseconds by which a record is ahead of what this node accepts.
 const AHEAD: u64 = 3 * LOOK_AGAIN_MICROS;
 
-/// A key that moves to this node, and that a source held before: whether it still does afterwards.
+/// Returns a key that moves to this node and that the source held before; `keeps` says whether the
+/// source still holds it afterwards.
 fn key_that(own: &Own, source: u16, keeps: bool) -> &'static str {
     let view = own.shared.view();
     let after = view.other.as_ref().unwrap();
@@ -23,14 +24,14 @@ fn key_that(own: &Own, source: u16, keeps: bool) -> &'static str {
     keys.into_iter().find(is_one).expect("there is one of both kinds")
 }
 
-/// A record of this key that is so far ahead.
+/// Returns a record of this key that is this far ahead.
 fn future(own: &Own, key: &'static str, micros: u64) -> (Bytes, Record) {
     let time = Clock::time_of(1_000_000 + own.mono + 500_000 + micros);
     let fields = Fields::new(Kind::Value, Version { time, origin: 1 });
     (Bytes::from(key), Record::new(key.as_bytes(), &fields, b"value"))
 }
 
-/// This node goes through its first pass and the second one, in which the first source sends this.
+/// Runs the first pass and the second one, in which the first source sends these records.
 fn second_pass(own: &mut Own, sends: Vec<(Bytes, Record)>) {
     for (call, _) in own.sealed() {
         own.reply(call, page(Vec::new(), None));
@@ -48,7 +49,7 @@ fn done(own: &Own) -> Vec<u16> {
     own.shared.membership.layouts.taken().1.into_iter().map(|node| node.0).collect()
 }
 
-/// The first source is asked once more, and sends this.
+/// Expects the first source to be asked once more, which then sends these records.
 fn looks_again(own: &mut Own, sends: Vec<(Bytes, Record)>) {
     let call = own.only(page_of(0, false, ""));
     own.reply(call, page(Vec::new(), None));
@@ -67,7 +68,7 @@ fn a_future_record_that_its_holder_will_not_keep_is_waited_for() {
     let waits = Waits { source: NodeId(1), until };
     assert_eq!((own.state().waits, &own.told[..]), (Some(waits), &[waits][..]));
 
-    // It may be repaired, so it is looked at now and then.
+    // The record may be repaired, so the source is asked again periodically.
     own.after(LOOK_AGAIN_MICROS - 1);
     assert_eq!(own.asked(), [], "not all the time");
     own.after(1);
@@ -75,7 +76,7 @@ fn a_future_record_that_its_holder_will_not_keep_is_waited_for() {
     assert_eq!(own.asked(), []);
     assert_eq!((done(&own), own.told.len()), (vec![2, 3], 1), "it is said once");
 
-    // Its time has come.
+    // The record's time has come.
     own.after(AHEAD);
     looks_again(&mut own, vec![record]);
     let call = own.only(Asked::Write(vec![key.to_owned()]));
@@ -94,7 +95,7 @@ fn once_it_is_repaired_nobody_waits_for_its_time() {
     assert_eq!((done(&own), own.state().waits), (vec![1, 2, 3], None));
 }
 
-/// It is marked here, and asked for when its time has come, which may be in years.
+/// The record is marked here, and requested when its time has come, which may be in years.
 #[test]
 fn a_future_record_that_its_holder_keeps_holds_nothing_up() {
     let mut own = Own::new();
@@ -105,7 +106,7 @@ fn a_future_record_that_its_holder_keeps_holds_nothing_up() {
     assert!(own.shared.transfer.missed.since(NodeId(0), partition_of(key.as_bytes())) > 0);
 }
 
-/// Of what a conditional write made, it counts what a majority holds.
+/// For a conditional write's record, the record that a majority holds counts.
 #[test]
 fn what_a_majority_holds_from_a_clock_that_is_ahead_is_waited_for() {
     let mut own = Own::new();

@@ -1,4 +1,4 @@
-//! What sources remember of writes with an idempotency key, once all records are taken.
+//! The sources' history of writes with an idempotency key, once all records are pulled.
 
 use super::*;
 use crate::paxos::recent::Via;
@@ -6,7 +6,7 @@ use crate::transfer::PATIENCE_MICROS;
 
 const VIAS: [Via; 3] = [Via::Accept, Via::Replica, Via::Chosen];
 
-/// What [`item`] says.
+/// Parses an entry made by [`item`].
 pub(super) fn told(name: &[u8], entry: &Record) -> Option<Remembered> {
     let (hash, id) = name.split_first_chunk()?;
     let (key_hash, id) = (u64::from_be_bytes(*hash), u64::from_be_bytes(id.try_into().ok()?));
@@ -28,7 +28,7 @@ fn told_of(traces: &[Remembered], next: Option<&Remembered>) -> Reply {
     Reply::Page(Page { items: traces.iter().map(item).collect(), next, authoritative: true })
 }
 
-/// A write of a partition that moves from 1, 2 and 3 to 0, that was accepted.
+/// Returns an accepted write of a partition that moves from 1, 2 and 3 to 0.
 fn accepted(own: &Own, id: u64) -> Remembered {
     let view = own.shared.view();
     let moves = |partition: &u16| {
@@ -44,7 +44,7 @@ fn chosen(accepted: Remembered) -> Remembered {
     Remembered { via: Via::Chosen, ..accepted }
 }
 
-/// All records are taken, and everybody is asked what it remembers.
+/// Pulls all records; returns the requests for the history.
 fn asks() -> (Own, Vec<CallId>) {
     let mut own = Own::new();
     for (call, _) in own.sealed() {
@@ -148,7 +148,7 @@ fn a_source_that_fails_is_asked_again_and_not_for_ever() {
     assert_eq!(own.asked(), []);
     own.after(RETRY_MICROS);
     let again = is_asked(&mut own, &[3], &Bytes::new());
-    // What is in no order is no page.
+    // A page out of order is refused.
     own.reply(again[0], told_of(&[accepted(&own, 2), one], None));
     own.after(RETRY_MICROS);
     let again = is_asked(&mut own, &[3], &Bytes::new());
@@ -173,14 +173,14 @@ fn it_begins_again_with_other_sources() {
     own.reply(calls[0], told_of(&[], None));
     own.reply(calls[1], told_of(&[one], None));
     own.reply(calls[2], told_of(&[], None));
-    // The one that is lost may have accepted it too.
+    // The lost replica may have accepted the write too.
     let keep = own.only(Asked::Keep(vec![Remembered { via: Via::Replica, ballot: 0, ..one }]));
     own.reply(keep, Reply::Stored);
     assert!(has_all(&mut own));
     assert!(!forgets(&own, &one));
 }
 
-/// Two of three replicas are lost: what both had accepted nobody remembers.
+/// Two of three replicas are lost: nobody remembers a write that only those accepted.
 #[test]
 fn nothing_is_known_where_no_majority_is_left() {
     let (mut own, calls) = asks();
@@ -199,7 +199,7 @@ fn nothing_is_known_where_no_majority_is_left() {
     assert!(forgets(&own, &one));
 }
 
-/// The walk ends with a tick, and no answer comes any more.
+/// The walk ends with a tick, and no further answer comes.
 #[test]
 fn a_node_that_lost_its_disk_is_a_member_in_the_end_though_a_source_fails() {
     let mut own = Own::settled(MembershipState::Rebuilding, None);
