@@ -2,8 +2,6 @@
 //!
 //! A file holds the node's own certificate first, then those between it and the CA. Nodes check
 //! none of this ([`super::tls`]), so it decides whether clients are served, and nothing else.
-//! A file holds the node's own certificate first, then those between it and the CA. Nodes look at
-//! none of this ([`super::tls`]), so it decides whether clients are served, and nothing else.
 
 use std::time::Duration;
 
