@@ -68,7 +68,7 @@ impl Buf for Content {
 /// The body of a response.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// No body.
+    /// The response has no body.
     Empty,
     /// A body of known length, in one piece.
     Whole(Content),

@@ -161,7 +161,7 @@ pub(crate) struct Watch {
     streams: Cell<Option<Streams>>,
     /// Connection of this stream; `None` if the watch is over a connection.
     parent: Option<Parent>,
-    /// Transport security.
+    /// Transport security of the connection.
     pub(crate) security: Cell<Security>,
     /// Address of the other end, as known at the accept.
     pub(crate) client: Cell<Option<SocketAddr>>,

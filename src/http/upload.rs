@@ -60,7 +60,7 @@ pub(super) struct Upload<'a> {
     rest: Rest,
     /// True if not all of the body was available at once: the pace of the rest is watched.
     waited: bool,
-    /// Bytes received.
+    /// Bytes received so far.
     received: u64,
     /// Time spent waiting for memory.
     without_room: Duration,

@@ -14,7 +14,7 @@ pub(crate) struct Limits {
     pub(crate) streams: Budget,
     /// Budget for concurrent requests for the whole cluster's status.
     pub(crate) looks: Budget,
-    /// Connection slots.
+    /// Connection slots of the node.
     pub(crate) places: Places,
     /// Maximum length of a value, in bytes.
     pub(crate) max_value: usize,

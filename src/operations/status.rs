@@ -80,7 +80,7 @@ pub(crate) struct Status {
     pub(crate) cluster_id: Option<String>,
     /// Incarnation of the node's disk: a random number chosen when the data directory was created.
     pub(crate) incarnation: String,
-    /// Membership state.
+    /// The node's membership state.
     pub(crate) membership: Membership,
     /// Seconds since recovery began.
     pub(crate) uptime_s: u64,

@@ -85,7 +85,7 @@ struct Served {
 
 /// An accepted connection, by the protocol of the other end.
 pub(crate) enum Came {
-    /// A client.
+    /// A connection of a client.
     Client(Stream),
     /// A connection that announced the peer protocol; not authenticated yet.
     Peer(Stream),

@@ -6,8 +6,8 @@
 //!
 //! A cursor names a position between keys, so that it stays valid when the last key of a page is
 //! deleted. The hashes detect mistakes: a cursor of another range, or one that was cut or changed.
-//! They are no access control: whether a client may read the keys behind the cursor is decided for
-//! the whole range.
+//! The hashes are not access control: whether a client may read the keys behind the cursor is
+//! decided for the whole range.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
