@@ -28,7 +28,7 @@ const GOOD_TIME_SHARE: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Gate {
     free: Semaphore,
-    /// Window size in permits, including those in `debt`.
+    /// Window size in permits; `window` + `debt` permits are in circulation.
     window: Cell<usize>,
     /// Permits to withdraw from circulation when writes return them.
     debt: Cell<usize>,

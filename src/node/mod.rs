@@ -54,7 +54,7 @@ pub(crate) struct Node {
     pub(crate) shared: Arc<cluster::Shared>,
     /// The address that clients and other nodes use: `http://HOST:PORT` or `https://…`.
     pub(crate) own_url: String,
-    /// This node's identity, and the incarnations of the peers it has seen.
+    /// This node's identity, and the peers it has seen.
     pub(crate) identity: Arc<Identity>,
     /// Facts about the other nodes, shared by all loops.
     pub(crate) facts: Arc<Facts>,

@@ -2,9 +2,9 @@
 //! nodes.
 //!
 //! ```text
-//!  http ─▶ get · write · scan · call · version ─▶ Requests ─┬─▶ coordinate: the loop's part in the
-//!                                                           │   protocol (node::Loop)
-//!                              runtime: start, stop ──────▶ ├─▶ writes: the batch of a turn
+//!  http ─▶ get · write · scan · call · version ─▶ Requests ─┬─▶ coordinate: the loop's protocol
+//!                                                           │   instance (node::Loop)
+//!                              runtime: start, stop ──────▶ ├─▶ writes: the iteration's batch
 //!                                                           └─▶ peers: connections to others
 //! ```
 

@@ -1,9 +1,9 @@
 //! One loop's writes: all writes of one loop iteration (a `Turn`) form one batch of the store.
 //!
 //! ```text
-//!  requests of a turn ─▶ batch ─▶ committer (runs after them) ─┬─ on the loop: one `write`
-//!                                                              └─ always: to the log's thread,
-//!  the sink, for each write ◀── one wake-up ◀─────────────────── which syncs and calls back
+//!  writes of an iteration ─▶ batch ─▶ committer (runs after them) ┬─ on the loop: one `write`
+//!                                                                 └─ always: to the log's thread,
+//!  the sink, for each write ◀── one wake-up ◀───────────────────── which syncs and calls back
 //! ```
 
 use std::cell::{Cell, RefCell};

@@ -62,8 +62,8 @@ pub(crate) struct Tls {
     last: Mutex<Last>,
     is_bad: AtomicBool,
     reloads: AtomicU64,
-    /// Times of the last log lines that they expire soon, and that they have, in seconds since
-    /// 1970.
+    /// Times of the last log lines about certificates that expire soon, and about expired ones, in
+    /// seconds since 1970.
     said_soon: AtomicU64,
     said_over: AtomicU64,
 }

@@ -4,12 +4,12 @@
 //!
 //! ```text
 //!  files (walked)  ─▶ text     lines, lengths, names, leftovers, banned calls  ┐
-//!                  ─▶ words    what the glossary has replaced                   │
-//!                  ─▶ rooms    which room of src/ may know which               │
+//!                  ─▶ words    words that the glossary has replaced            │
+//!                  ─▶ rooms    permitted imports between the layers of src/    │
 //!                  ─▶ circles  files that import each other                    │
-//!                  ─▶ names    two things of one name                           │
-//!  cargo metadata  ─▶ layers   which crate may reach which                     ├─▶ findings
-//!  + deny.toml     ─▶ crates   licences, banned crates, sources                ┘
+//!                  ─▶ names    two things with one name                        │
+//!  cargo metadata  ─▶ layers   permitted dependencies between crates           ├─▶ findings
+//!  + deny.toml     ─▶ crates   licenses, banned crates, sources                ┘
 //! ```
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 

@@ -19,7 +19,7 @@ pub(crate) struct Events {
     /// True once the node stops.
     stopping: Rc<Cell<bool>>,
     events: mpsc::Receiver<Bytes>,
-    /// Token by which the stream was requested; `None` = no token was needed.
+    /// Token by which the stream was requested; `None` = requested by another right.
     token: Option<Rc<Remembered>>,
     _held: Held,
     _open: Open,

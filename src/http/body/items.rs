@@ -106,7 +106,7 @@ pub(crate) struct Items {
     /// Cursor that the body ends with.
     next: Option<String>,
     has_ended: bool,
-    /// Token by which the range is read, checked before each item; `None` = no token was needed.
+    /// Token by which the range is read, checked before each item; `None` = read by another right.
     token: Option<Rc<Remembered>>,
     _open: Open,
 }

@@ -1,5 +1,5 @@
-//! A man in the middle of two nodes, who can change every byte: nobody verifies his certificates,
-//! and the proofs, which cover the connection, detect him.
+//! An attacker between two nodes, who can change every byte: nodes verify no certificates, and the
+//! proofs, which cover the connection, expose the attack.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
