@@ -1,6 +1,6 @@
-//! The rows of `docs/reliability.md` that need a real process, in their short form. The long one:
-//! `cargo run --release -p torture`. Tests begin in the order of their names: those that mostly
-//! wait are named to begin first, so that the others run meanwhile.
+//! The rows of `docs/reliability.md` that need a real process, in their short form. The long form:
+//! `cargo run --release -p torture`. Tests start in the order of their names: those that mostly
+//! wait are named to start first, so that the others run meanwhile.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ fn setup(rounds: u32) -> Setup {
     Setup { binary, rounds, quick: true, seed: 1, earlier: None, curves: None }
 }
 
-/// Prints figures, or why there are none, past the test harness, which would keep it; fails when
-/// something that must hold did not.
+/// Prints a row's figures, or the reason of a skip, past the test harness, which would capture
+/// them; panics if a promise did not hold.
 fn row(number: &str, outcome: Result<String, Failure>) {
     match outcome {
         Ok(figures) => println!("row {number}: {figures}"),

@@ -1,10 +1,10 @@
-//! `Accept`: which of several forms of an answer a client prefers (RFC 9110, 12.5.1).
+//! The `Accept` header: the form of an answer that a client prefers (RFC 9110, 12.5.1).
 
 use hyper::HeaderMap;
 use hyper::header::ACCEPT;
 
-/// How much a client wants a media type, in thousandths: as the most specific of its ranges that
-/// covers the type says. Without `Accept` every type is as good as any other.
+/// Returns the client's weight for a media type, in thousandths: that of the most specific range
+/// that covers the type. Without `Accept` every type has the full weight.
 pub(super) fn quality(headers: &HeaderMap, kind: &str) -> u16 {
     if !headers.contains_key(ACCEPT) {
         return WHOLE;
@@ -22,7 +22,7 @@ pub(super) fn quality(headers: &HeaderMap, kind: &str) -> u16 {
 
 const WHOLE: u16 = 1000;
 
-/// How specific a range is that covers the type.
+/// Returns how specific a range is that covers the type; `None` if the range does not cover it.
 fn covers(range: &str, kind: &str) -> Option<u8> {
     let main = |kind: &str| kind.split('/').next().map(str::to_ascii_lowercase);
     if range.eq_ignore_ascii_case(kind) {
@@ -34,7 +34,7 @@ fn covers(range: &str, kind: &str) -> Option<u8> {
     }
 }
 
-/// A weight of at most three decimals; one that is none wants nothing.
+/// Parses a weight of at most three decimals; a malformed one counts as 0.
 fn thousandths(weight: &str) -> u16 {
     let weight: f32 = weight.parse().unwrap_or(0.0);
     (weight.clamp(0.0, 1.0) * f32::from(WHOLE)).round() as u16

@@ -1,4 +1,4 @@
-//! Who may ask for what: every route has a scope, and every scope an answer to that.
+//! Access control: every route has a scope, and every scope requires a right.
 //!
 //! ```text
 //!  the route's scope ─▶ is a token needed? ─no─▶ answered
@@ -7,7 +7,7 @@
 //!                                   │ 401       │ 403                       │ 429
 //! ```
 //!
-//! Where none is needed, none is looked at. Behind a proxy everybody seems to be on the node's
+//! Where no token is needed, none is looked at. Behind a proxy all clients seem to be on the node's
 //! machine: that is what `--require-auth` is for, and why with an admin token nobody administers
 //! the node without one.
 
@@ -32,47 +32,47 @@ use crate::node::access::{Found, Remembered, has_expired};
 use crate::operations::tokens::{KINDS, METHODS, texts};
 use crate::peers::proof;
 
-/// Place of 403 among the counters of refused requests.
+/// Index of 403 among the counters of refused requests.
 const FORBIDDEN: usize = 1;
 
-/// What comes before the token, and one space or several after it (RFC 9110, 11.4).
+/// Authentication scheme before the token, followed by one or more spaces (RFC 9110, 11.4).
 const SCHEME: &[u8] = b"Bearer";
 
-/// Who may ask for a route.
+/// The scope of a route: the right that it requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Anybody: it says nothing of the data, and nothing of the cluster.
+    /// Public: the answer reveals nothing about the data or the cluster.
     Public,
-    /// Who may read or write the keys that it is asked about.
+    /// Read or write access to the request's keys.
     Data,
-    /// Who may see how the cluster is; other nodes too.
+    /// Access to the cluster's state; other nodes have it too.
     Metrics,
-    /// Who may administer the cluster.
+    /// Administration of the cluster.
     Admin,
-    /// Another node, which proves that by itself.
+    /// Another node, which authenticates in the peer protocol itself.
     Peer,
-    /// A node that asks for a place: the same, or if the cluster has no secret who may administer
-    /// it.
+    /// A node that asks to join, which proves to know the cluster's secret; without a secret,
+    /// administration rights are required.
     Join,
 }
 
-/// By what right a request is answered.
+/// The right by which a request is answered.
 #[derive(Debug, Clone)]
 pub(super) enum Right {
-    /// None was needed.
+    /// No right was needed.
     Open,
-    /// It came from this machine.
+    /// The request came from this machine.
     Loopback,
-    /// By the token of `--admin-token-file`.
+    /// The token of `--admin-token-file`.
     Admin,
-    /// It is another node's, to which the answer shows this.
+    /// Another node's proof, and the proof that the answer must show.
     Node(Rc<str>),
-    /// By this token.
+    /// A token of the layout.
     Token(Rc<Remembered>),
 }
 
 impl Right {
-    /// As an audit has it.
+    /// Returns the right's description in the audit log.
     fn text(&self) -> String {
         match self {
             Self::Open => "anybody".to_owned(),
@@ -83,13 +83,13 @@ impl Right {
         }
     }
 
-    /// What shows another node that it is one of the cluster's that answers.
+    /// Returns the header that proves to another node that a node of the cluster answers.
     pub(super) fn proof(&self) -> Option<HeaderValue> {
         let Self::Node(proof) = self else { return None };
         HeaderValue::from_str(proof).ok()
     }
 
-    /// The token, if that is what it is.
+    /// Returns the token, if the right is one.
     pub(super) fn token(&self) -> Option<&Rc<Remembered>> {
         if let Self::Token(known) = self { Some(known) } else { None }
     }
@@ -105,7 +105,7 @@ impl Right {
         }
     }
 
-    /// The token, if bytes are counted of it.
+    /// Returns the token, if it has a byte rate.
     pub(super) fn metered(&self) -> Option<&Rc<Remembered>> {
         self.token().filter(|known| known.known.counts_bytes())
     }
@@ -115,8 +115,8 @@ fn token_text(token: &Token) -> String {
     format!("token {} ({})", token.name, token.id_text())
 }
 
-/// Refuses a request of somebody who may not. Otherwise, by what right it is answered. `by_page`:
-/// a page of another origin asks, which may.
+/// Returns the right by which a request is answered, or refuses the request. `by_page`: the request
+/// is from a page of another, permitted origin.
 pub(super) fn admit(
     service: &Service,
     watch: &Watch,
@@ -160,7 +160,7 @@ fn admit_to(
     if let Some(right) = of_node(service, watch, head, kind)? {
         return Ok(right);
     }
-    // That somebody lets a page read and write does not make it an administrator.
+    // Permission for a page to read and write keys does not make it an administrator.
     let near = is_near(watch) && !(by_page && kind == Kinds::ADMIN);
     if !requests.access().is_needed(kind, near) {
         return Ok(if near { Right::Loopback } else { Right::Open });
@@ -193,12 +193,13 @@ fn admit_to(
     Ok(Right::Token(known))
 }
 
-/// Whether the other end is on this machine.
+/// True if the other end is on this machine.
 pub(super) fn is_near(watch: &Watch) -> bool {
     watch.client.get().is_some_and(|client| client.ip().to_canonical().is_loopback())
 }
 
-/// What asks for data knows all its parameters, and refuses a token among them by itself.
+/// True if the route is for data: its parser knows all parameters, and refuses a token among them
+/// itself.
 fn is_data(route: Option<Route>) -> bool {
     route.is_some_and(|route| route.scope == Scope::Data)
 }
@@ -211,8 +212,9 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     Some(&token[begins..])
 }
 
-/// The right of another node, if one asks that has not asked the same before. Who connects as one
-/// shows no certificate, even where clients must: then it must be one.
+/// Returns the right of another node, if the request has a valid proof that was not used before. A
+/// connection in the way of nodes shows no certificate, even where clients must: it then needs a
+/// proof.
 fn of_node(
     service: &Service,
     watch: &Watch,
@@ -264,7 +266,7 @@ fn without_token(kind: Kinds, query: &str) -> Problem {
     })
 }
 
-/// Refuses kinds and methods that the token is not good for, saying what it is good for.
+/// Refuses kinds and methods that the token does not permit, and names the permitted ones.
 fn allows(token: &Token, kind: Kinds, method: &Method) -> Result<(), Problem> {
     let name = &token.name;
     if !token.kinds.has(kind) {
@@ -274,7 +276,7 @@ fn allows(token: &Token, kind: Kinds, method: &Method) -> Result<(), Problem> {
             "this is for tokens for {kind}, and token {name:?} is for {kinds}"
         )));
     }
-    // Another method is not allowed on any path.
+    // Any other method is not allowed on any path.
     if method_of(method).is_some_and(|method| !token.methods.has(method)) {
         let methods = texts(&METHODS, |one| token.methods.has(one)).join(", ");
         return Err(Problem::forbidden(format!("token {name:?} is good for {methods} only")));
@@ -291,7 +293,7 @@ pub(super) fn covers(service: &Service, token: &Token, keys: Keys<'_>) -> Result
     Ok(())
 }
 
-/// Whether all these keys begin with a prefix.
+/// True if all these keys begin with the prefix.
 fn is_inside(prefix: &[u8], keys: Keys<'_>) -> bool {
     match keys {
         Keys::None => true,
@@ -325,20 +327,20 @@ fn method_of(method: &Method) -> Option<Methods> {
     }
 }
 
-/// Whether all keys of a range begin with that.
+/// True if all keys of a range begin with the prefix.
 fn lies_within(prefix: &[u8], start: &[u8], end: Option<&[u8]>) -> bool {
     let after = after_prefix(prefix);
     start.starts_with(prefix)
         && after.is_none_or(|after| end.is_some_and(|end| end <= after.as_slice()))
 }
 
-/// Whether an answer to that does something.
+/// True if the request is an act of administration.
 fn is_act(route: Route, method: &Method) -> bool {
     route.scope == Scope::Admin && (*method == Method::POST || route.path == "/admin/profile")
 }
 
-/// Notes who did what, if it was an act of administration. Strangers are counted, and not noted:
-/// they could fill any log.
+/// Writes acts of administration to the audit log. Unauthenticated requests are counted, and not
+/// logged: they could fill any log.
 pub(super) fn note(watch: &Watch, head: &Parts, route: Route, right: &Right, status: StatusCode) {
     if is_act(route, &head.method) {
         audit(watch, head, &right.text(), status);
@@ -347,7 +349,7 @@ pub(super) fn note(watch: &Watch, head: &Parts, route: Route, right: &Right, sta
 
 fn audit(watch: &Watch, head: &Parts, who: &str, status: StatusCode) {
     let from = watch.client.get().map(|client| client.to_string()).unwrap_or_default();
-    // What is refused may have anything in its query, a token too.
+    // The query of a refused request may contain anything, even a token.
     let query = head.uri.query().filter(|_| status.is_success());
     let (mark, query) = query.map_or(("", ""), |query| ("?", query));
     let what = format!("{} {}{mark}{query}", head.method, head.uri.path());
@@ -365,8 +367,8 @@ mod tests {
     const ON: ParamLimits =
         ParamLimits { replication: Replication { nodes: 3, replicas: 3 }, max_ttl: Ttl::MOST };
 
-    /// Whatever a query has that one route alone takes, the keys that are checked are the keys that
-    /// the handler is given, and no other key passes.
+    /// Whatever parameters a query has that only one route takes, the checked keys are the keys
+    /// that the handler is given, and no other key passes.
     #[test]
     fn a_parameter_of_one_route_alone_hides_no_key_from_a_tokens_prefix() {
         let routes: Vec<Route> =

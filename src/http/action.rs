@@ -18,7 +18,7 @@ use crate::settings::units::Ttl;
 
 /// A parsed request.
 pub(super) enum Action<'a> {
-    /// `unless`: it has `If-None-Match`.
+    /// `unless`: the request has `If-None-Match`.
     Get {
         params: ReadParams<'a>,
         unless: bool,
@@ -42,12 +42,12 @@ pub(super) enum Action<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ParamLimits {
     pub(super) replication: Replication,
-    /// Longest time to live.
+    /// Longest permitted time to live.
     pub(super) max_ttl: Ttl,
 }
 
 impl<'a> Action<'a> {
-    /// Parses a request. `conditional`: it has a condition or an idempotency key.
+    /// Parses a request. `conditional`: the request has a condition or an idempotency key.
     pub(super) fn of(
         head: &'a Parts,
         route: Option<Route>,
@@ -81,7 +81,7 @@ impl<'a> Action<'a> {
         })
     }
 
-    /// The keys that the action is about.
+    /// Returns the keys that the action is about.
     pub(super) fn keys(&self) -> Keys<'_> {
         match self {
             Self::Get { params, .. } => Keys::One(&params.key),
@@ -97,7 +97,7 @@ impl<'a> Action<'a> {
         }
     }
 
-    /// The key under which the action stores a value.
+    /// Returns the key under which the action stores a value.
     pub(super) fn stores(&self) -> Option<&[u8]> {
         match self {
             Self::Put(params) => Some(&params.key),

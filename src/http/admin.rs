@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz`, `/metrics`, `/v0/status`: for those who run the node.
+//! `/healthz`, `/readyz`, `/metrics`, `/v0/status`: endpoints for operators of the node.
 
 use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
@@ -8,7 +8,7 @@ use crate::operations::reports::{Readiness, Reports};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The text format of Prometheus, for those who want that more.
+/// Content type of Prometheus' older text format, for clients that prefer it.
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const FENCED: &str = "fenced: another process serves in this node's place\n";

@@ -7,9 +7,9 @@
 //!            └───────────────┴─── 429 ─────┴────────┴────────┴────────┴─▶ Problem
 //! ```
 //!
-//! A request is parsed once, and what cannot be parsed is never admitted. Nobody without a right
-//! learns how a request is parsed. [`Admitted`] has no other constructor than this module's, and
-//! every handler takes one.
+//! A request is parsed once, and an unparsable one is never admitted. A sender without a right
+//! learns nothing about how a request is parsed. [`Admitted`] has no other constructor than this
+//! module's, and every handler takes one.
 
 pub(super) mod admitted;
 
@@ -30,7 +30,7 @@ use crate::counters::RequestKind;
 use crate::http::connection::Watch;
 use admitted::Admitted;
 
-/// A request's head, and what its path and method alone say.
+/// A request's head, and the facts that follow from path and method alone.
 pub(super) struct Asked<'a> {
     pub(super) head: &'a Parts,
     pub(super) route: Option<Route>,
@@ -41,13 +41,13 @@ pub(super) struct Asked<'a> {
 
 /// The outcome of admission.
 pub(super) struct Admission<'a> {
-    /// By what right the request is handled.
+    /// The right by which the request is handled.
     pub(super) right: Right,
-    /// Whether the sender has the right to use the route: an act of administration is audited.
+    /// True if the sender has the right to use the route: an act of administration is audited.
     pub(super) is_entitled: bool,
-    /// Whether the connection stays open afterwards.
+    /// True if the connection stays open afterwards.
     pub(super) stays: bool,
-    /// `None`: a page asks what it may send, which the headers of the answer say.
+    /// The admitted action; `None` for a CORS preflight, which the headers of the answer satisfy.
     pub(super) action: Result<Option<Admitted<Action<'a>>>, Problem>,
 }
 
@@ -82,8 +82,8 @@ pub(super) async fn admit<'a>(
     Admission { right, is_entitled, stays, action }
 }
 
-/// Checks whether the request was meant for this node, and who sends it. Returns whether it has a
-/// condition; `None` for a page that asks what it may send, which needs no right.
+/// Checks that the request was meant for this node, and identifies its sender. Returns true if the
+/// request has a condition; `None` for a CORS preflight, which needs no right.
 fn identify(
     service: &Service,
     watch: &Watch,
@@ -119,7 +119,7 @@ fn parse<'a>(
     action.map_err(|problem| not_begun(kind, problem))
 }
 
-/// Checks that this node serves data, and has room for what is to be stored.
+/// Checks that this node serves data, and that no quota refuses the write.
 fn takes<'a>(
     service: &Service,
     asked: &Asked<'_>,
@@ -146,12 +146,13 @@ fn serves(service: &Service, kind: RequestKind) -> Result<(), Problem> {
     Err(not_begun(kind, problem))
 }
 
-/// The refusal of a request that has no handler yet: it tells who wrote that nothing was done.
+/// Marks the refusal of a request without a handler: the sender of a write learns that nothing was
+/// done.
 fn not_begun(kind: RequestKind, problem: Problem) -> Problem {
     if kind.is_write() { problem.undone() } else { problem }
 }
 
-/// Hands an admitted request to its handler.
+/// Passes an admitted request to its handler.
 pub(super) async fn handle(
     service: &Rc<Service>,
     watch: &Rc<Watch>,
@@ -181,7 +182,7 @@ pub(super) async fn handle(
             let query = Admitted(head.uri.query().unwrap_or(""));
             let ask = Ask { service, watch, head, query, right };
             let answer = handler(ask).await?;
-            // A recording takes minutes: its end checks the token once more.
+            // A recording takes minutes: the token is checked once more at its end.
             if head.method == Method::GET {
                 right.check(service)?;
             }

@@ -14,20 +14,20 @@ use hyper::body::{Frame, SizeHint};
 pub(super) use events::Events;
 pub(super) use items::{Broken, Items, Page};
 
-/// A piece as it is sent: for an item of a range what comes before the value, then the value, which
-/// is not copied.
+/// A chunk of a body. For an item of a range: the bytes before the value, then the value, which is
+/// not copied.
 pub(super) type Item = Chain<Bytes, Content>;
 
-/// Bytes that are sent, which may lie inside of others: a value in the memory of its record.
+/// Bytes to send, which may be a slice of other bytes: a value in the memory of its record.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     bytes: Bytes,
-    /// So many of them at the end are not sent.
+    /// Number of bytes at the end that are not sent.
     behind: usize,
 }
 
 impl Content {
-    /// The value of a record.
+    /// Returns the value of a record.
     pub(super) fn of(record: Record) -> Self {
         let (mut bytes, value) = record.into_bytes();
         let behind = bytes.len() - value.end;
@@ -65,16 +65,16 @@ impl Buf for Content {
     }
 }
 
-/// What is sent after a response's head.
+/// The body of a response.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// There is no body.
+    /// The response has no body.
     Empty,
-    /// All there is.
+    /// A body of known length, in one piece.
     Whole(Content),
     /// The items of a range.
     Items(Box<Items>),
-    /// What the dashboard shows.
+    /// The event stream of the dashboard.
     Events(Box<Events>),
 }
 

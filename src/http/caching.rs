@@ -1,4 +1,4 @@
-//! Headers that answers of one kind have in common, above all what caches may do with them.
+//! Headers shared by all answers of a kind, above all the permissions of caches.
 //!
 //! | answer | `Cache-Control` | because |
 //! |---|---|---|
@@ -9,20 +9,21 @@
 //!
 //! A cache that many clients share must keep no value: `private`.
 //!
-//! Without the header a cache may make up for how long an answer is fresh (RFC 9111, 4.2.2), and
+//! Without the header a cache may make up an answer's freshness lifetime (RFC 9111, 4.2.2), and
 //! some do for 404 too.
 
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 
 use super::problem;
 
-/// Headers that are the same in each answer of a kind. Names and values are checked when the
-/// program is compiled, so that a request only copies them.
+/// Headers that are the same in each answer of a kind. Names and values are checked at compile
+/// time, so that a request only copies them.
 pub(super) type Headers = &'static [(HeaderName, HeaderValue)];
 
 pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-/// What a value holds is for its owner to say: a browser is not to guess, and run it as a script.
+/// Only the owner of a value knows its type: a browser must not guess, and run the value as a
+/// script.
 pub(super) const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 
 const REVALIDATED: HeaderValue = HeaderValue::from_static("private, no-cache");
@@ -34,13 +35,13 @@ pub(super) static VALUE: [(HeaderName, HeaderValue); 3] = [
     (CACHE_CONTROL, REVALIDATED),
 ];
 
-/// A value that the client has already: what a 200 would say of caches (RFC 9110, 15.4.5).
+/// Headers of a 304: the caching headers of a 200 (RFC 9110, 15.4.5).
 pub(super) static UNCHANGED: [(HeaderName, HeaderValue); 1] = [(CACHE_CONTROL, REVALIDATED)];
 
 /// Headers of a 404 to a read of a value.
 pub(super) static ABSENT: [(HeaderName, HeaderValue); 2] =
     [(CONTENT_TYPE, HeaderValue::from_static(problem::CONTENT_TYPE)), (CACHE_CONTROL, NO_STORE)];
 
-/// Whatever is true now, and may not be in a moment.
+/// Headers of answers that may be outdated a moment later.
 pub(super) static FRESH: [(HeaderName, HeaderValue); 2] =
     [(CACHE_CONTROL, NO_STORE), (X_CONTENT_TYPE_OPTIONS, NOSNIFF)];

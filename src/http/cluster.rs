@@ -1,6 +1,6 @@
-//! `GET /v0/cluster`: the self-reported state of every node, collected by this one. It is what
-//! `kvorum status` shows: a person who reaches one node (through a tunnel, from outside the
-//! containers) need not reach the addresses by which the nodes know each other.
+//! `GET /v0/cluster`: the self-reported state of every node, collected by this one. `kvorum status`
+//! shows it: a person who reaches one node (through a tunnel, from outside the containers) need not
+//! reach the addresses that the nodes use among themselves.
 //!
 //! ```text
 //!  client ─▶ this node ─┬─ its own status
@@ -22,17 +22,17 @@ use super::{Answer, Service};
 use crate::node::requests::Requests;
 use crate::operations::status::{Cluster, Peer, Row, Status, Unreached};
 
-/// Clients that may ask at once: each costs a connection to every other node.
+/// Maximum number of concurrent requests: each costs a connection to every other node.
 pub(crate) const MAX_LOOKS: usize = 4;
 
-/// How long a node may take to answer, connecting included. It answers from memory.
+/// Time limit for a node's answer, connecting included. A node answers from memory.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Nodes asked at once, so that a large cluster costs neither descriptors nor memory: the answers
-/// are up to [`MAX_STATUS`] each.
+/// Nodes asked at once, so that a large cluster costs neither descriptors nor memory: an answer has
+/// up to [`MAX_STATUS`] bytes.
 const ASKED_AT_ONCE: usize = 16;
 
-/// Longest `/v0/status`, in bytes: a node with some thousand peers.
+/// Maximum length of `/v0/status`, in bytes: a node with some thousand peers.
 const MAX_STATUS: u64 = 512 * 1024;
 
 const TARGET: &str = "/v0/status";
@@ -64,7 +64,7 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
             asked.spawn_local(async move { (other, ask(&this, other).await) });
         }
         let Some(done) = asked.join_next().await else { break };
-        // A panic in there was printed, and ended the process.
+        // A panic of the task was printed, and ended the process.
         let Ok((other, answer)) = done else { continue };
         rows.add(requests, other, answer);
     }
@@ -72,7 +72,7 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
     Ok(Answer::json(StatusCode::OK, &cluster))
 }
 
-/// What another node says of itself.
+/// Requests another node's status.
 async fn ask(requests: &Requests, node: NodeId) -> Result<Status, Unread> {
     let asked = async {
         let stream = requests.reach(node).await?;
@@ -82,24 +82,24 @@ async fn ask(requests: &Requests, node: NodeId) -> Result<Status, Unread> {
     timeout(PATIENCE, asked).await.unwrap_or(Err(Unread::Silent(PATIENCE)))
 }
 
-/// What was heard so far.
+/// The answers collected so far.
 #[derive(Default)]
 struct Rows {
-    /// The id of the cluster of the node that asks, once it has one.
+    /// Id of the asking node's cluster, once it has one.
     cluster_id: Option<String>,
     rows: Vec<Row>,
-    /// What those that answered say of each node, by name.
+    /// Observations of each node by the nodes that answered, by name.
     seen: HashMap<String, Seen>,
 }
 
-/// What the other nodes say of one.
+/// Observations of one node by the other nodes.
 #[derive(Default)]
 struct Seen {
     hints: u64,
     reached_by: usize,
-    /// The first by name that has no connection to it.
+    /// The first node by name that has no connection to this one.
     unreached_by: Option<Unreached>,
-    /// The shortest round trip to it in microseconds, and the skew that was seen over it.
+    /// The shortest round trip in microseconds, and the clock skew measured on it.
     nearest: Option<(u64, i64)>,
 }
 
@@ -115,7 +115,8 @@ impl Rows {
                 row.error = Some(other_cluster(row.other_cluster_id.as_deref(), own));
             }
             Ok(mut status) if status.name == row.name => {
-                // Each names all: kept, they would grow with the square of the nodes.
+                // Every status lists all peers: keeping the lists would take memory quadratic in
+                // the number of nodes.
                 let peers = status.peers.take().into_iter().flatten();
                 peers.for_each(|peer| self.seen_by(&row.name, peer));
                 row.up = true;
@@ -129,7 +130,8 @@ impl Rows {
         self.rows.push(row);
     }
 
-    /// The node that asks was removed, and no other one speaks with it.
+    /// Adds a row for a node that was not asked, because the asking node was removed and no other
+    /// node talks to it.
     fn not_asked(&mut self, requests: &Requests, node: NodeId) {
         let (name, url) = (requests.name(node), requests.url(node));
         let own = requests.name(requests.own());
@@ -137,7 +139,8 @@ impl Rows {
         self.rows.push(Row { name, url, error, not_asked: true, ..Row::default() });
     }
 
-    /// Before a new cluster has its id, it is not known which nodes are of another one.
+    /// True if the status is from another cluster. Before a new cluster has its id, this is
+    /// unknown.
     fn is_of_another_cluster(&self, status: &Status) -> bool {
         let ids = self.cluster_id.as_ref().zip(status.cluster_id.as_ref());
         ids.is_some_and(|(own, theirs)| own != theirs)
@@ -167,7 +170,7 @@ impl Rows {
     }
 }
 
-/// What is said of a node of another cluster that answers at the URL of one of this cluster.
+/// Describes a node of another cluster that answers at the URL of one of this cluster.
 fn other_cluster(theirs: Option<&str>, own: &str) -> String {
     format!(
         "other cluster ID {}, where this cluster has {own}: a node of another cluster, with the \

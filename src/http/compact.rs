@@ -1,4 +1,4 @@
-//! `/admin/compact`: `POST` asks for a compaction of the whole store, `GET` tells how far it is.
+//! `/admin/compact`: `POST` requests a compaction of the whole store, `GET` reports its progress.
 
 use hyper::{Method, StatusCode};
 use serde_json::json;

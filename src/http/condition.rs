@@ -1,5 +1,5 @@
-//! What a request makes its execution depend on: `If-Match` and `If-None-Match`, as RFC 9110, 13.1
-//! has them. A condition is never ignored.
+//! Preconditions of a request: `If-Match` and `If-None-Match` (RFC 9110, 13.1), and the
+//! `Idempotency-Key`. A condition is never ignored.
 
 use cluster::{Condition, Tag};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
@@ -8,7 +8,7 @@ use super::etags;
 use super::problem::Problem;
 use crate::counters::RequestKind;
 
-/// The condition that the headers of a write put.
+/// Returns the condition in the headers of a write.
 pub(super) fn of(headers: &HeaderMap, kind: RequestKind) -> Result<Condition, Problem> {
     match (headers.contains_key(IF_MATCH), headers.contains_key(IF_NONE_MATCH)) {
         (true, true) => Err(bad("If-Match and If-None-Match together are not supported")),
@@ -21,17 +21,17 @@ pub(super) fn of(headers: &HeaderMap, kind: RequestKind) -> Result<Condition, Pr
         },
         (true, false) => match listed(headers, &IF_MATCH)? {
             Listed::Any => Ok(Condition::Exists),
-            // Weak tags match nothing here, nor do those that no node has made.
+            // Weak tags match nothing here, nor do tags that no node has made.
             Listed::Tags(tags) => Ok(Condition::OneOf(tags.into_iter().flatten().collect())),
         },
         (false, false) => Ok(Condition::Any),
     }
 }
 
-/// Bytes of the longest idempotency key.
+/// Maximum length of an idempotency key, in bytes.
 const LONGEST_KEY: usize = 64;
 
-/// What a write of `key` is known by that has an `Idempotency-Key`, if it has one.
+/// Returns the id of a write of `key` with an `Idempotency-Key`; `None` without one.
 pub(super) fn id(headers: &HeaderMap, key: &[u8]) -> Result<Option<u64>, Problem> {
     let mut words = headers.get_all("idempotency-key").iter();
     let Some(word) = words.next() else { return Ok(None) };
@@ -46,8 +46,7 @@ pub(super) fn id(headers: &HeaderMap, key: &[u8]) -> Result<Option<u64>, Problem
     Ok(Some(cluster::id_of_idempotency_key(key, word.as_bytes())))
 }
 
-/// Whether one of the tags that `If-None-Match` lists is `tag` (in quotes), or any will do. That a
-/// tag is weak makes no difference (RFC 9110, 13.1.2).
+/// True if `If-None-Match` lists `tag` (in quotes), or `*`. Weak tags match too (RFC 9110, 13.1.2).
 pub(super) fn lists(headers: &HeaderMap, tag: &HeaderValue) -> Result<bool, Problem> {
     let mut found = false;
     for list in headers.get_all(IF_NONE_MATCH) {
@@ -56,10 +55,10 @@ pub(super) fn lists(headers: &HeaderMap, tag: &HeaderValue) -> Result<bool, Prob
     Ok(found)
 }
 
-/// What a header lists.
+/// The contents of a header.
 enum Listed {
     Any,
-    /// `None` = a tag that none of a kvorum's values can have.
+    /// The listed tags; `None` = a tag that no value of kvorum can have.
     Tags(Vec<Option<Tag>>),
 }
 
@@ -79,8 +78,8 @@ fn listed(headers: &HeaderMap, name: &HeaderName) -> Result<Listed, Problem> {
     }
 }
 
-/// Looks at each tag of a list: whether it is weak, and the tag in its quotes. Whether one of them
-/// is what `wanted` says, or the list is `*`.
+/// Calls `wanted` for each tag of a list, with its weakness and the tag in its quotes. Returns true
+/// if `wanted` was for any tag, or the list is `*`.
 fn each(
     name: &HeaderName,
     list: &HeaderValue,
@@ -102,14 +101,15 @@ fn each(
     Ok(found)
 }
 
-/// A list from its next element on: empty ones are not looked at (RFC 9110, 5.6.1.2).
+/// Skips to the next element of a list: empty elements are ignored (RFC 9110, 5.6.1.2).
 fn between(list: &[u8]) -> &[u8] {
     let is_none = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
     let first = list.iter().position(|byte| !is_none(byte)).unwrap_or(list.len());
     &list[first..]
 }
 
-/// The first of a list's tags: whether it is weak, it in quotes, and what is behind its comma.
+/// Splits off the first tag of a list: its weakness, the tag in quotes, and the text behind its
+/// comma.
 fn first_tag(list: &[u8]) -> Option<(bool, &[u8], &[u8])> {
     let strong = list.strip_prefix(b"W/").unwrap_or(list);
     let weak = strong.len() < list.len();
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// What means something in a list of tags, and any bytes that a header can have.
+    /// Generates lists of the syntax's parts, and any other bytes that a header can have.
     fn list() -> impl Strategy<Value = HeaderValue> {
         let part = prop_oneof![
             4 => proptest::sample::select(vec!["\"", ",", " ", "\t", "W/", "*", PLAIN_TEXT])
@@ -149,8 +149,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a client puts into these headers: understood or refused, never a panic, and
-        /// the same in several lines as in one with commas.
+        /// Any contents of these headers are understood or refused, never a panic, and mean the
+        /// same in several lines as in one with commas.
         #[test]
         fn any_condition_is_understood_or_refused(
             lines in vec(list(), 0..4), name in prop_oneof![Just(IF_MATCH), Just(IF_NONE_MATCH)],
@@ -172,7 +172,7 @@ mod tests {
                 (of, lists(headers, &tag).ok(), id(headers, b"k").ok())
             };
             let (one, several) = (outcomes(&one), outcomes(&several));
-            // "*" stands alone in its line, and no tag goes on in the next one.
+            // `*` stands alone in its line, and no tag continues in the next one.
             if !lines.is_empty() && !is_star && several.0.is_some() {
                 prop_assert_eq!(one, several);
             }

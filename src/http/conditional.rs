@@ -51,7 +51,7 @@ pub(super) async fn delete(
     Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
 }
 
-/// `POST …&add=N`: the value is a decimal number, and becomes greater by N.
+/// `POST …&add=N`: adds N to the value, a decimal number.
 pub(super) async fn add(
     service: &Service,
     request: Admitted<Addition<'_>>,
@@ -66,16 +66,16 @@ pub(super) async fn add(
     Ok(Answer { tag: Some(tag), receipt, expiry_ms, rare: fence::header(fence), ..text })
 }
 
-/// A change that was made.
+/// A completed change.
 struct Changed {
-    /// The state after it.
+    /// The tag of the new state.
     tag: Tag,
-    /// What an addition came to.
+    /// The sum of an addition.
     sum: Option<i64>,
-    /// When the value expires that it left; 0 = never, or the key does not tell any more.
+    /// Expiry of the resulting value; 0 = never, or the key no longer tells.
     expiry_ms: u64,
     receipt: Option<Box<HeaderValue>>,
-    /// Its fence; 0 = none is told.
+    /// Fencing token of the change; 0 = none is reported.
     fence: u64,
 }
 
@@ -86,11 +86,13 @@ async fn change(
     id: Option<u64>,
 ) -> Result<Changed, Problem> {
     let ConditionalParams { key, quorum, asked, receipt, ttl } = params;
-    // As the client asked for it, at whatever time.
+    // The digest covers the client's time to live, not the expiry, which depends on the time of the
+    // request.
     let ttl_ms = ttl.map_or(0, Ttl::millis);
     let digest_of = |_| cluster::digest_of_request(&condition, &change, ttl_ms);
     let digest = id.map_or(0, digest_of);
-    // Where there is no room, nothing more is done, and what was done is answered as then.
+    // If a quota is full, no new change is made, but a repetition of a completed one gets the
+    // original answer.
     let stores = id.is_some() && change != Change::Delete;
     let full = stores.then(|| service.requests.quotas().full(&key)).flatten();
     let condition = if full.is_some() { Condition::OneOf(Vec::new()) } else { condition };
@@ -108,7 +110,7 @@ async fn change(
     match done {
         Done::Changed { tag, result: sum, expiry_ms: stored, fence } => {
             let receipt = wanted.map(|wanted| wanted.header(service, tag, acks));
-            // What was sent again may have been done with another one.
+            // A repeated request may have been completed with another expiry.
             let expiry_ms = if stored == 0 && id.is_none() { expiry_ms } else { stored };
             Ok(Changed { tag, sum, expiry_ms, receipt, fence })
         }

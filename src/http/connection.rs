@@ -1,4 +1,4 @@
-//! One client's connection, and the watch that is kept over it.
+//! One client's connection, and the watch over its progress.
 //!
 //! ```text
 //!              bytes              request begins           answer ready
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! hyper's own header timeout counts from the end of the last answer, so that it can't tell a slow
-//! head from an idle connection, and costs a timer for each request. Here the socket notes what it
-//! sees in a few cells, and one sweep per loop and tick (see `event_loop`) compares them.
+//! head from an idle connection, and costs a timer for each request. Here the socket notes its
+//! progress in a few cells, and one sweep per loop and tick (see `event_loop`) compares them.
 //!
 //! Over HTTP/2 a connection is busy while it has streams, and each of them has a watch of its own
 //! ([`streams`]).
@@ -33,182 +33,181 @@ use streams::{Parent, Streams};
 use crate::node::access::Remembered;
 use crate::node::places::Place;
 
-/// How often connections are looked at. Every limit below is kept within one tick.
+/// Interval of the sweep over connections. Every limit below is kept within one tick.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
 
-/// A request's head must be complete this long after its first byte (the first one after accept).
+/// Time from a request's first byte (for the first request: from accept) to its complete head.
 const HEAD_TICKS: u32 = ticks(12);
 
 /// While a body is being received, every such window must bring [`BODY_WINDOW_BYTES`].
 const BODY_TICKS: u32 = ticks(10);
 
-/// The slowest upload that is served is this much in [`BODY_TICKS`].
+/// Minimum of an upload in each window of [`BODY_TICKS`].
 const BODY_WINDOW_BYTES: u32 = 64 * 1024;
 
-/// While others wait for the memory of bodies, an upload that has had its memory for so long …
+/// Age from which on an upload that holds body memory may be aborted, while others wait for such
+/// memory.
 const GRACE_TICKS: u32 = ticks(1);
 
-/// … and brought fewer bytes in each tick than this (1 MiB/s) gives way, the slowest first.
+/// Bytes a tick (1 MiB/s) below which such an upload is aborted, the slowest first.
 const FAIR_TICK_BYTES: u64 = 256 << 10;
 
 /// While others wait for the memory of answers, a client that acknowledges less than
-/// [`WRITE_WINDOW_BYTES`] of a long one in this time gives way.
+/// [`WRITE_WINDOW_BYTES`] of a long answer in this time is aborted.
 const UNREAD_TICKS: u32 = ticks(4);
 
 /// While the kernel takes no more of an answer, the client must acknowledge [`WRITE_WINDOW_BYTES`]
 /// in every such window, or as much as lets the kernel take more.
 const WRITE_TICKS: u32 = ticks(13);
 
-/// The slowest reader that is served takes this much in [`WRITE_TICKS`], 5 KB/s. A window is small
-/// beside the kernel's buffer of up to 4 MiB, which takes no more before a third of it is free.
+/// Minimum that a reader must take in [`WRITE_TICKS`], 5 KB/s. A window is small beside the
+/// kernel's buffer of up to 4 MiB, which takes no more before a third of it is free.
 const WRITE_WINDOW_BYTES: u64 = 64 * 1024;
 
-/// How often it is looked how much of such an answer has been acknowledged.
+/// Interval of checks how much of a blocked answer has been acknowledged.
 const LOOK_TICKS: u32 = ticks(1);
 
-/// A connection without a request is kept this long: longer than the pools of common clients and
-/// proxies (60 s), so that the server is not the one that closes under a request.
+/// Lifetime of a connection without a request: longer than the pools of common clients and proxies
+/// (60 s), so that the server is not the one that closes under a request.
 const IDLE_TICKS: u32 = ticks(120);
 
-/// A client that is asked nothing of is closed for the sake of another one after so long …
+/// Idle time from which on a client may be closed to admit another connection.
 const EVICTED_TICKS: u32 = ticks(1);
 
-/// … and one that has not even begun to say what it wants, after so long.
+/// The same for a client that has not sent the first line of its request.
 const SILENT_TICKS: u32 = 2;
 
-/// A guest may take this long to say what it wants, whoever else waits: some scheduling on a busy
-/// machine. With [`GUESTS`](crate::settings::memory::GUESTS) of them it lets 1,280 strangers a
-/// second come and go.
+/// Time that a guest has for its request, whoever else waits: some scheduling on a busy machine.
+/// With [`GUESTS`](crate::settings::memory::GUESTS) slots this admits 1,280 unknown connections a
+/// second.
 const GUEST_GRACE: Duration = Duration::from_millis(50);
 
-/// How long a refused client may go on sending before its answer is cut off: its connection is
-/// closed, or its stream of HTTP/2 reset.
+/// Time for which a refused client may go on sending before its answer is cut off: its connection
+/// is closed, or its stream of HTTP/2 reset.
 const LINGER_TICKS: u32 = ticks(5);
 
-/// A client that was told that its HTTP/2 connection ends may take this long to end it: it has had
-/// all answers.
+/// Time that a client has to close its HTTP/2 connection after GOAWAY: it has received all answers.
 const FAREWELL_TICKS: u32 = ticks(1);
 
-/// How many bytes a refused client may go on sending before its answer is cut off.
+/// Bytes that a refused client may go on sending before its answer is cut off.
 const LINGER_BYTES: usize = 64 << 20;
 
 const fn ticks(seconds: u32) -> u32 {
     seconds * (1000 / TICK.as_millis() as u32)
 }
 
-/// What a connection is doing.
+/// The state of a connection or a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Between requests; an answer may still be on its way out.
     Idle,
-    /// Part of a request's head is here.
+    /// A part of a request's head has arrived.
     Head,
     /// A request is being answered.
     Busy,
-    /// Its body is being received.
+    /// A request's body is being received.
     Body,
-    /// Closed for writing, or a stream that is answered; what the client still sends is thrown
-    /// away.
+    /// Closed for writing, or a stream that is answered; further input is discarded.
     Linger,
 }
 
-/// What is known of a connection without asking the kernel. Shared by the socket, the requests on
-/// it and the sweep, all on one loop.
+/// The observed state of a connection, known without asking the kernel. Shared by the socket, the
+/// requests on the connection and the sweep, all on one loop.
 #[derive(Debug)]
 pub(crate) struct Watch {
     phase: Cell<Phase>,
     /// Tick at which the phase began, or last made progress.
     since: Cell<u32>,
-    /// Tick since which the kernel takes no more bytes, or the last window ended.
+    /// Tick since which the kernel takes no more bytes, or at which the last window ended.
     write_blocked: Cell<Option<u32>>,
-    /// Bytes that came; counted over HTTP/2 only.
+    /// Bytes received; counted over HTTP/2 only.
     read: Cell<u64>,
     /// Bytes that the kernel took.
     written: Cell<u64>,
-    /// Of these, what the client had acknowledged when the window began, once that is known.
+    /// Bytes that the client had acknowledged when the window began; `None` = not known yet.
     acknowledged: Cell<Option<u64>>,
-    /// Whether it is to be looked how much that is now.
+    /// True if the socket is to check how much is acknowledged now.
     look: Cell<bool>,
-    /// Whether the next bytes belong to a request's first line.
+    /// True if the next bytes belong to a request's first line.
     line_open: Cell<bool>,
-    /// Whether that line held a '#'.
+    /// True if that line had a '#'.
     fragment: Cell<bool>,
     /// Bytes of the body that arrived in this window.
     window: Cell<u32>,
-    /// Memory that the body has, since when, and what came since then.
+    /// Memory that the body holds, in bytes; since when, and the bytes received since then.
     holds: Cell<usize>,
     holds_since: Cell<u32>,
     brought: Cell<u64>,
     gave_way: Cell<bool>,
-    /// Whether the answer is a long one, which has memory of its own.
+    /// True if the answer is a long one, which has memory of its own.
     long_answer: Cell<bool>,
-    /// Whether the client may still be sending what nobody will read.
+    /// True if the client may still be sending input that nobody will read.
     unread: Cell<bool>,
     reaped: Cell<bool>,
     broken: Cell<bool>,
-    /// Whether the request under way is for nobody once the client has closed its end.
+    /// True if the request under way is to be dropped once the client has closed its end.
     heeded: Cell<bool>,
-    /// When it was accepted.
+    /// Time of the accept.
     came: Instant,
-    /// Whether more of an answer is still being made.
+    /// True if more of an answer is still being produced.
     open: Cell<bool>,
-    /// Whether it came when all places of clients were taken.
+    /// True if the connection has a guest slot: it came when all client slots were taken.
     guest: Cell<bool>,
     left: Cell<bool>,
     upgraded: Cell<bool>,
-    /// Whether the client was told, or is about to be, that the HTTP/2 connection ends.
+    /// True if GOAWAY was sent, or is about to be: the HTTP/2 connection ends.
     leaving: Cell<bool>,
-    /// What it knows of its streams, if it speaks HTTP/2.
+    /// State of the connection's streams; `None` over HTTP/1.
     streams: Cell<Option<Streams>>,
-    /// Whose stream it is, if it is one.
+    /// Connection of this stream; `None` if the watch is over a connection.
     parent: Option<Parent>,
-    /// What security it has.
+    /// Transport security of the connection.
     pub(crate) security: Cell<Security>,
-    /// Who is at the other end, as far as it was known when it came.
+    /// Address of the other end, as known at the accept.
     pub(crate) client: Cell<Option<SocketAddr>>,
-    /// The token that it sent last.
+    /// The last token that the connection sent.
     pub(crate) token: RefCell<Option<Rc<Remembered>>>,
-    /// The authority of its last request that was found to be this node's.
+    /// The authority of the last request that was found to be this node's.
     pub(super) authority: RefCell<Box<[u8]>>,
-    /// Where it is in the loop's list of connections.
+    /// Index in the loop's list of connections.
     pub(crate) index: Cell<usize>,
-    /// The loop's tick, shared with it.
+    /// The loop's tick, shared with the loop.
     now: Rc<Cell<u32>>,
     task: RefCell<Option<Waker>>,
 }
 
-/// What is known of a connection's security.
+/// The transport security of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Security {
-    /// In clear, as this node serves.
+    /// Plaintext, as this node serves.
     #[default]
     Plain,
-    /// In clear, on a port that speaks TLS: nothing is done on it.
+    /// Plaintext, on a port that speaks TLS: no request is served.
     Missing,
-    /// By TLS. Of a client, its certificate was checked if this node asks for one.
+    /// TLS. A client's certificate was checked if this node asks for one.
     Tls,
-    /// By TLS, as nodes connect: none was asked for. The channel covers what nodes prove on it.
+    /// TLS as between nodes, without a client certificate. Nodes' proofs cover the channel.
     Peer {
-        /// What its two ends alone know.
+        /// The exporter secret, which only the two ends know.
         channel: Channel,
-        /// Whether clients must show a certificate, which nobody did here.
+        /// True if clients must show a certificate, which this connection did not.
         lacks_certificate: bool,
     },
 }
 
 impl Security {
-    /// What nodes prove themselves for.
+    /// Returns the channel that nodes' proofs cover.
     pub(crate) fn channel(self) -> Option<Channel> {
         if let Self::Peer { channel, .. } = self { Some(channel) } else { None }
     }
 
-    /// Whether the other end should have shown a certificate, if it is no node.
+    /// True if the other end should have shown a certificate, unless it is a node.
     pub(crate) fn lacks_certificate(self) -> bool {
         matches!(self, Self::Peer { lacks_certificate: true, .. })
     }
 }
 
-/// More of a connection's answer is to come.
+/// Marks a connection whose answer is not complete, for as long as it lives.
 pub(crate) struct Open(Rc<Watch>);
 
 impl Drop for Open {
@@ -218,7 +217,7 @@ impl Drop for Open {
 }
 
 impl Watch {
-    /// The watch of a connection just accepted: it owes a request.
+    /// Creates the watch of a connection just accepted: a request is due.
     pub(crate) fn new(now: Rc<Cell<u32>>, place: Place) -> Rc<Self> {
         Self::made(now, place, None)
     }
@@ -262,23 +261,25 @@ impl Watch {
         })
     }
 
-    /// What place it has.
+    /// Returns the kind of the connection's slot.
     pub(crate) fn place(&self) -> Place {
         if self.guest.get() { Place::Guest } else { Place::Client }
     }
 
-    /// Whether it came when all places of clients were taken.
+    /// True if the connection has a guest slot.
     pub(crate) fn is_guest(&self) -> bool {
         self.connection().guest.get()
     }
 
-    /// More of the answer is made, for as long as the result lives: it only seems to be idle.
+    /// Marks the answer as incomplete for as long as the result lives: the connection only seems to
+    /// be idle.
     pub(crate) fn open(self: &Rc<Self>) -> Open {
         self.open.set(true);
         Open(Rc::clone(self))
     }
 
-    /// For how many ticks a client has been idle, if it may be closed for the sake of another one.
+    /// Returns the ticks for which a client has been idle, if it may be closed to admit another
+    /// connection.
     pub(crate) fn idle_ticks(&self) -> Option<u32> {
         let least = match self.phase.get() {
             Phase::Idle if !self.open.get() && self.write_blocked.get().is_none() => EVICTED_TICKS,
@@ -289,7 +290,8 @@ impl Watch {
         (!self.guest.get() && lasted >= least).then_some(lasted)
     }
 
-    /// For how long a guest has owed its request, if it may be closed for the sake of another one.
+    /// Returns the time for which a guest's request has been due, if it may be closed to admit
+    /// another connection.
     pub(crate) fn owing(&self) -> Option<Duration> {
         let owes = match self.phase.get() {
             Phase::Head => true,
@@ -307,19 +309,19 @@ impl Watch {
         self.since.set(self.now.get());
     }
 
-    /// Whether the request's first line held a '#'. hyper has cut that off its target with all that
-    /// follows: a part of the key, or how many replicas must answer. (A request that came in one
-    /// piece with the one before it is not looked at.)
+    /// True if the request's first line had a '#'. hyper has cut that off its target with all that
+    /// follows: a part of the key, or of the required quorum. (A request that came in one piece
+    /// with the previous one is not checked.)
     pub(crate) fn saw_fragment(&self) -> bool {
         self.fragment.take()
     }
 
-    /// A request's head is complete.
+    /// Notes that a request's head is complete.
     pub(crate) fn request_begins(&self) {
         self.phase.set(Phase::Busy);
     }
 
-    /// Its body is being waited for.
+    /// Notes that the request's body is awaited.
     pub(crate) fn body_begins(&self) {
         self.window_begins();
         if let Some(parent) = &self.parent {
@@ -332,12 +334,12 @@ impl Watch {
         self.enter(Phase::Body);
     }
 
-    /// Its body is complete, or not wanted any more.
+    /// Notes that the request's body is complete, or no longer wanted.
     pub(crate) fn body_ends(&self) {
         self.phase.set(Phase::Busy);
     }
 
-    /// The body has so many bytes of memory now; 0 = it gave them back.
+    /// Notes the memory that the body holds, in bytes; 0 = it was released.
     pub(crate) fn holds(&self, bytes: usize) {
         if self.holds.replace(bytes) == 0 {
             self.holds_since.set(self.now.get());
@@ -346,12 +348,12 @@ impl Watch {
         }
     }
 
-    /// Whether the body has lost its place to those who wait.
+    /// True if the body was aborted in favor of waiting requests.
     pub(crate) fn gave_way(&self) -> bool {
         self.gave_way.get()
     }
 
-    /// Bytes a tick of an upload that has memory and is slow.
+    /// Returns the bytes a tick of an upload that holds memory and is slow.
     pub(crate) fn slow_pace(&self) -> Option<u64> {
         let lasted = self.now.get().wrapping_sub(self.holds_since.get());
         let receiving = self.phase.get() == Phase::Body && self.holds.get() > 0;
@@ -361,19 +363,20 @@ impl Watch {
         Some(self.brought.get() / u64::from(lasted)).filter(|pace| *pace < FAIR_TICK_BYTES)
     }
 
-    /// Ends the upload, for others wait; what memory that gives back.
+    /// Aborts the upload in favor of waiting requests; returns the bytes of memory that are
+    /// released.
     pub(crate) fn give_way(&self) -> usize {
         self.gave_way.set(true);
         self.wake();
         self.holds.get()
     }
 
-    /// Whether the answer that is sent now is a long one.
+    /// Notes whether the current answer is a long one.
     pub(crate) fn answers_long(&self, long: bool) {
         self.long_answer.set(long);
     }
 
-    /// Whether a long answer has memory that its client does not take off it.
+    /// True if a long answer holds memory, and its client does not read.
     pub(crate) fn is_unread(&self) -> bool {
         let now = self.now.get();
         let blocked = self.write_blocked.get().map_or(0, |since| now.wrapping_sub(since));
@@ -384,8 +387,8 @@ impl Watch {
         self.long_answer.get() && is_unread && !self.reaped.get()
     }
 
-    /// Ends the connection in the middle of its answer, for others wait for the memory. Of a stream
-    /// that alone is ended, if the memory comes back with it.
+    /// Aborts the connection in the middle of its answer, in favor of waiting requests. Of HTTP/2,
+    /// only the stream is aborted, if that releases the memory.
     pub(crate) fn cut_off(&self) {
         match &self.parent {
             Some(parent) if parent.is_stuck() => parent.connection.cut_off(),
@@ -396,35 +399,35 @@ impl Watch {
         }
     }
 
-    /// Its answer is ready. `clean`: nothing of the request is left unread.
+    /// Notes that the answer is ready. `clean`: nothing of the request is left unread.
     pub(crate) fn request_ends(&self, clean: bool) {
         self.unread.set(!clean);
         self.enter(Phase::Idle);
     }
 
-    /// From now on, whenever the connection is polled, it is looked whether the client has left.
+    /// Sets whether each poll of the connection checks if the client has left.
     pub(crate) fn heed_leaving(&self, heeded: bool) {
         self.heeded.set(heeded);
     }
 
-    /// Whether the client was seen to have closed its end. One that only has nothing more to say is
-    /// not told from one that is gone.
+    /// True if the client was seen to have closed its end. A half-closed connection can't be told
+    /// from one whose client is gone.
     pub(crate) fn has_left(&self) -> bool {
         self.left.get()
     }
 
-    /// Another protocol goes on where this answer ends.
+    /// Notes that another protocol follows after this answer.
     pub(crate) fn upgrade(&self) {
         self.upgraded.set(true);
     }
 
-    /// The answer ends in the middle: the connection is reset, so that the client can't take what
-    /// it got for all there is.
+    /// Marks the answer as incomplete: the connection is reset, so that the client can't take the
+    /// part received for the whole.
     pub(crate) fn break_off(&self) {
         self.broken.set(true);
     }
 
-    /// Remembers whom to wake when the verdict changes.
+    /// Registers the waker of the connection's task.
     pub(crate) fn attend(&self, waker: &Waker) {
         let mut task = self.task.borrow_mut();
         if !task.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -432,19 +435,19 @@ impl Watch {
         }
     }
 
-    /// Wakes the connection's task, so that it looks at its verdict and the loop's state.
+    /// Wakes the connection's task, which then checks this watch and the loop's state.
     pub(crate) fn wake(&self) {
         if let Some(task) = self.task.borrow().as_ref() {
             task.wake_by_ref();
         }
     }
 
-    /// Whether the sweep gave the connection up.
+    /// True if the sweep gave the connection up.
     pub(crate) fn reaped(&self) -> bool {
         self.reaped.get()
     }
 
-    /// Looks for a limit that was passed; `true` if the connection was given up just now.
+    /// Checks the limits; returns true if the connection was given up just now.
     pub(crate) fn sweep(&self) -> bool {
         if let Some(parent) = &self.parent {
             self.lingers_no_longer(parent);
@@ -472,21 +475,21 @@ impl Watch {
             return true;
         }
         if blocked.is_some_and(|blocked| blocked % LOOK_TICKS == 0) {
-            // The socket looks when it is asked to write.
+            // The socket checks when it is polled for writing.
             self.look.set(true);
             self.wake();
         }
         false
     }
 
-    /// Ends the connection as soon as its task runs. An answer that is not all out is broken off.
+    /// Ends the connection as soon as its task runs. An incomplete answer is broken off.
     pub(crate) fn give_up(&self) {
         if self.write_blocked.get().is_some() {
             self.break_off();
         }
         self.reaped.set(true);
         match &self.parent {
-            // Nothing runs any more that could reset the stream.
+            // No task runs any more that could reset the stream.
             Some(parent) if parent.is_over.get() => parent.connection.cut_off(),
             _ => self.wake(),
         }
@@ -550,7 +553,7 @@ impl Watch {
         }
     }
 
-    /// The kernel takes no more; `unacknowledged` asks it how many bytes it holds.
+    /// Notes that the kernel takes no more; `unacknowledged` asks it how many bytes it holds.
     fn saw_full(&self, unacknowledged: impl FnOnce() -> Option<u64>) {
         if self.write_blocked.get().is_none() {
             self.write_blocked.set(Some(self.now.get()));

@@ -1,12 +1,13 @@
-//! What pages of `--allow-origin` are told: that they may ask, and read the answer. Without that
-//! setting nothing here is ever said, and browsers keep answers from all pages but the node's own.
+//! CORS headers for pages of `--allow-origin`: permission to send requests and to read answers.
+//! Without that setting no such header is sent, and browsers withhold answers from all pages but
+//! the node's own.
 //!
 //! ```text
-//!  OPTIONS, Origin, Access-Control-Request-Method ─▶ 204, of any path that there is
-//!  any other request with such an Origin          ─▶ as without it, and its page may read that
+//!  OPTIONS, Origin, Access-Control-Request-Method ─▶ 204, on every existing path
+//!  any other request with such an Origin          ─▶ the same answer, readable by the page
 //! ```
 //!
-//! A browser asks first without a token; only what it may ask is told then.
+//! A browser sends preflights without a token; the answer contains only permissions.
 
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -26,21 +27,21 @@ const ALLOWED: &str = "authorization, content-type, idempotency-key, if-match, i
 const EXPOSED: &str = "allow, etag, kvorum-expires, kvorum-fence, kvorum-receipt, link, \
     retry-after, www-authenticate";
 
-/// Seconds for which a browser need not ask again. No browser goes beyond two hours.
+/// Seconds for which a browser may cache a preflight. No browser goes beyond two hours.
 const MAX_AGE: &str = "7200";
 
-/// What there is to be told about an answer's page.
+/// The CORS facts of a request.
 pub(super) struct Page {
-    /// Its origin, if it is listed; `None` = it is the node's own, or there is none.
+    /// Origin of the page, if it is listed; `None` = the node's own page, or no page.
     origin: Option<HeaderValue>,
-    /// Whether answers to some others differ.
+    /// True if answers depend on the origin.
     varies: bool,
-    /// What it may do, if it asks for that.
+    /// Permitted methods, if the request is a preflight.
     asks: Option<&'static str>,
 }
 
 impl Page {
-    /// The page of a request.
+    /// Determines the page that sent a request.
     pub(super) fn of(names: &Names, head: &Parts, route: Option<Route>) -> Self {
         let origin = names.page(&head.headers);
         let asks = origin.is_some()
@@ -50,17 +51,17 @@ impl Page {
         Self { origin, varies: names.has_pages(), asks }
     }
 
-    /// Whether it asks what it may do, which needs no token.
+    /// True if the request is a preflight, which needs no token.
     pub(super) fn asks(&self) -> bool {
         self.asks.is_some()
     }
 
-    /// Whether it is of another origin.
+    /// True if the page is of another origin.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.origin.is_some()
     }
 
-    /// Adds the headers that say what the page may do.
+    /// Adds the headers with the page's permissions.
     pub(super) fn add_to(self, headers: &mut HeaderMap) {
         if self.varies {
             headers.append(VARY, HeaderValue::from(ORIGIN));

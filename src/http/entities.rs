@@ -1,5 +1,5 @@
-//! `/v0/entities`: a range, streamed: see [`super::body::Items`]. With `limit`, a page of it, which
-//! is read before its head is sent, for the head has a link to the next page.
+//! `/v0/entities`: streams a range, see [`super::body::Items`]. With `limit`, it sends a page,
+//! which is read before the head is sent, because the head has a link to the next page.
 
 pub(super) mod cursor;
 pub(super) mod form;
@@ -22,7 +22,7 @@ use super::{Answer, Body, caching};
 use crate::http::Service;
 use crate::http::connection::Watch;
 
-/// The form depends on the request's `Accept`.
+/// Headers of a range; the form depends on the request's `Accept`.
 static HEADERS: [(HeaderName, HeaderValue); 3] = [
     (CACHE_CONTROL, caching::NO_STORE),
     (X_CONTENT_TYPE_OPTIONS, caching::NOSNIFF),
@@ -65,21 +65,21 @@ pub(super) async fn get(
     Ok(Answer { content_type, headers: &HEADERS, rare, body, ..Answer::empty(StatusCode::OK) })
 }
 
-/// Waits for the first item of a range that is streamed.
+/// Waits for the first item of a streamed range.
 async fn begin(items: &mut Items, quorum: Quorum, deadline: Duration) -> Result<(), Problem> {
     let first = timeout(deadline, items.wait_for_first()).await;
     let range = items.range();
     match first {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) => Err(refusal(range, quorum)),
-        // It is a long way over tombstones to the first item, and enough nodes are on it.
+        // A long run of tombstones precedes the first item, and enough nodes are reading.
         Err(_) if range.is_served() => Ok(()),
         Err(_) => Err(late(range, quorum)),
     }
 }
 
-/// Reads a page; where the next one begins, if there is one. At the deadline a page ends where it
-/// is, so that it may be empty and still have a next one.
+/// Reads a page; returns the start of the next one, if there is one. At the deadline the page ends
+/// at its current position, so it may be empty and still have a next page.
 async fn read_page(
     items: &mut Items,
     start: &Bytes,
@@ -104,7 +104,7 @@ async fn read_page(
     Ok(next)
 }
 
-/// Has a page end with the cursor of the next one; the header that links to it.
+/// Makes a page end with the cursor of the next one; returns the header that links to that.
 fn link(params: &RangeParams, items: &mut Items, next: &[u8]) -> Box<(HeaderName, HeaderValue)> {
     let cursor = params.cursor(next);
     let link = HeaderValue::try_from(params.link(&cursor)).expect("a link is visible ASCII");
@@ -116,7 +116,7 @@ fn too_many() -> Problem {
     Problem::overload("too many concurrent range reads")
 }
 
-/// Why there is nothing at the deadline.
+/// Returns the reason why no item was read by the deadline.
 fn late(range: &Range, quorum: Quorum) -> Problem {
     if range.is_retrying() {
         return too_many().votes(quorum);
@@ -124,7 +124,7 @@ fn late(range: &Range, quorum: Quorum) -> Problem {
     Problem::too_few_for_range(quorum)
 }
 
-/// Why there is not even a first item.
+/// Returns the reason why not even a first item can be read.
 fn refusal(range: &Range, quorum: Quorum) -> Problem {
     if range.is_stores_fault() {
         return Problem::storage("the range cannot be read; see the node's log").votes(quorum);

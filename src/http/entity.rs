@@ -1,4 +1,4 @@
-//! `/v0/entity`: one value.
+//! `/v0/entity`: reads and writes of one value.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const TOO_MANY_READ: &str = "the memory for large values in responses is in use"
 
 const TOO_MANY: &str = "too many large writes are in progress";
 
-/// `unless`: the headers, if they say which versions the client has already.
+/// Reads a value. `unless`: the headers, if they list versions that the client has already.
 pub(super) async fn get(
     service: &Service,
     request: Admitted<ReadParams<'_>>,
@@ -60,7 +60,7 @@ pub(super) async fn get(
         let headers = &caching::UNCHANGED;
         return Ok(Answer { tag, expiry_ms, headers, ..Answer::empty(StatusCode::NOT_MODIFIED) });
     }
-    // A long one has its memory until the last byte is sent: see `memory`.
+    // A long value holds its memory until the last byte is sent: see `memory`.
     let body = Body::Whole(Content::of(record));
     Ok(Answer {
         status: StatusCode::OK,
@@ -85,7 +85,7 @@ pub(super) async fn put(
     let passed = pass(service, upload, value.len(), quorum).await?;
     let expiry_ms = service.requests.expiry_ms(params.ttl);
     let mut record = record(service, &params, Some((&value, expiry_ms))).await?;
-    // The record has the value now; the memory that is set aside for it goes over to it, until the
+    // The record owns the value now; the memory reserved for it passes to the record, until the
     // last replica has it.
     if let Some(held) = value.into_held() {
         record = record.held_by(|bytes| held.keep(bytes));
@@ -95,8 +95,8 @@ pub(super) async fn put(
     Ok(Answer { tag: Some(tag), receipt, expiry_ms, ..Answer::empty(StatusCode::CREATED) })
 }
 
-/// Waits for a long value's turn to be written; short ones have none. Until it passes nothing is
-/// sent, and it can be refused as if it had never come.
+/// Waits for an admission permit for a long value; short ones need none. Until the permit is
+/// granted nothing is sent, and the write can be refused without effect.
 pub(super) async fn pass<'a>(
     service: &'a Service,
     upload: &Upload<'_>,
@@ -124,7 +124,7 @@ pub(super) async fn delete(
     Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
 }
 
-/// The record of a new value and its expiry, or of a deletion, with a new version.
+/// Builds the record of a new value and its expiry, or of a deletion, with a new version.
 async fn record(
     service: &Service,
     params: &WriteParams<'_>,
@@ -136,7 +136,7 @@ async fn record(
     Ok(Requests::record(key, version, *copies, value))
 }
 
-/// Has a record written; the tag that it has in the end, and the receipt if one is wanted.
+/// Writes a record; returns its final tag, and the receipt if one is wanted.
 async fn write(
     service: &Service,
     params: WriteParams<'_>,
@@ -157,13 +157,13 @@ async fn write(
     }
 }
 
-/// What the client is told of a request that too few replicas did their part of.
+/// Builds the error answer of a request that too few replicas completed.
 pub(super) fn refused(service: &Service, mut failed: cluster::RequestFailed) -> Problem {
     if failed.failure == FailureKind::Busy
         && failed.is_write
         && let Some(why) = service.requests.store_failure()
     {
-        // Without its store a node issues no versions. It would be tried again for ever.
+        // Without its store a node issues no versions, and the client would retry for ever.
         (failed.failure, failed.detail) = (FailureKind::Failed, Some(why));
     }
     let took = clocks::mono_micros().saturating_sub(failed.since);

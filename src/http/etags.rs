@@ -1,6 +1,6 @@
-//! Tags of values as header values: `"0123456789abcdef-01234567"`, and after conditional writes
-//! `"0123456789abcdef-01234567-12-0123456789abcdef"`, with how many there were and the last one's
-//! id.
+//! Entity tags as header values: `"0123456789abcdef-01234567"`, and after conditional writes
+//! `"0123456789abcdef-01234567-12-0123456789abcdef"`, with the number of conditional writes and the
+//! id of the last one.
 
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -9,12 +9,12 @@ use bytes::{BufMut, BytesMut};
 use cluster::{Tag, Version};
 use hyper::header::HeaderValue;
 
-/// Bytes of a tag: two quotes, 16 and 8 hex digits, a hyphen; and of one after conditional writes:
-/// 10 digits, 16 hex digits and two hyphens more.
+/// Length of a tag in bytes: two quotes, 16 and 8 hex digits, a hyphen; after conditional writes 10
+/// digits, 16 hex digits and two hyphens more.
 const TAG_LEN: usize = 27;
 const LONG_LEN: usize = TAG_LEN + 1 + 10 + 1 + 16;
 
-/// Tags are cut from blocks of this many, so that one allocation serves many answers.
+/// Number of tags cut from one block, so that one allocation serves many answers.
 const TAGS_PER_BLOCK: usize = 128;
 
 /// Both digits of each byte.
@@ -29,14 +29,14 @@ static HEX: [[u8; 2]; 256] = {
     pairs
 };
 
-/// Makes header values of tags.
+/// Formats tags as header values.
 #[derive(Debug, Default)]
 pub(crate) struct Etags {
     block: RefCell<BytesMut>,
 }
 
 impl Etags {
-    /// A tag in its quotes.
+    /// Formats a tag in its quotes.
     pub(crate) fn of(&self, tag: Tag) -> HeaderValue {
         let mut block = self.block.borrow_mut();
         if block.capacity() < LONG_LEN {
@@ -64,7 +64,7 @@ pub(super) fn put(out: &mut BytesMut, tag: Tag) {
     }
 }
 
-/// The tag that is in these quotes; `None` = no value has it.
+/// Parses a quoted tag; `None` = no value has it.
 pub(crate) fn parse(text: &[u8]) -> Option<Tag> {
     let text = std::str::from_utf8(text).ok()?.strip_prefix('"')?.strip_suffix('"')?;
     let mut parts = text.split('-');
@@ -82,7 +82,7 @@ pub(crate) fn parse(text: &[u8]) -> Option<Tag> {
     Some(Tag { version: Version { time, origin }, last })
 }
 
-/// So many hex digits, as they are written.
+/// Parses a number of exactly `digits` lower-case hex digits.
 fn hex(text: &str, digits: usize) -> Option<u64> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let number = u64::from_str_radix(text, 16).ok()?;
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// What is taken for a tag is what its value would be answered with.
+        /// Every accepted text is exactly the tag with which its value would be answered.
         #[test]
         fn any_tag_is_read_as_it_is_written_or_is_none(
             text in "\"?[0-9a-f]{15,17}-[0-9a-f]{8}(-[0-9]{1,10}-[0-9a-f]{16})?\"?|\\PC{0,40}",

@@ -1,25 +1,25 @@
-//! When a value expires, as a header value: seconds since 1970 with three decimals, which is a
-//! decimal of structured fields (RFC 9651):
+//! The expiry of a value as a header value: seconds since 1970 with three decimals, a decimal of
+//! structured fields (RFC 9651):
 //!
 //! ```text
 //!  Kvorum-Expires: 1767225600.123
 //! ```
 //!
-//! It is not `Expires`: that speaks to caches, which may then answer from what they hold until that
-//! time, whatever was written since (RFC 9111, 5.3).
+//! The header is not `Expires`, which addresses caches: these may then answer from their contents
+//! until that time, whatever was written since (RFC 9111, 5.3).
 
 use hyper::header::{HeaderName, HeaderValue};
 
-/// The header that says when a value expires.
+/// Header with a value's expiry.
 pub(crate) const EXPIRES: HeaderName = HeaderName::from_static("kvorum-expires");
 
-/// `expiry_ms`: milliseconds since 1970.
+/// Formats an expiry, given in milliseconds since 1970.
 pub(super) fn of(expiry_ms: u64) -> HeaderValue {
     let text = format!("{}.{:03}", expiry_ms / 1000, expiry_ms % 1000);
     HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).expect("digits are a header value")
 }
 
-/// Milliseconds since 1970, from what a node has said.
+/// Parses a node's header value, and returns milliseconds since 1970.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let (seconds, millis) = text.split_once('.')?;
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

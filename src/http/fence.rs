@@ -1,17 +1,18 @@
-//! The fence of a conditional write as a header value: 16 hex digits.
+//! The fencing token of a conditional write as a header value: 16 hex digits.
 //!
 //! ```text
 //!  Kvorum-Fence: 00064f1c2a7b8000
 //! ```
 //!
-//! Fences of one key grow from each conditional write to the next, as numbers and as text.
+//! The fencing tokens of one key grow from each conditional write to the next, as numbers and as
+//! text.
 
 use hyper::header::{HeaderName, HeaderValue};
 
-/// The header that carries a fence.
+/// Header with a fencing token.
 pub(crate) const FENCE: HeaderName = HeaderName::from_static("kvorum-fence");
 
-/// The header of an answer; a fence of 0 is none.
+/// Returns the header of an answer; `None` for 0, which means no token.
 pub(super) fn header(fence: u64) -> Option<Box<(HeaderName, HeaderValue)>> {
     (fence != 0).then(|| {
         let text = format!("{fence:016x}");

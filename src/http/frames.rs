@@ -1,5 +1,5 @@
-//! `application/vnd.kvorum.items`: the items of a range, length-prefixed, so that any bytes are a
-//! key or a value and a response that was cut is told from one that ended.
+//! `application/vnd.kvorum.items`: the items of a range, length-prefixed, so that keys and values
+//! may have any bytes, and a truncated response is told from a complete one.
 //!
 //! ```text
 //!  body  = "KVI" version(1) { item } ( end | next )         numbers are big-endian
@@ -14,7 +14,7 @@ use std::io::{self, Read};
 
 use bytes::{BufMut, BytesMut};
 
-/// The `Content-Type`, and what `Accept` names.
+/// Media type, for `Content-Type` and `Accept`.
 pub(crate) const CONTENT_TYPE: &str = "application/vnd.kvorum.items";
 
 /// The first bytes of each body: the format's name and version.
@@ -30,16 +30,16 @@ const NO_VALUE: u8 = 1;
 /// Bytes of an item's head, without its kind.
 const HEAD_LEN: usize = 1 + 1 + 2 + 4 + 8;
 
-/// Most bytes of a value that a reader takes: eight times the largest `--max-value` of a node, so
-/// that a longer one is no item but damage.
+/// Maximum length of a value that a reader accepts: eight times the largest `--max-value` of a
+/// node, so that a longer one indicates damage.
 const MAX_VALUE_LEN: u32 = 64 << 20;
 
-/// Writes what a body begins with.
+/// Writes the magic bytes.
 pub(crate) fn put_magic(out: &mut BytesMut) {
     out.put_slice(&MAGIC);
 }
 
-/// Writes all of an item but its value; `value_len` is `None` if that is left out.
+/// Writes all of an item but its value; `value_len` is `None` if the value is left out.
 pub(crate) fn put_item(
     out: &mut BytesMut,
     etag: &[u8],
@@ -66,15 +66,15 @@ pub(crate) fn put_end(out: &mut BytesMut, next: Option<&str>) {
     out.put_slice(cursor.as_bytes());
 }
 
-/// A part of a body.
+/// A frame of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     Item {
         etag: Vec<u8>,
         key: Vec<u8>,
-        /// `None` = it was left out.
+        /// The value; `None` = left out.
         value: Option<Vec<u8>>,
-        /// Milliseconds since 1970; 0 = never.
+        /// Expiry in milliseconds since 1970; 0 = never.
         expires_ms: u64,
     },
     /// The range has no more items.
@@ -83,7 +83,7 @@ pub(crate) enum Frame {
     Next(String),
 }
 
-/// Why a body can't be read on.
+/// The reason why a body can't be read further.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error(transparent)]
@@ -118,8 +118,8 @@ impl<R: Read> Frames<R> {
         Self { from, begun: false }
     }
 
-    /// The next frame. Nothing is read after [`Frame::End`] and [`Frame::Next`] but the end of the
-    /// body.
+    /// Reads the next frame. After [`Frame::End`] or [`Frame::Next`] only the end of the body is
+    /// read.
     pub(crate) fn read(&mut self) -> Result<Frame, FrameError> {
         if !self.begun {
             let [magic @ .., version] = self.take::<4>()?;
@@ -164,7 +164,7 @@ impl<R: Read> Frames<R> {
         Ok(Frame::Item { etag, key, value, expires_ms: u64::from_be_bytes(expires_ms) })
     }
 
-    /// An end frame, if nothing follows it: a body that goes on is not what it says.
+    /// Returns an end frame if nothing follows it: a body that continues is malformed.
     fn ended(&mut self, frame: Frame) -> Result<Frame, FrameError> {
         let mut byte = [0];
         loop {
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// The bytes that docs/openapi.yaml and docs/operation.md describe.
+    /// The bytes described in docs/openapi.yaml and docs/operation.md.
     #[test]
     fn the_bytes_are_those_that_are_documented() {
         let body = body(&[(b"k".to_vec(), Some(b"val".to_vec()), 0x0102)], Some("c"));

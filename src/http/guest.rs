@@ -1,5 +1,5 @@
-//! What may be asked for without a client's place: by a connection that came when all were taken,
-//! or by a stream of HTTP/2 that found none beside those that its connection has.
+//! Admission of requests without a client slot: of a connection that came when all were taken, or
+//! of an HTTP/2 stream that found none free beside those of its connection's other streams.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use super::routes::{Place, Route};
 use crate::http::Service;
 use crate::http::connection::Watch;
 
-/// How long a client waits for a place: far longer than it takes to close an idle client.
+/// Time that a client waits for a slot: far longer than it takes to close an idle client.
 const WAIT: Duration = Duration::from_millis(250);
 
-/// How often it is looked for one.
+/// Interval of attempts to get a slot.
 const STEP: Duration = Duration::from_millis(5);
 
-/// Whether the request may be done, of a watch without a place. If so, whether the connection stays
+/// Admits a request whose watch has no slot, or refuses it. Returns true if the connection stays
 /// open afterwards.
 pub(super) async fn admit(
     service: &Service,

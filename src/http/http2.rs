@@ -1,4 +1,4 @@
-//! HTTP/2: chosen by ALPN, or in clear by the first bytes that a client sends.
+//! HTTP/2: chosen by ALPN, or in plaintext by the first bytes that a client sends.
 //!
 //! ```text
 //!  hyper ── a stream's request ──▶ Stream::begin ──▶ answer ──▶ Parts
@@ -6,15 +6,15 @@
 //!    └── its task: ended when the watch is given up: RST_STREAM ◀┘
 //! ```
 //!
-//! A stream may hold what a connection of HTTP/1 may, and takes a place as one does: the first of a
-//! connection that of the connection, each other one its own. So what all clients may hold is
-//! bounded by places, whichever version they speak; one connection holds [`CONNECTION_WINDOW`] of
+//! A stream may hold what a connection of HTTP/1 may, and takes a slot as one does: the first of a
+//! connection that of the connection, each other one its own. So the resources of all clients are
+//! bounded by slots, whichever version they speak; one connection holds [`CONNECTION_WINDOW`] of
 //! bodies at most.
 //!
-//! What bounds floods: of streams [`MAX_STREAMS`] and places; of resets [`MAX_RESET_EARLY`] and
-//! [`MAX_WRONG`]; of CONTINUATION frames the `h2` crate, by [`MAX_HEAD_LEN`]; of DATA frames of
-//! hardly a byte the same, by the window; of all other frames how much a client may say without
-//! asking for anything ([`MAX_TALK`]).
+//! Limits against floods: of streams, [`MAX_STREAMS`] and slots; of resets, [`MAX_RESET_EARLY`] and
+//! [`MAX_WRONG`]; of CONTINUATION frames, the `h2` crate's, by [`MAX_HEAD_LEN`]; of DATA frames of
+//! hardly a byte, the `h2` crate's, by the window; of all other frames, the bytes that a client may
+//! send without a request ([`MAX_TALK`]).
 
 use std::cell::RefCell;
 use std::error::Error as _;
@@ -43,56 +43,60 @@ use crate::http::connection::streams::{Owed, Stream};
 use crate::http::connection::{Socket, Watch};
 use crate::transport;
 
-/// What nobody begins with who speaks HTTP/1 (RFC 9113, 3.4).
+/// The start of an HTTP/2 preface, with which no HTTP/1 client begins (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI ";
 
-/// Requests at once on a connection: what clients count on (RFC 9113, 6.5.2) …
+/// Maximum number of concurrent requests on a connection, on which clients rely (RFC 9113, 6.5.2).
 const MAX_STREAMS: usize = 100;
 
-/// … and never more than this part of all places: others come too.
+/// Divisor of the client slots: one connection has at most this part of them, so that others are
+/// served too.
 const SHARE: usize = 2;
 
-/// What a client may send of a body before somebody takes it: as much as is buffered of a
-/// connection of HTTP/1.
+/// Window of a stream: bytes of a body that a client may send before they are read. As much is
+/// buffered of a connection of HTTP/1.
 const STREAM_WINDOW: u32 = 64 << 10;
 
-/// What it may send of all bodies, 6.25 MiB: so much that uploads which wait for memory don't hold
-/// up those that have some.
+/// Window of a connection, for all bodies, 6.25 MiB: large enough that uploads waiting for memory
+/// do not block those that have some.
 const CONNECTION_WINDOW: u32 = MAX_STREAMS as u32 * STREAM_WINDOW;
 
-/// What a client may send without asking for anything: some of all bodies, if they wait, and what
-/// only keeps the node busy. Of an honest one that is a few bytes for each request.
+/// Maximum of bytes that a client may send without a request: waiting bodies, and frames that only
+/// keep the node busy. An honest client sends a few such bytes for each request.
 const MAX_TALK: u64 = CONNECTION_WINDOW as u64 + (1 << 20);
 
-/// A frame's payload at most: the least that a node may choose.
+/// Maximum payload of a frame: the minimum that a node may choose.
 const MAX_FRAME: u32 = 16 << 10;
 
-/// Headers of a request at most, as over HTTP/1: many small ones take far more than their bytes.
+/// Maximum number of a request's headers, as over HTTP/1: many small ones take far more memory than
+/// their bytes.
 const MAX_HEADERS: usize = 100;
 
-/// What the client may have the node remember of its headers: as usual.
+/// Size of the header compression table, the usual one.
 const HEADER_TABLE: u32 = 4 << 10;
 
-/// Of an answer that comes in pieces, more are asked for while less than this waits to be sent.
+/// Send buffer: of an answer that comes in pieces, the next piece is requested while less than this
+/// waits to be sent.
 const SEND_BUFFER: usize = 16 << 10;
 
-/// Streams that a client opens and resets before they were looked at, at once. Honest clients
-/// cancel some requests; who sends such pairs without end (CVE-2023-44487) loses the connection.
+/// Maximum number of streams that a client opens and resets before they were looked at, at once.
+/// Honest clients cancel some requests; a client that sends such pairs without end (CVE-2023-44487)
+/// loses the connection.
 const MAX_RESET_EARLY: usize = 20;
 
-/// Streams of a connection that may be reset because of what its client does wrong. What comes of a
-/// refused body after its stream has lingered counts, too, so that there are some.
+/// Maximum number of a connection's streams that are reset for the client's errors. Data of a
+/// refused body that arrives after its stream has lingered counts too, so the limit is not small.
 const MAX_WRONG: usize = 1024;
 
-/// The end of an answer of at most so many bytes is sent with it: until the client takes it, only
-/// the connection can be given up. The end of a longer one comes after it, so that the stream can
+/// Maximum length of an answer whose end is sent with its data: until the client takes the data,
+/// only the connection can be given up. A longer answer's end follows later, so that the stream can
 /// be reset as long as any of it waits.
 const AT_ONCE: usize = 2048;
 
-/// Whether the client speaks HTTP/2, as far as can be told before it is answered.
+/// True if the client speaks HTTP/2, as far as can be told before it is answered.
 pub(crate) async fn is_spoken(stream: &transport::Stream) -> bool {
     match stream {
-        // A connection that can't be read is not worth another word here.
+        // A connection that can't be read fails later.
         transport::Stream::Plain(socket) => begins(socket).await.unwrap_or(false),
         transport::Stream::Tls(_) => stream.chose_http2(),
     }
@@ -117,7 +121,7 @@ async fn begins(socket: &tokio::net::TcpStream) -> io::Result<bool> {
     }
 }
 
-/// Serves a connection to its end; whether that came because of what its client sent.
+/// Serves a connection to its end; returns true if it ended because of malformed input.
 pub(crate) async fn serve(service: &Rc<Service>, watch: &Rc<Watch>, socket: &mut Socket) -> bool {
     let is_malformed = converse(service, watch, socket).await;
     watch.streams_end();
@@ -162,7 +166,7 @@ async fn converse(service: &Rc<Service>, watch: &Rc<Watch>, socket: &mut Socket)
         }
         match polled {
             Poll::Ready(result) => Poll::Ready(Ending::Of(result)),
-            // It has been told by now, if the kernel takes a frame.
+            // GOAWAY has been sent by now, if the kernel takes a frame.
             Poll::Pending if watch.reaped() => Poll::Ready(Ending::Of(Ok(()))),
             Poll::Pending => Poll::Pending,
         }
@@ -177,21 +181,21 @@ async fn converse(service: &Rc<Service>, watch: &Rc<Watch>, socket: &mut Socket)
     cause.is_some_and(|cause| cause.is_go_away() && cause.is_library())
 }
 
-/// How a connection ended.
+/// The end of a connection.
 enum Ending {
     Of(hyper::Result<()>),
-    /// Its client sent frames without end that ask for nothing.
+    /// The client sent frames without end that request nothing.
     Flood,
 }
 
-/// Runs streams, each until its watch is given up at the latest, and lets them linger.
+/// Runs streams, each until its watch is given up at the latest, and then lets them linger.
 #[derive(Clone, Default)]
 struct Tasks(Rc<RefCell<Option<Rc<Stream>>>>);
 
 impl<F: Future + 'static> Executor<F> for Tasks {
     fn execute(&self, future: F) {
-        // hyper hands the future over as soon as it has called the service. One without a stream
-        // ends at once.
+        // hyper spawns the future as soon as it has called the service. One without a stream ends
+        // at once.
         let Some(stream) = self.0.take() else {
             spawn_local(async move { drop(future.await) });
             return;
@@ -242,10 +246,10 @@ async fn answer(
     Ok(Response::from_parts(head, Parts::new(body, stream)))
 }
 
-/// A response's body, whose pieces are watched until they are sent.
+/// A response's body, whose pieces are tracked until they are sent.
 struct Parts {
     body: Body,
-    /// Whether its end is sent with it.
+    /// True if the end of the body is sent with its data.
     at_once: bool,
     ended: bool,
     stream: Rc<Stream>,
@@ -289,7 +293,7 @@ impl hyper::body::Body for Parts {
     }
 }
 
-/// A piece of an answer, of which it is seen how much is sent.
+/// A piece of an answer that reports how much of it is sent.
 struct Sent {
     item: Item,
     owed: Owed,

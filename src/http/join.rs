@@ -1,4 +1,4 @@
-//! `POST /admin/join`: a node that belongs to no cluster asks for a place in this one.
+//! `POST /admin/join`: the request of a node that belongs to no cluster to join this one.
 
 use cluster::handshake::{Channel, Secrets};
 use hyper::header::HeaderValue;
@@ -45,7 +45,7 @@ pub(super) async fn post(
     Ok(Answer { rare, ..answer })
 }
 
-/// Refuses who does not know the secret.
+/// Refuses a request whose sender does not know the secret.
 fn admit(
     secrets: &Secrets,
     channel: Option<Channel>,

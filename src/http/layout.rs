@@ -1,9 +1,9 @@
-//! `/admin/layout` and what is below it: which layout the cluster goes by, plans of another one,
-//! and having one decided.
+//! `/admin/layout` and the paths below it: the layout in force, plans of another one, and their
+//! application.
 //!
 //! ```text
-//!   POST plan ─▶ computed, off the loop ─▶ kept, told
-//!   POST apply, abort ─▶ the node task ─▶ the council        GET ─▶ what became of it
+//!   POST plan ─▶ computed, off the loop ─▶ kept, returned
+//!   POST apply, abort ─▶ the node task ─▶ the metadata quorum     GET ─▶ progress
 //! ```
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) fn get(service: &Service, query: Admitted<&str>) -> Result<Answer, Pr
     Ok(Answer::json(StatusCode::OK, &service.reports.layout()))
 }
 
-/// How often it is looked how far a change is.
+/// Interval of checks on a change's progress.
 const LOOK: Duration = Duration::from_millis(2);
 
 pub(super) async fn plan(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
@@ -58,7 +58,7 @@ pub(super) async fn apply(service: &Service, query: Admitted<&str>) -> Result<An
         )));
     }
     never_asked(&plan, &service.reports.known_layout())?;
-    // Whoever aborts it after this answer finds it.
+    // Waits, so that an abort after this answer finds the change.
     let until = Instant::now() + service.limits().deadline;
     let is_known = || service.reports.change().is_some_and(|(plan, _)| plan == id);
     service.reports.apply(plan).await;
@@ -68,8 +68,8 @@ pub(super) async fn apply(service: &Service, query: Admitted<&str>) -> Result<An
     Ok(Answer::json(StatusCode::ACCEPTED, &service.reports.layout()))
 }
 
-/// Refuses a plan with a node that did not ask for its place: nobody may be there, and then the
-/// change would wait for it.
+/// Refuses a plan with a new node that did not ask to join: the node may not exist, and the change
+/// would wait for it.
 fn never_asked(plan: &Layout, known: &Layout) -> Result<(), Problem> {
     let is_new =
         |node: &&cluster::layout::Node| plan.id() != known.id() && known.node(node.id).is_none();
@@ -82,7 +82,7 @@ fn never_asked(plan: &Layout, known: &Layout) -> Result<(), Problem> {
     )))
 }
 
-/// What can't be applied any more.
+/// Refuses a plan that can't be applied any more.
 fn refuse(plan: &Layout, known: &Layout) -> Result<(), Problem> {
     if plan.base != known.id() && plan.id() != known.id() {
         let (base, known) = (plan.epoch - 1, known.epoch);
@@ -114,15 +114,16 @@ pub(super) async fn abort(service: &Service, query: Admitted<&str>) -> Result<An
         };
         return Err(Problem::no_plan(why.to_owned()));
     };
-    // As it was: who waits for the end looks for the epoch after that, which may be here already
-    // when a thread that was not run for a while answers.
+    // The answer is the layout from before the abort: a client that waits for the end looks for the
+    // epoch after that, which may be in force already when a delayed thread answers.
     let layout = service.reports.layout();
     service.reports.apply(Arc::new(before)).await;
     Ok(Answer::json(StatusCode::ACCEPTED, &layout))
 }
 
-/// Waits until the council has decided what this node asks it for, and the node goes by it: before
-/// that nobody can tell what there is to go back from, for the council may decide it at any moment.
+/// Waits until the metadata quorum has decided this node's proposal, and the node has adopted it:
+/// before that nobody can tell what an abort would undo, because the decision may come at any
+/// moment.
 async fn decided(service: &Service) -> Result<(), Problem> {
     let reports = &service.reports;
     let until = Instant::now() + service.limits().deadline;

@@ -1,12 +1,12 @@
-//! The HTTP contract: what a request asks, and how the answer looks.
+//! The HTTP interface: parsing of requests, and the form of answers.
 //!
 //! ```text
 //!  request ─▶ route ─▶ admission ─▶ (body) ─▶ entity · entities · admin · ui ─▶ Answer ─▶ response
 //!                └──────────┴──────────┴──────────────┴─ Problem ──────────────┘
 //! ```
 //!
-//! `admission` parses the request by `action` and `params`, checks it, and hands it to its handler;
-//! `entity` and `entities` ask [`Requests`](crate::node::requests::Requests).
+//! `admission` parses the request by `action` and `params`, checks it, and passes it to its
+//! handler; `entity` and `entities` call [`Requests`](crate::node::requests::Requests).
 
 mod accept;
 mod access;
@@ -94,13 +94,13 @@ const MAX_KEY_LEN: usize = 1024;
 /// Longest request head in bytes; hyper answers 431 over it.
 pub(crate) const MAX_HEAD_LEN: usize = 16 * 1024;
 
-/// What the store or the node made of a request.
+/// The answer to a request, in the terms of the store and the node.
 #[derive(Debug)]
 struct Answer {
     status: StatusCode,
     tag: Option<Tag>,
     receipt: Option<Box<HeaderValue>>,
-    /// When the value expires, in milliseconds since 1970; 0 = never, or there is none.
+    /// Expiry of the value, in milliseconds since 1970; 0 = never, or no value.
     expiry_ms: u64,
     content_type: Option<&'static str>,
     /// A header that few answers have.
@@ -130,10 +130,10 @@ impl Answer {
     }
 }
 
-/// Where an answer to a node that joins shows that it is one of the cluster's.
+/// Header that proves to a joining node that a node of the cluster answers.
 const PROOF: HeaderName = HeaderName::from_static(crate::peers::join::HEADER);
 
-/// And one to a node that asks for a page.
+/// Header that proves the same to a node that requests a page.
 const NODE: HeaderName = HeaderName::from_static(crate::peers::proof::HEADER);
 
 /// Answers one request.
@@ -152,7 +152,7 @@ pub(crate) async fn answer(
     let Admission { right, is_entitled, stays, action } =
         admission::admit(&service, &watch, &asked).await;
     let mut upload = Upload::new(body, &watch, &right);
-    // Of what others' pages send nothing is read.
+    // Bodies sent by pages of foreign origins are not read.
     let understood = !matches!(&action, Err(problem)
         if problem.is_not_implemented() || problem.is_foreign() && upload.has_more());
     let result = match action {
@@ -174,8 +174,8 @@ pub(crate) async fn answer(
     // The request's header map, emptied, serves the response: hyper takes it back for the next
     // request, so that a connection allocates it once.
     head.headers.clear();
-    // Who is told so sends the next request elsewhere: to a connection that the node closes by
-    // itself it may just be on its way.
+    // A client that is told sends the next request elsewhere; on a connection that the node closes
+    // silently, that request might be on its way already.
     let stays = stays && !service.reports.is_stopping();
     let connection = match head.version {
         Version::HTTP_2 => Connection::Streams,
@@ -194,7 +194,7 @@ pub(crate) async fn answer(
     if head.method == Method::HEAD
         && matches!(response.body(), Body::Whole(body) if body.is_empty())
     {
-        // Of an empty body hyper can't tell whether it has none.
+        // hyper can't tell an empty body from a missing one.
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
     let long = matches!(response.body(), Body::Whole(value) if value.len() > LONG_RECORD);
@@ -204,18 +204,18 @@ pub(crate) async fn answer(
     Ok(response)
 }
 
-/// What becomes of the connection after an answer.
+/// The state of the connection after an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Connection {
     Stays,
-    /// The client is told so in the answer.
+    /// The connection ends, and the answer says so.
     Ends,
-    /// It is one of HTTP/2, which says so by itself, and of which no header may speak.
+    /// An HTTP/2 connection, which signals its end by GOAWAY, and never in a header.
     Streams,
 }
 
-/// Counts what came and what goes out for the token's rate; of a range that is seen as it goes, and
-/// it ends with its token.
+/// Charges received and sent bytes to the token's rate; a range is metered while it is sent, and
+/// ends with its token.
 fn meter(service: &Service, right: &Right, (method, came): (&Method, u64), body: &mut Body) {
     if let (Body::Items(items), Some(token)) = (&mut *body, right.token()) {
         items.read_by(Rc::clone(token));
@@ -229,7 +229,7 @@ fn meter(service: &Service, right: &Right, (method, came): (&Method, u64), body:
     token.known.used(now, came + sent);
 }
 
-/// The response, into which the headers go over.
+/// Builds the response, and moves the headers into it.
 fn respond(
     service: &Service,
     headers: &mut HeaderMap,

@@ -1,5 +1,5 @@
-//! Holds `docs/openapi.yaml` against the code: what a client reads there is what there is, and all
-//! of it.
+//! Checks `docs/openapi.yaml` against the code: the document describes exactly the interface that
+//! exists, and all of it.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use super::problem::Type;
 use super::receipt::RECEIPT;
 use super::routes::ROUTES;
 
-/// The dashboard's page; its other files are nobody's business.
+/// The dashboard's page; its other files are not part of the interface.
 const PAGE: (&str, &str) = ("/ui", "GET, HEAD");
 
-/// Routes whose queries are read, and what may be in them. Other queries are not looked at.
+/// Routes that parse their query, and the parameters they know. Other queries are ignored.
 const QUERIES: [(&str, &str, &[&str]); 17] = [
     ("get", "/v0/entity", &params::READ),
     ("head", "/v0/entity", &params::READ),
@@ -45,13 +45,13 @@ fn text(yaml: &Yaml) -> &str {
     yaml.as_str().unwrap_or_else(|| panic!("{yaml:?} is no text"))
 }
 
-/// What is under a map's keys, in the document's order.
+/// Returns the entries of a map, in the document's order.
 fn entries(yaml: &Yaml) -> impl Iterator<Item = (&str, &Yaml)> {
     let entries = yaml.as_hash().unwrap_or_else(|| panic!("{yaml:?} is no map"));
     entries.iter().map(|(key, value)| (text(key), value))
 }
 
-/// What a `$ref` points to, or the thing itself.
+/// Resolves a `$ref`; returns anything else unchanged.
 fn resolved<'a>(document: &'a Yaml, yaml: &'a Yaml) -> &'a Yaml {
     let Some(path) = yaml["$ref"].as_str() else { return yaml };
     let path = path.strip_prefix("#/").unwrap_or_else(|| panic!("{path} is not in the document"));
@@ -60,7 +60,7 @@ fn resolved<'a>(document: &'a Yaml, yaml: &'a Yaml) -> &'a Yaml {
     found
 }
 
-/// Each operation: method, path, itself.
+/// Returns each operation: method, path, description.
 fn operations(document: &Yaml) -> Vec<(&str, &str, &Yaml)> {
     let paths = entries(&document["paths"]);
     paths.flat_map(|(path, of)| entries(of).map(move |(method, of)| (method, path, of))).collect()
@@ -73,7 +73,7 @@ fn query_parameters<'a>(document: &'a Yaml, operation: &'a Yaml) -> Vec<&'a str>
     queries.map(|parameter| text(&parameter["name"])).collect()
 }
 
-/// Where something has neither a value nor anything below it.
+/// Collects the paths of entries that have neither a value nor children.
 fn empty_ones(yaml: &Yaml, at: &str, found: &mut Vec<String>) {
     match yaml {
         Yaml::Null => found.push(at.to_owned()),
@@ -84,7 +84,7 @@ fn empty_ones(yaml: &Yaml, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// What is under a map's keys, which may be numbers.
+/// Returns the entries of a map, whose keys may be numbers.
 fn entries_of_any(yaml: &Yaml) -> impl Iterator<Item = (String, &Yaml)> {
     yaml.as_hash().into_iter().flatten().map(|(key, value)| {
         let name = key.as_str().map_or_else(|| format!("{key:?}"), str::to_owned);

@@ -1,18 +1,18 @@
-//! Whether a request was meant for this node by somebody who may. Any page that a browser shows can
-//! send requests to whatever that browser reaches: across sites, or under a name of its own that it
-//! has pointed at the node (DNS rebinding), after which the browser takes the node for a part of
-//! the page's site and lets it read. Such requests give themselves away by `Host`, `Origin` and
-//! `Sec-Fetch-Site`, which no page can change.
+//! Origin checks: whether a request was meant for this node, and sent by a permitted page. Any page
+//! in a browser can send requests to whatever that browser reaches: across sites, or under a name
+//! of its own that it has pointed at the node (DNS rebinding), after which the browser takes the
+//! node for a part of the page's site and lets it read. Such requests are recognized by `Host`,
+//! `Origin` and `Sec-Fetch-Site`, which no page can change.
 //!
 //! ```text
-//!  from this machine, in clear ─▶ is `Host` a name of the node? ─no─▶ 421
+//!  from this machine, plaintext ─▶ is `Host` a name of the node? ─no─▶ 421
 //!  Origin ─▶ the node's own, or in --allow-origin? ─no─▶ 403
-//!  no Origin ─▶ is Sec-Fetch-Site there, and another site's? ─yes─▶ 403
+//!  no Origin ─▶ is Sec-Fetch-Site present, and another site's? ─yes─▶ 403
 //! ```
 //!
-//! What comes from this machine may need no token: that is why names count there. Elsewhere they do
-//! not: a page that pointed its own name at a node with TLS would need the node's certificate for
-//! that, and one without is open to whoever reaches it.
+//! Requests from this machine may need no token: that is why names count there. Elsewhere they do
+//! not: a page that pointed its own name at a node with TLS would need the node's certificate, and
+//! a node without TLS is open to whoever reaches it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,47 +21,48 @@ use hyper::{HeaderMap, Uri};
 
 use super::problem::Problem;
 
-/// What a node is called by those on its machine, and whose pages may ask it.
+/// The node's names for requests from its own machine, and the origins whose pages may send
+/// requests.
 #[derive(Debug)]
 pub(crate) struct Names {
-    /// Whether only this machine reaches it.
+    /// True if only this machine reaches the node.
     near_only: bool,
     own: Vec<String>,
-    /// Origins, as browsers write them.
+    /// Permitted origins, as browsers write them.
     listed: Vec<String>,
 }
 
-/// Where a request says that it goes to and comes from.
+/// A request's destination and source, as its headers state them.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Origin<'a> {
-    /// `HOST[:PORT]` as the client wrote it, in lower case or not. HTTP/1.0 need not say it.
+    /// `HOST[:PORT]` as the client wrote it, in any case; optional in HTTP/1.0.
     pub(super) authority: Option<&'a [u8]>,
-    /// The page that sent it, if the browser says.
+    /// Origin of the page that sent the request, if the browser states it.
     pub(super) origin: Option<&'a [u8]>,
-    /// How that page is related to this node.
+    /// Relation of that page to this node, if the browser states it.
     pub(super) site: Option<&'a [u8]>,
-    /// Whether somebody followed a link to the dashboard, which shows nothing to other sites.
+    /// True if the user followed a link to the dashboard, which shows nothing to other sites.
     pub(super) followed: bool,
-    /// Whether it came from this machine, in clear.
+    /// True if the request came from this machine, in plaintext.
     pub(super) near: bool,
-    /// `http` or `https`: how it came.
+    /// `http` or `https`, the scheme by which the request came.
     pub(super) scheme: &'static str,
 }
 
 impl Names {
-    /// The names of a node that listens there.
+    /// Collects the names of a node with this address and URL.
     pub(crate) fn of(listen: SocketAddr, url: &str, allowed: &[String], listed: &[String]) -> Self {
         let host = url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_lowercase));
         let mut own = vec!["localhost".to_owned()];
         own.extend(host);
         own.extend(allowed.iter().map(|name| name.to_lowercase()));
-        // Addresses are judged as such, and names are compared first.
+        // IP addresses have rules of their own, and names are compared first.
         own.retain(|name| name.parse::<IpAddr>().is_err());
         let near_only = listen.ip().to_canonical().is_loopback();
         Self { near_only, own, listed: listed.to_vec() }
     }
 
-    /// Refuses what somebody else's page sends.
+    /// Refuses requests sent by foreign pages.
     pub(super) fn admit(&self, asked: Origin<'_>) -> Result<(), Problem> {
         let Origin { authority, origin, site, followed, near, scheme } = asked;
         let authority = authority.unwrap_or_default();
@@ -72,8 +73,8 @@ impl Names {
         if origin.is_some_and(|origin| self.lists(origin)) {
             return Ok(());
         }
-        // A proxy that ends TLS passes `https` pages on in clear. That a page is of the origin to
-        // which its browser sends the request, the browser itself says.
+        // A proxy that terminates TLS passes `https` pages on in plaintext. `same-origin` is the
+        // browser's own statement that the page has the origin to which the request goes.
         let is_same = site == Some(b"same-origin");
         let is_own = |origin: &[u8]| {
             let page = page_of(origin, scheme).or(page_of(origin, "https").filter(|_| is_same));
@@ -92,14 +93,14 @@ impl Names {
         Ok(())
     }
 
-    /// Whether there are pages elsewhere that may ask.
+    /// True if pages of other origins may send requests.
     pub(super) fn has_pages(&self) -> bool {
         !self.listed.is_empty()
     }
 
-    /// The origin of such a page, if it asks.
+    /// Returns the origin of such a page, if it sent the request.
     pub(super) fn page(&self, headers: &HeaderMap) -> Option<HeaderValue> {
-        // Most nodes list none: then no request pays for a look into its headers.
+        // Most nodes list none, and then no request pays for the header lookup.
         if !self.has_pages() {
             return None;
         }
@@ -120,15 +121,16 @@ impl Names {
             Some(bare) => bare.parse().map(IpAddr::V6).ok(),
             None => host.parse().map(IpAddr::V4).ok(),
         };
-        // No page can be served from an address that is not its server's. But these lead to
-        // loopback, and browsers don't say there whose page it is: they take them for the network.
+        // No page can be served from an address that is not its server's. But these addresses lead
+        // to loopback, and browsers do not state the page's origin there: they take them for the
+        // network.
         let is_alias =
             |address: IpAddr| address.is_unspecified() || address.to_canonical() != address;
         address.is_some_and(|address| !is_alias(address))
     }
 }
 
-/// The host of `HOST[:PORT]`; an IPv6 address keeps its brackets.
+/// Returns the host of `HOST[:PORT]`; an IPv6 address keeps its brackets.
 fn host_of(authority: &[u8]) -> Option<&str> {
     let authority = str::from_utf8(authority).ok()?;
     let (host, port) = match authority.rfind(':') {
@@ -140,7 +142,7 @@ fn host_of(authority: &[u8]) -> Option<&str> {
     good.then_some(host)
 }
 
-/// `HOST[:PORT]` of an `Origin` with that scheme.
+/// Returns `HOST[:PORT]` of an `Origin` with this scheme.
 fn page_of<'a>(origin: &'a [u8], scheme: &str) -> Option<&'a [u8]> {
     origin.strip_prefix(scheme.as_bytes())?.strip_prefix(b"://")
 }

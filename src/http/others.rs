@@ -1,7 +1,7 @@
-//! Other nodes' pages, fetched by this node for clients that reach no other: a browser at the end
+//! Pages of other nodes, fetched by this node for clients that reach no other: a browser at the end
 //! of a tunnel, a terminal outside the containers.
 //!
-//! They are asked for as HTTP/1.0, so that a body comes as it is, to the end of the connection.
+//! Requests are HTTP/1.0, so that a body comes unencoded, to the end of the connection.
 
 use std::io;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::transport::Stream;
 /// Longest line, in bytes: a snapshot of a node with some hundred peers.
 const MAX_LINE: u64 = 256 * 1024;
 
-/// Characters of a foreign status line that are quoted.
+/// Characters of an unexpected status line that are quoted.
 const QUOTED: usize = 80;
 
-/// Why another node's page could not be fetched.
+/// The reason why another node's page could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unread {
     #[error("{0}")]
@@ -45,13 +45,13 @@ pub(super) enum Unread {
 /// Another node's answer, after its head.
 pub(super) struct Page {
     stream: BufReader<Stream>,
-    /// How long it may say nothing.
+    /// Time limit for each read.
     silence: Duration,
 }
 
 impl Page {
-    /// Asks a node for `target` on a new connection to it. The answer must be a 200, of a node of
-    /// the cluster.
+    /// Requests `target` on a new connection to a node. The answer must be a 200 from a node of the
+    /// cluster.
     pub(super) async fn get(
         mut stream: Stream,
         requests: &Requests,
@@ -91,7 +91,7 @@ impl Page {
         Ok(page)
     }
 
-    /// The next line.
+    /// Reads the next line.
     pub(super) async fn line(&mut self, line: &mut Vec<u8>) -> Result<(), Unread> {
         line.clear();
         let mut bounded = (&mut self.stream).take(MAX_LINE);
@@ -100,7 +100,7 @@ impl Page {
         if line.ends_with(b"\n") { Ok(()) } else { Err(Unread::Ended) }
     }
 
-    /// The whole body, of which `most` bytes are read.
+    /// Reads the body, at most `most` bytes of it.
     pub(super) async fn body(mut self, most: u64) -> Result<Vec<u8>, Unread> {
         let mut body = Vec::new();
         let mut bounded = (&mut self.stream).take(most);

@@ -1,5 +1,5 @@
-//! What a query string asks for. Strict: a parameter that is unknown, doubled or malformed is an
-//! error that names it, for a typing error must not quietly become another request.
+//! Parsers of query strings. Strict: a parameter that is unknown, duplicate or malformed is an
+//! error that names it, because a typing error must not quietly become another request.
 
 mod quotas;
 mod range;
@@ -34,16 +34,16 @@ pub(super) use range::{Bounds, RangeParams, entities};
 pub(super) use tokens::{REVOKE, TOKEN};
 pub(super) use tokens::{revoke, token};
 
-/// The cluster as quorums see it.
+/// The cluster's dimensions for quorums.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Replication {
-    /// Nodes of the cluster.
+    /// Number of the cluster's nodes.
     pub(crate) nodes: u32,
-    /// Copies of a key if the request does not say.
+    /// Default number of copies of a key.
     pub(crate) replicas: u32,
 }
 
-/// One key that is read.
+/// Parameters of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ReadParams<'a> {
     pub(super) key: Cow<'a, [u8]>,
@@ -51,48 +51,49 @@ pub(super) struct ReadParams<'a> {
     pub(super) asked: AskedQuorum,
 }
 
-/// One key that is written or deleted.
+/// Parameters of a plain write or deletion.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct WriteParams<'a> {
     pub(super) key: Cow<'a, [u8]>,
     pub(super) quorum: Quorum,
     pub(super) asked: AskedQuorum,
-    /// `from` if it was said, otherwise 0: what a record keeps of it.
+    /// `from` if it was given, otherwise 0: the number of copies kept in the record.
     pub(super) copies: u8,
-    /// Whether the answer is to name who acknowledged it.
+    /// True if the answer is to name the replicas that acknowledged the write.
     pub(super) receipt: bool,
-    /// How long the value lives; `None` = for ever.
+    /// Time to live of the value; `None` = unlimited.
     pub(super) ttl: Option<Ttl>,
 }
 
-/// One key whose value is changed under a condition: by a majority of its replicas at least.
+/// Parameters of a conditional write, which at least a majority of the key's replicas decides.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ConditionalParams<'a> {
     pub(super) key: Cow<'a, [u8]>,
     pub(super) quorum: Quorum,
     pub(super) asked: AskedQuorum,
-    /// As of any write.
+    /// True if the answer is to name the replicas that acknowledged the write.
     pub(super) receipt: bool,
-    /// The same; of an addition `None` = as long as what it adds to.
+    /// Time to live of the value; `None` = unlimited, or for an addition, the expiry of the
+    /// previous value.
     pub(super) ttl: Option<Ttl>,
 }
 
-/// A key, and the number that is added to its value.
+/// Parameters of an addition: a key, and the number that is added to its value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Addition<'a> {
     pub(super) params: ConditionalParams<'a>,
     pub(super) number: i64,
 }
 
-/// A key whose replicas are shown.
+/// Parameters of a query for a key's replicas.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PlacementParams<'a> {
     pub(super) key: Cow<'a, [u8]>,
-    /// How many replicas.
+    /// Number of replicas to show.
     pub(super) copies: u8,
 }
 
-/// What is to be recorded, and how the answer looks.
+/// Parameters of a recording: its events, and the form of the answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ProfileParams {
     pub(super) events: Vec<Event>,
@@ -101,44 +102,44 @@ pub(super) struct ProfileParams {
     pub(super) idle: bool,
 }
 
-/// What may be asked of a read …
+/// Parameters of a read.
 pub(super) const READ: [&str; 3] = ["id", "ack", "from"];
 
-/// … of a write …
+/// Parameters of a write.
 pub(super) const PUT: [&str; 5] = ["id", "ack", "from", "receipt", "ttl"];
 
-/// … of a deletion …
+/// Parameters of a deletion.
 pub(super) const DELETE: [&str; 4] = ["id", "ack", "from", "receipt"];
 
-/// … of an addition …
+/// Parameters of an addition.
 pub(super) const ADD: [&str; 6] = ["id", "add", "ack", "from", "receipt", "ttl"];
 
-/// … of a key's replicas …
+/// Parameters of a query for a key's replicas.
 pub(super) const PLACEMENT: [&str; 2] = ["id", "from"];
 
-/// … of the dashboard's events …
+/// Parameters of the dashboard's event stream.
 pub(super) const EVENTS: [&str; 1] = ["local"];
 
-/// … and of a recording.
+/// Parameters of a recording.
 pub(super) const PROFILE: [&str; 4] = ["event", "seconds", "format", "idle"];
 
-/// … and of a round of repair.
+/// Parameters of a request for a repair round.
 pub(super) const REPAIR: [&str; 1] = ["full"];
 
-/// … of a plan of the members …
+/// Parameters of a plan.
 pub(super) const PLAN: [&str; 6] =
     ["add", "remove", "remove_dead", "weight", "replicas", "council"];
 
-/// … and of having one applied.
+/// Parameters of a plan's application.
 pub(super) const APPLY: [&str; 1] = ["plan"];
 
-/// Seconds of a recording that does not say how long.
+/// Default duration of a recording, in seconds.
 const DEFAULT_SECONDS: u32 = 20;
 
-/// What was found for one parameter so far.
+/// The raw value of one parameter, if it was given.
 type Slot<'a> = Option<&'a str>;
 
-/// What a query has under each of these names.
+/// Returns the raw values of the named parameters.
 fn fill<'a, const N: usize>(query: &'a str, names: [&str; N]) -> Result<[Slot<'a>; N], Problem> {
     let mut slots = [None; N];
     if query.is_empty() {
@@ -156,7 +157,7 @@ fn fill<'a, const N: usize>(query: &'a str, names: [&str; N]) -> Result<[Slot<'a
                 text
             }
         };
-        // Names are short: to search them byte by byte is the quickest.
+        // Names are short, for which a search byte by byte is the fastest.
         let is_equals = |byte: &u8| *byte == b'=';
         let name_len = pair.as_bytes().iter().position(is_equals).unwrap_or(pair.len());
         let (name, value) = (&pair[..name_len], pair.get(name_len + 1..).unwrap_or(""));
@@ -183,17 +184,17 @@ fn fill<'a, const N: usize>(query: &'a str, names: [&str; N]) -> Result<[Slot<'a
     Ok(slots)
 }
 
-/// Whether a parameter of that name has a token.
+/// True if a parameter of this name holds a token.
 fn is_token(name: &str) -> bool {
     ["token", "access_token", "authorization"].iter().any(|one| name.eq_ignore_ascii_case(one))
 }
 
-/// Whether somebody sent a token where it must not be.
+/// True if a query contains a token.
 pub(super) fn has_token(query: &str) -> bool {
     !query.is_empty() && query.split('&').any(|pair| is_token(pair.split('=').next().unwrap_or("")))
 }
 
-/// What is said of that.
+/// Returns the problem for a token in a URL.
 pub(super) fn token_in_url() -> Problem {
     bad("a token must not be in a URL, for URLs are kept in logs and histories: revoke it, and \
         send the next one as Authorization: Bearer TOKEN"
@@ -207,7 +208,7 @@ pub(super) fn read(query: &str, replication: Replication) -> Result<ReadParams<'
     Ok(ReadParams { key, quorum, asked })
 }
 
-/// A key that is written; `most` is what its value may live.
+/// Parses a write; `most` is the maximum time to live.
 pub(super) fn put(
     query: &str,
     replication: Replication,
@@ -233,7 +234,7 @@ fn write(
     Ok(WriteParams { key, quorum, asked, copies, receipt, ttl })
 }
 
-/// The same under a condition.
+/// Parses a conditional write.
 pub(super) fn conditional_put(
     query: &str,
     replication: Replication,
@@ -250,7 +251,7 @@ pub(super) fn conditional_delete(
     majority(fill(query, DELETE)?, None, replication)
 }
 
-/// A key, and what is to be added to its value.
+/// Parses an addition.
 pub(super) fn addition(
     query: &str,
     replication: Replication,
@@ -271,7 +272,7 @@ pub(super) fn addition(
     Ok(Addition { params, number })
 }
 
-/// How long a value lives, if that is said: no longer than `most`.
+/// Parses a time to live, at most `most`.
 fn live(ttl: Slot<'_>, most: Ttl) -> Result<Option<Ttl>, Problem> {
     let Some(text) = ttl else { return Ok(None) };
     let ttl: Ttl = text.parse().map_err(|error| wrong("ttl", text, format!("ttl={error}")))?;
@@ -304,7 +305,7 @@ fn majority(
     Ok(ConditionalParams { key, quorum, asked, receipt, ttl })
 }
 
-/// Whether a receipt is asked for. Which replicas acknowledged is told by one byte.
+/// Parses `receipt`. The set of acknowledging replicas is encoded in one byte, which limits `from`.
 fn wants_receipt(value: Slot<'_>, Quorum { from, .. }: Quorum) -> Result<bool, Problem> {
     let (wanted, most) = (flag("receipt", value)?, ReplicaSet::MOST);
     if wanted && from > most {
@@ -313,7 +314,7 @@ fn wants_receipt(value: Slot<'_>, Quorum { from, .. }: Quorum) -> Result<bool, P
     Ok(wanted)
 }
 
-/// The key whose replicas are asked for, and how many.
+/// Parses a query for a key's replicas.
 pub(super) fn placement(
     query: &str,
     replication: Replication,
@@ -324,18 +325,18 @@ pub(super) fn placement(
     Ok(PlacementParams { key, copies })
 }
 
-/// Whether everything is to be compared.
+/// Parses a request for a repair round; true if it is a full one.
 pub(super) fn repair(query: &str) -> Result<bool, Problem> {
     let [full] = fill(query, REPAIR)?;
     flag("full", full)
 }
 
-/// Nothing can be said.
+/// Refuses any parameter.
 pub(super) fn none(query: &str) -> Result<(), Problem> {
     fill(query, []).map(|[]| ())
 }
 
-/// Which plan is to be applied.
+/// Parses the id of the plan to apply.
 pub(super) fn apply(query: &str) -> Result<u128, Problem> {
     let [plan] = fill(query, APPLY)?;
     let plan = required("plan", plan)?;
@@ -345,8 +346,8 @@ pub(super) fn apply(query: &str) -> Result<u128, Problem> {
     })
 }
 
-/// What a plan is to change. Several nodes of one parameter have commas between them. Who is
-/// added asks to join, and is known to `asking` by name, or is described.
+/// Parses the changes of a plan. Several nodes in one parameter are separated by commas. An added
+/// node asks to join, and `asking` finds it by name, or it is described in full.
 pub(super) fn change(
     query: &str,
     asking: impl Fn(&str) -> Result<Joiner, NotAsking>,
@@ -389,7 +390,7 @@ pub(super) fn change(
     })
 }
 
-/// Whether only this node's events are meant.
+/// Parses `local`: true if only this node's events are wanted.
 pub(super) fn events(query: &str) -> Result<bool, Problem> {
     let [local] = fill(query, EVENTS)?;
     flag("local", local)
@@ -416,7 +417,7 @@ pub(super) fn profile(query: &str) -> Result<ProfileParams, Problem> {
     Ok(ProfileParams { events, duration: Duration::from_secs(seconds), format, idle })
 }
 
-/// A query whose names and values are decoded together: programs encode what need not be.
+/// Decodes names and values of a query together, because programs encode what need not be.
 fn decoded(query: &str) -> Result<String, Problem> {
     let decoded =
         percent::decode(query.as_bytes()).map_err(|error| bad(format!("the query {error}")))?;
@@ -438,8 +439,8 @@ fn bad(detail: impl Display) -> Problem {
     Problem::bad_request(detail.to_string())
 }
 
-/// What is said of a parameter that is not what it should be: that it has a raw `+`, which may be
-/// all that is wrong with it, or `detail`.
+/// Returns the problem for a malformed parameter: a raw `+` in it, which may be the only error, or
+/// `detail`.
 fn wrong(name: &str, text: &str, detail: String) -> Problem {
     if text.contains('+') {
         return bad(format!("parameter {name:?} {}", DecodeError::Plus));
@@ -468,7 +469,7 @@ fn key<'a>(name: &str, value: &'a str) -> Result<Cow<'a, [u8]>, Problem> {
     Ok(key)
 }
 
-/// What was said of a quorum, and what it is by the view in force.
+/// Resolves a quorum: the given numbers, and the effective ones in the view in force.
 fn agree(ack: Slot<'_>, from: Slot<'_>, on: Replication) -> Result<(AskedQuorum, Quorum), Problem> {
     let ack = digits("ack", ack)?;
     let from = digits("from", from)?;
@@ -477,12 +478,13 @@ fn agree(ack: Slot<'_>, from: Slot<'_>, on: Replication) -> Result<(AskedQuorum,
     Ok((asked, quorum))
 }
 
-/// A number of plain digits: neither a sign nor a space is a part of it.
+/// Parses a number of plain digits, without sign or spaces.
 fn plain<T: FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
-/// A number of plain digits; one that is too large for any cluster is as large as can be.
+/// Parses a number of plain digits; one that overflows counts as the maximum, too large for any
+/// cluster.
 #[inline]
 fn digits(name: &str, value: Slot<'_>) -> Result<Option<u32>, Problem> {
     value.map(|value| number(name, value)).transpose()

@@ -1,4 +1,4 @@
-//! `GET /v0/peer`: another node, or somebody who says so, asks to go on in the nodes' own protocol.
+//! `GET /v0/peer`: the upgrade to the peer protocol, requested by another node or by an impostor.
 
 use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING, UPGRADE};
 use hyper::http::request::Parts;
@@ -9,13 +9,14 @@ use super::Answer;
 use super::problem::Problem;
 use crate::http::connection::Watch;
 
-/// Grants it. Who it is it must prove there, before anything is done for it.
+/// Grants the upgrade. The other end must authenticate in the peer protocol before anything is done
+/// for it.
 pub(super) fn upgrade(watch: &Watch, head: &Parts) -> Result<Answer, Problem> {
     let asked = has(head, CONNECTION, "upgrade") && has(head, UPGRADE, PEER_PROTOCOL);
     if !asked || head.version != Version::HTTP_11 {
         return Err(Problem::upgrade(PEER_PROTOCOL));
     }
-    // Its bytes and those of the other protocol could be taken for each other.
+    // The bytes of a body and those of the peer protocol could be confused.
     if head.headers.contains_key(CONTENT_LENGTH) || head.headers.contains_key(TRANSFER_ENCODING) {
         return Err(Problem::bad_request(format!("{PEER_PATH} accepts no body")));
     }
@@ -23,7 +24,7 @@ pub(super) fn upgrade(watch: &Watch, head: &Parts) -> Result<Answer, Problem> {
     Ok(Answer::empty(StatusCode::SWITCHING_PROTOCOLS))
 }
 
-/// Whether this word is in a header that is a list.
+/// True if a list header contains this word.
 fn has(head: &Parts, name: HeaderName, word: &str) -> bool {
     let values = head.headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Why a text does not decode.
+/// The reason why a text does not decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DecodeError {
     #[error("has a % without two hex digits after it")]
@@ -58,8 +58,8 @@ pub(crate) fn decode(text: &[u8]) -> Result<Cow<'_, [u8]>, DecodeError> {
     Ok(Cow::Owned(decoded))
 }
 
-/// Whether a text has neither `%` nor `+`. Looks at eight bytes at a time, for each request's key
-/// comes through here.
+/// True if a text has neither `%` nor `+`. Checks eight bytes at a time, because the key of each
+/// request passes through here.
 fn is_plain(text: &[u8]) -> bool {
     const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
@@ -91,7 +91,7 @@ mod tests {
             prop_assert_eq!(decode(text.as_bytes()).map(Cow::into_owned), Ok(bytes));
         }
 
-        /// Each `%` stands before two hex digits and is one byte with them; a `+` is refused;
+        /// Each `%` stands before two hex digits and forms one byte with them; a `+` is refused;
         /// nothing else changes.
         #[test]
         fn any_text_is_decoded_as_a_reader_would(
@@ -124,7 +124,7 @@ mod tests {
         for text in ["", "a", "plain", "exactly8", "longer than eight bytes/~"] {
             assert!(matches!(decode(text.as_bytes()), Ok(Cow::Borrowed(_))), "{text}");
         }
-        // Neighbours of the two, and bytes that differ from them in one bit.
+        // Neighbors of `%` and `+`, and bytes that differ from them in one bit.
         for byte in (0..=u8::MAX).filter(|byte| !matches!(byte, b'%' | b'+')) {
             assert!(is_plain(&[byte; 9]), "{byte:#x}");
         }

@@ -12,17 +12,17 @@ use super::{Answer, Body, caching};
 
 pub(super) const CONTENT_TYPE: &str = "application/problem+json";
 
-/// What became of a write that was not acknowledged.
+/// The outcome of a write that was not acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Outcome {
     /// Nothing was stored, and nothing will be.
     None,
-    /// It may be stored, or be so later.
+    /// The write may be stored, now or later.
     Unknown,
 }
 
-/// How many replicas answered, of how many that had to.
+/// The number of replicas that answered, and of those that had to.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Votes {
     acked: u8,
@@ -30,32 +30,32 @@ struct Votes {
     from: u8,
 }
 
-/// What came of each replica, by name.
+/// The outcome on each replica, by name.
 #[derive(Debug, Default, Serialize)]
 struct Parts {
-    /// Those that did their part.
+    /// Replicas that completed their part.
     answered: Vec<String>,
     failed: Vec<Failure>,
-    /// Those that were asked, and whose answer could not change the outcome any more.
+    /// Replicas that were asked, and whose answer could not change the outcome any more.
     pending: Vec<String>,
-    /// Milliseconds from the request's begin to this answer.
+    /// Milliseconds from the start of the request to this answer.
     took_ms: f64,
 }
 
-/// A replica that did not do its part.
+/// A replica that did not complete its part.
 #[derive(Debug, Serialize)]
 struct Failure {
     node: String,
     reason: &'static str,
 }
 
-/// Names that a sentence has at most; the lists have all.
+/// Maximum number of names in a sentence; the lists are complete.
 const NAMED: usize = 4;
 
 /// Declares the types of problems: each with its status, its name in answers, and its title.
 macro_rules! types {
     ($($word:ident: $status:ident $name:literal $title:literal;)*) => {
-        /// What a problem is: its `type`.
+        /// The `type` of a problem.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(super) enum Type { $($word),* }
 
@@ -120,7 +120,7 @@ impl Serialize for Type {
     }
 }
 
-/// Why a request was not done.
+/// The reason why a request was not done.
 #[derive(Debug, Serialize)]
 pub(super) struct Problem {
     #[serde(rename = "type")]
@@ -139,12 +139,13 @@ pub(super) struct Problem {
     allow: Option<&'static str>,
     #[serde(skip)]
     retry_after: Option<u32>,
-    /// The tag of the value that there is.
+    /// Tag of the current value.
     #[serde(skip)]
     tag: Option<Box<Tag>>,
 }
 
-/// The answer to the only problem that is nobody's: built once, for it may be most of the answers.
+/// The answer for an absent key, the only problem that is not an error: a constant, because it may
+/// be most of the answers.
 const NOT_FOUND: &[u8] = br#"{"type":"not-found","title":"Key not found","status":404}"#;
 
 impl Problem {
@@ -165,7 +166,8 @@ impl Problem {
 
     pub(super) fn unknown_path(path: &str) -> Self {
         let shown: String = path.chars().take(100).collect();
-        // Where keys are, a 404 says that a key has no value. A misspelled path must not say that.
+        // On paths of keys, a 404 means that a key has no value. A misspelled path must not mean
+        // that.
         let first = path.split('/').find(|segment| !segment.is_empty());
         let is_of_keys = first.is_some_and(|segment| segment.eq_ignore_ascii_case("v0"));
         let kind = if is_of_keys { Type::BadRequest } else { Type::NoSuchPath };
@@ -194,17 +196,17 @@ impl Problem {
         Self::new(Type::UpgradeRequired, detail)
     }
 
-    /// A request without a token that is known.
+    /// A request without a known token.
     pub(super) fn unauthorized(detail: &str) -> Self {
         Self::new(Type::Unauthorized, detail.to_owned())
     }
 
-    /// A request of somebody who may not.
+    /// A request whose sender lacks the right.
     pub(super) fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(Type::Forbidden, detail.into())
     }
 
-    /// A request too many; there may be one after so many nanoseconds.
+    /// A request above a rate limit; the next is permitted after `wait` nanoseconds.
     pub(super) fn too_fast(name: &str, wait: u64) -> Self {
         let detail = format!("token {name:?} has used up its rate on this node; retry later");
         let seconds = wait.div_ceil(1_000_000_000).clamp(1, u64::from(u32::MAX));
@@ -222,7 +224,7 @@ impl Problem {
         Self::new(Type::QuotaRefused, detail.into())
     }
 
-    /// A write under a prefix that has no room left.
+    /// A write under a prefix whose quota is full.
     pub(super) fn quota_reached(prefix: &[u8], stored: u64, hard: u64) -> Self {
         let detail = format!(
             "about {stored} bytes are stored under the prefix \"{}\", and its quota is {hard}: \
@@ -232,19 +234,19 @@ impl Problem {
         Self::new(Type::QuotaReached, detail).undone()
     }
 
-    /// A change of the tokens, or of the quotas, of which it is not known whether it was made.
+    /// A change of tokens or quotas whose outcome is unknown.
     pub(super) fn undecided(detail: String) -> Self {
         Self::new(Type::Undecided, detail)
     }
 
-    /// A request in clear, where TLS is spoken.
+    /// A plaintext request on a port that speaks TLS.
     pub(super) fn in_clear() -> Self {
         let detail = "this port speaks TLS, and the request came in clear: use https:// instead of \
             http://. What it carried was readable on its way: if that was a token, revoke it";
         Self::new(Type::BadRequest, detail.to_owned()).undone()
     }
 
-    /// A request that somebody else's page has sent.
+    /// A request sent by a foreign page.
     pub(super) fn foreign(who: &str) -> Self {
         let detail = format!(
             "{who} may not send requests to this node, because then any web page could; use the \
@@ -265,13 +267,13 @@ impl Problem {
         Self::new(Type::MisdirectedRequest, detail).undone()
     }
 
-    /// A body that is encoded for its way.
+    /// A body with an unsupported transfer coding.
     pub(super) fn coding() -> Self {
         let detail = "the only supported Transfer-Encoding is \"chunked\", once";
         Self::new(Type::TransferCoding, detail.to_owned()).undone()
     }
 
-    /// A value that is compressed, or encoded otherwise.
+    /// A value that is compressed, or otherwise encoded.
     pub(super) fn content_coding(coding: &[u8]) -> Self {
         let shown: String = String::from_utf8_lossy(coding).chars().take(100).collect();
         let detail = format!(
@@ -282,22 +284,22 @@ impl Problem {
         Self::new(Type::ContentCoding, detail).undone()
     }
 
-    /// Two recordings at once.
+    /// A recording requested while another one runs.
     pub(super) fn recording_runs(detail: String) -> Self {
         Self::new(Type::RecordingInProgress, detail)
     }
 
-    /// A plan of the cluster's layout that can't be applied.
+    /// A layout plan that can't be applied.
     pub(super) fn no_plan(detail: String) -> Self {
         Self::new(Type::PlanRefused, detail)
     }
 
-    /// A node that asks for a place and can't have one.
+    /// A node whose request to join is refused.
     pub(super) fn no_place(detail: String) -> Self {
         Self::new(Type::JoinRefused, detail)
     }
 
-    /// A recording that came to nothing.
+    /// A recording that failed.
     pub(super) fn no_recording(detail: String) -> Self {
         Self::new(Type::RecordingFailed, detail)
     }
@@ -307,7 +309,7 @@ impl Problem {
         Self::new(Type::ValueTooLarge, detail).undone()
     }
 
-    /// A write whose condition is not true; `current` is the tag of the value that there is.
+    /// A write whose condition is false; `current` is the tag of the current value.
     pub(super) fn unmet(current: Option<Tag>) -> Self {
         let detail = match current {
             Some(_) => "the condition is not true of the value that there is: its tag is in ETag",
@@ -317,20 +319,20 @@ impl Problem {
         Self { tag: current.map(Box::new), ..problem.undone() }
     }
 
-    /// An addition to a value that is no number.
+    /// An addition to a value that is not a number.
     pub(super) fn not_a_number() -> Self {
         let detail = "the value is not a decimal number of 64 bits, such as 12 or -3";
         Self::new(Type::NotANumber, detail.to_owned()).undone()
     }
 
-    /// An addition whose sum does not fit.
+    /// An addition whose sum overflows.
     pub(super) fn overflow() -> Self {
         let detail = "the sum does not fit into 64 bits (-9223372036854775808 to \
             9223372036854775807)";
         Self::new(Type::Overflow, detail.to_owned()).undone()
     }
 
-    /// A write with an idempotency key that came before, and whose outcome is not known any more.
+    /// A write whose idempotency key was used before, by a write whose outcome is no longer known.
     pub(super) fn forgotten() -> Self {
         let detail = "an earlier write used this Idempotency-Key, and its outcome is not known any \
             more; this request was not applied. Read the key to see what is there, and use a new \
@@ -339,7 +341,7 @@ impl Problem {
         Self { outcome: Some(Outcome::Unknown), ..problem }
     }
 
-    /// A write with the idempotency key of another one.
+    /// A write with the idempotency key of a different request.
     pub(super) fn reused() -> Self {
         let detail = "an earlier request for this key used this Idempotency-Key, and was another \
             one: another method, value, number, condition or ttl. This request was not applied. \
@@ -353,7 +355,7 @@ impl Problem {
         Self::new(Type::Overload, detail)
     }
 
-    /// A client that found no place.
+    /// A client that found no free slot.
     pub(super) fn crowded(most: usize) -> Self {
         let what = format!("all {most} client connections are in use (--connections)");
         Self::overload(&what).undone()
@@ -377,8 +379,8 @@ impl Problem {
         Self::too_few(detail.to_owned()).votes(quorum)
     }
 
-    /// A request that too few replicas did their part of. `name` is a node's, `took` how long that
-    /// was in finding out.
+    /// A request that too few replicas completed. `name` returns a node's name, `took` is the time
+    /// after which the request failed.
     pub(super) fn failed(
         failed: RequestFailed,
         name: impl Fn(NodeId) -> String,
@@ -386,7 +388,7 @@ impl Problem {
     ) -> Self {
         let RequestFailed { failure, acked, parts, quorum, unknown, detail, is_write, .. } = failed;
         let named: Vec<_> = parts.iter().map(|(node, part)| (name(*node), *part)).collect();
-        // Of a write of which nothing is stored, replicas did less than store it.
+        // Of a write that stored nothing, the replicas' part was less than storing.
         let reported = described(&named, is_write && unknown, took);
         let detail = match detail {
             Some(detail) if parts.len() == 1 => detail,
@@ -410,14 +412,14 @@ impl Problem {
         Self { votes, parts, outcome, ..problem }
     }
 
-    /// A node whose place another process has taken.
+    /// A request to a node whose identity another process has taken over.
     pub(super) fn fenced() -> Self {
         let detail = "another process, with a copy of this node's data directory or with one of \
             its own, serves in its place: stop one of them, then restart the other";
         Self::new(Type::Fenced, detail.to_owned())
     }
 
-    /// A request to a node that asks the one at this URL for a place in its cluster.
+    /// A request to a node that is still asking the node at this URL to join its cluster.
     pub(super) fn joining(asked: &str) -> Self {
         let detail = format!(
             "this node waits for a place in the cluster of {asked} (kvorum cluster plan --add, \
@@ -426,7 +428,7 @@ impl Problem {
         Self::new(Type::Joining, detail).undone()
     }
 
-    /// A node that is no member of the cluster any more.
+    /// A request to a node that is no longer a member of the cluster.
     pub(super) fn removed(epoch: u64) -> Self {
         Self::new(
             Type::Removed,
@@ -459,7 +461,7 @@ impl Problem {
         self
     }
 
-    /// After how many seconds it is worth another try.
+    /// Returns the seconds after which a retry is worthwhile.
     pub(super) fn retry_after(&self) -> Option<u32> {
         let is_busy = self.status == StatusCode::SERVICE_UNAVAILABLE.as_u16();
         self.retry_after.or(is_busy.then_some(1))
@@ -481,17 +483,17 @@ impl Problem {
         self.status == StatusCode::NOT_IMPLEMENTED.as_u16()
     }
 
-    /// Whether somebody else's page sent it, or it was sent by another name.
+    /// True if a foreign page sent the request, or it was sent to another name.
     pub(super) fn is_foreign(&self) -> bool {
         matches!(self.kind, Type::ForeignOrigin | Type::MisdirectedRequest)
     }
 
-    /// What the document is.
+    /// Returns the media type of the document.
     pub(super) fn content_type(&self) -> &'static str {
         CONTENT_TYPE
     }
 
-    /// Whether the value came in a coding that is not accepted.
+    /// True if the value came in a coding that is not accepted.
     pub(super) fn refuses_coding(&self) -> bool {
         self.status == StatusCode::UNSUPPORTED_MEDIA_TYPE.as_u16()
     }
@@ -500,7 +502,8 @@ impl Problem {
         self.allow
     }
 
-    /// The document. People read it on terminals, and names in it are anybody's.
+    /// Returns the document as JSON, without control characters: people read it on terminals, and
+    /// names in it are untrusted.
     pub(super) fn json(&self) -> String {
         let body = serde_json::to_string(self).expect("strings and numbers always serialize");
         visible(&body).into_owned()
@@ -551,7 +554,7 @@ impl Parts {
     }
 }
 
-/// What came of the replicas, as a sentence.
+/// Describes the outcome on the replicas in a sentence.
 fn described(named: &[(String, Part)], is_stored: bool, took: Duration) -> String {
     let groups = [
         (Part::Done, if is_stored { "stored by" } else { "answered" }),
@@ -582,7 +585,7 @@ fn shown(took: Duration) -> String {
     if ms < 9.95 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
 }
 
-/// No value under the key: an answer, not a failure.
+/// The answer for a key without a value: a result, not a failure.
 pub(super) fn not_found() -> Answer {
     Answer {
         status: Type::NotFound.status(),

@@ -1,5 +1,5 @@
-//! `GET /admin/profile`: the node records itself, and answers when the recording is over. All of it
-//! happens in the recorder's thread; the loop only waits.
+//! `GET /admin/profile`: records the node, and answers when the recording is over. All work happens
+//! in the recorder's thread; the loop only waits.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::problem::Problem;
 use super::{Answer, Body, Service, caching, params};
 use crate::http::connection::Watch;
 
-/// How often it is looked whether the client is still there and the node still serves.
+/// Interval of checks that the client is still there and the node still serves.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) async fn get(
@@ -28,7 +28,7 @@ pub(super) async fn get(
     let (report, mut reported) = oneshot::channel();
     let url = service.reports.url().to_owned();
     let recording = profile::start(order, move |profile| {
-        // Whoever asked may have gone.
+        // The client may have gone.
         let _ = report.send(profile.write(format, &url));
     });
     let recording = recording.map_err(|error| match error {

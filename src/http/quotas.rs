@@ -1,5 +1,5 @@
-//! `/admin/quotas` and `/admin/quotas/remove`: how much clients may store under which prefix; and
-//! what that means for a write.
+//! `/admin/quotas` and `/admin/quotas/remove`: limits on the bytes stored under prefixes; and the
+//! check of a write against them.
 
 use hyper::{HeaderMap, Method, StatusCode};
 
@@ -9,9 +9,9 @@ use super::{Answer, Service, params};
 use crate::node::quotas::Counted;
 use crate::operations::access::ChangeError;
 
-/// Refuses a write that stores something under a prefix that is full: `stores` is its key. One with
-/// an idempotency key may have been done before there was no room: who answers it looks for that
-/// first.
+/// Refuses a write that stores a value under a prefix whose quota is full: `stores` is its key. A
+/// write with an idempotency key may have been done before the quota was full, which its handler
+/// checks first.
 pub(super) fn admit(
     service: &Service,
     stores: Option<&[u8]>,
@@ -25,7 +25,7 @@ pub(super) fn admit(
     full.map_or(Ok(()), |full| Err(refuse(&full)))
 }
 
-/// Refuses a write for a quota.
+/// Refuses a write because of a quota, and counts the refusal.
 pub(super) fn refuse(full: &Counted) -> Problem {
     full.has_refused();
     let stored = full.stored().unwrap_or(full.quota.hard);

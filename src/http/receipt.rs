@@ -1,4 +1,4 @@
-//! Receipts: which replicas had acknowledged a write when it was answered, as a dictionary of
+//! Receipts: the replicas that had acknowledged a write when it was answered, as a dictionary of
 //! structured fields (RFC 9651):
 //!
 //! ```text
@@ -17,29 +17,29 @@ use serde::Serialize;
 
 use super::Service;
 
-/// The header that carries a receipt.
+/// Header with a receipt.
 pub(crate) const RECEIPT: HeaderName = HeaderName::from_static("kvorum-receipt");
 
-/// What a receipt says.
+/// The contents of a receipt.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Receipt {
-    /// The state that the write left: its `ETag` without the quotes.
+    /// The state after the write: its `ETag` without the quotes.
     pub(crate) version: String,
-    /// Which change of the cluster's members the key's replicas were looked up by.
+    /// Epoch of the view that determined the key's replicas.
     pub(crate) epoch: u64,
-    /// How many replicas had to acknowledge it …
+    /// Number of replicas that had to acknowledge the write.
     pub(crate) ack: u8,
-    /// … of how many.
+    /// Number of replicas in all.
     pub(crate) from: u8,
-    /// When a replica acknowledges: `always`, `interval` or `never` synced.
+    /// Sync policy of acknowledgments: `always`, `interval` or `never` synced.
     pub(crate) sync: String,
-    /// The names of those that had, in the key's order; `None` = the members changed while the
-    /// write was under way.
+    /// Names of the replicas that had acknowledged, in the key's order; `None` = the members
+    /// changed while the write was under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) by: Option<Vec<String>>,
 }
 
-/// A receipt that a client has asked for.
+/// A receipt that a client has requested.
 pub(super) struct Wanted {
     key: Bytes,
     quorum: Quorum,
@@ -47,17 +47,17 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// For a write that is as durable as this node's sync mode says.
+    /// Requests a receipt for a plain write, which is as durable as this node's sync policy.
     pub(super) fn plain(service: &Service, key: &Bytes, quorum: Quorum) -> Self {
         Self { key: key.clone(), quorum, sync: service.requests.sync() }
     }
 
-    /// For a conditional write, which is always synced.
+    /// Requests a receipt for a conditional write, which is always synced.
     pub(super) fn conditional(key: &Bytes, quorum: Quorum) -> Self {
         Self { key: key.clone(), quorum, sync: "always" }
     }
 
-    /// The receipt, once the write is done.
+    /// Returns the receipt's header, once the write is done.
     pub(super) fn header(self, service: &Service, tag: Tag, acks: Acks) -> Box<HeaderValue> {
         let etag = service.etags.of(tag);
         let etag = etag.to_str().expect("hex digits and quotes are text");
@@ -113,7 +113,7 @@ enum Item {
 }
 
 impl Receipt {
-    /// What a header says; members that are not known are passed over. `None` = it is no receipt.
+    /// Parses a receipt; unknown members are ignored. `None` = the text is not a receipt.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (mut version, mut sync, mut by) = (None, None, None);
         let (mut epoch, mut ack, mut from) = (None, None, None);
@@ -133,7 +133,8 @@ impl Receipt {
     }
 }
 
-/// A dictionary of text, numbers and lists of text without parameters: no more than receipts have.
+/// Parses a dictionary of text, numbers and lists of text without parameters, the subset that
+/// receipts use.
 fn members(text: &str) -> Option<Vec<(String, Item)>> {
     let mut rest = text.chars().peekable();
     let mut members = Vec::new();
@@ -166,7 +167,7 @@ fn list(rest: &mut Peekable<Chars<'_>>) -> Option<Vec<String>> {
     }
 }
 
-/// A key, a number or a token.
+/// Reads a key, a number or a token.
 fn word(rest: &mut Peekable<Chars<'_>>) -> String {
     let is_part = |next: &char| next.is_ascii_alphanumeric() || "_-.*:/+".contains(*next);
     std::iter::from_fn(|| rest.next_if(is_part)).collect()
@@ -233,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Texts made of what means something in receipts, and any others.
+    /// Texts made of the syntax's parts, and any others.
     const TEXTS: &str = "[ -~]{0,60}|((version|by|ack|[=\"%(), 1]){0,20})";
 
     proptest! {

@@ -1,4 +1,4 @@
-//! `/admin/repair`: `POST` asks for a round of repair, `GET` tells how far rounds are.
+//! `/admin/repair`: `POST` requests a repair round, `GET` reports the progress of rounds.
 
 use hyper::{Method, StatusCode};
 use serde_json::json;

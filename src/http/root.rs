@@ -1,4 +1,5 @@
-//! `/`: where people and their tools look first. A browser is sent to the dashboard.
+//! `/`: the first address that people and their tools try. A browser is redirected to the
+//! dashboard.
 
 use hyper::header::{ALLOW, CACHE_CONTROL, HeaderName, HeaderValue, LOCATION};
 use hyper::http::request::Parts;
@@ -24,7 +25,7 @@ pub(super) fn answer(head: &Parts) -> Answer {
         return Answer { headers: &METHODS, ..Answer::empty(StatusCode::NO_CONTENT) };
     }
     let wants = |kind| accept::quality(&head.headers, kind);
-    // Programs that take anything are no browsers.
+    // Programs that accept anything are not browsers.
     if wants("text/html") > wants("text/plain") {
         let status = StatusCode::TEMPORARY_REDIRECT;
         return Answer { headers: &TO_DASHBOARD, ..Answer::empty(status) };

@@ -1,5 +1,5 @@
-//! Every path: the methods it takes, who may ask for it, whether it counts as a client, and what
-//! answers it. To add one: an entry here, and the function that answers it.
+//! The table of routes: each path with its methods, the required right, the slot it needs, and its
+//! handler. To add a route: an entry here, and its handler.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -24,24 +24,24 @@ pub(super) struct Route {
     pub(super) path: &'static str,
     /// The methods, as `Allow` lists them.
     pub(super) allowed: &'static str,
-    /// Who may ask for it.
+    /// The right that the route requires.
     pub(super) scope: Scope,
     pub(super) place: Place,
     pub(super) handler: Handler,
 }
 
-/// Whether a request needs one of the connections that are counted for clients.
+/// The kind of slot that a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It needs one.
+    /// The request needs a client slot.
     Client,
-    /// It is answered, and the connection closed, when all are taken.
+    /// The request needs none: when all are taken, it is answered and the connection closed.
     Spare,
-    /// It lasts, so it gets a spare one only while there are many.
+    /// The request lasts, and is served without a client slot only while many guest slots are free.
     Lasting,
 }
 
-/// What answers a route.
+/// The handler of a route.
 #[derive(Clone, Copy)]
 pub(super) enum Handler {
     /// One value: `entity.rs`.
@@ -50,7 +50,7 @@ pub(super) enum Handler {
     Entities,
     /// A file of the dashboard.
     Asset(&'static Asset),
-    /// A node that asks for a place in the cluster.
+    /// A node that asks to join the cluster.
     Join,
     /// The replicas of a key: `ui/key.rs`.
     Placement,
@@ -64,14 +64,14 @@ pub(super) type Other = for<'a> fn(Ask<'a>) -> Answering<'a>;
 /// An answer under way.
 type Answering<'a> = Pin<Box<dyn Future<Output = Result<Answer, Problem>> + 'a>>;
 
-/// A request, as far as such an answer needs it.
+/// A request to such a handler.
 pub(super) struct Ask<'a> {
     pub(super) service: &'a Rc<Service>,
     pub(super) watch: &'a Rc<Watch>,
     pub(super) head: &'a Parts,
     /// The query, which the handler parses.
     pub(super) query: Admitted<&'a str>,
-    /// By what right it is asked.
+    /// The right by which the request is answered.
     pub(super) right: &'a Right,
 }
 
@@ -81,7 +81,7 @@ pub(super) const ROOT: &str = "GET, HEAD, OPTIONS";
 const ASK: &str = "GET, POST";
 const ONLY_POST: &str = "POST";
 
-/// The paths that are asked for most come first. The dashboard's files are in [`ui`].
+/// All routes, the most requested paths first. The dashboard's files are in [`ui`].
 pub(super) const ROUTES: [Route; 23] = [
     Route {
         path: "/v0/entity",
@@ -184,7 +184,8 @@ impl Route {
         known.or_else(|| Asset::at(path).map(asset))
     }
 
-    /// As what a request is counted; [`RequestKind::Other`] if the method is not allowed.
+    /// Returns the kind under which a request is counted; [`RequestKind::Other`] if the method is
+    /// not allowed.
     pub(super) fn kind(self, method: &Method) -> RequestKind {
         match (self.handler, method) {
             (Handler::Entity, &Method::GET | &Method::HEAD) => RequestKind::Get,

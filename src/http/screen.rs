@@ -1,6 +1,6 @@
-//! What is looked at before anything is done: whether a request's head can be understood in one way
-//! only, whether it was meant for this node, and whether all that it makes its execution depend on
-//! is known here. A condition is never ignored: who sends one counts on it.
+//! Screening of a request's head, before anything is done: the head must be unambiguous, meant for
+//! this node, and contain only conditions that are known here. A condition is never ignored,
+//! because its sender relies on it.
 
 use hyper::header::IF_MATCH;
 use hyper::http::request::Parts;
@@ -13,10 +13,11 @@ use super::routes::{Handler, Route};
 use crate::counters::RequestKind;
 use crate::http::connection::{Security, Watch};
 
-/// Bytes of the longest authority that is kept of a connection: a host name has up to 253.
+/// Maximum length of an authority that a connection remembers: a host name has up to 253 bytes.
 const LONGEST_AUTHORITY: usize = 260;
 
-/// Refuses what must not be done. Otherwise, whether it puts a condition, which its route knows.
+/// Refuses a head that fails the checks. Otherwise returns true if the request has a condition that
+/// its route supports.
 pub(super) fn admit(
     names: &Names,
     watch: &Watch,
@@ -55,7 +56,7 @@ pub(super) fn admit(
     }
     let is_page = |route: Route| matches!(route.handler, Handler::Asset(_)) || route.path == "/";
     asked.followed = navigates && route.is_some_and(is_page);
-    // HTTP/1.0 need not say whom it asks, and no browser speaks it.
+    // `Host` is optional in HTTP/1.0, which no browser speaks.
     asked.authority = authority.or((hosts == 1).then_some(host));
     let in_clear = watch.security.get() == Security::Plain;
     asked.scheme = if in_clear { "http" } else { "https" };
@@ -64,8 +65,8 @@ pub(super) fn admit(
     Ok(is_conditional)
 }
 
-/// Refuses what was meant for another node, and what somebody else's page sends. Most requests of a
-/// connection have the authority of the one before, and no page: that one was admitted.
+/// Refuses requests meant for another node or sent by a foreign page. Most requests of a connection
+/// have the authority of the previous one, and no page: these are admitted at once.
 fn admit_origin(names: &Names, watch: &Watch, asked: Origin<'_>) -> Result<(), Problem> {
     let authority = asked.authority.unwrap_or_default();
     let is_of_page = asked.origin.is_some() || asked.site.is_some();
@@ -80,7 +81,7 @@ fn admit_origin(names: &Names, watch: &Watch, asked: Origin<'_>) -> Result<(), P
     Ok(())
 }
 
-/// What a request's headers say, as far as that is looked at before anything is done.
+/// The headers that matter for screening.
 #[derive(Default)]
 struct Seen<'a> {
     hosts: usize,
@@ -92,7 +93,7 @@ struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// Looks at each header once.
+    /// Reads the headers, each once.
     fn of(head: &'a Parts, kind: RequestKind) -> Result<Self, Problem> {
         use RequestKind::{Add, Delete, Get, Put};
 
@@ -125,11 +126,11 @@ impl<'a> Seen<'a> {
                     seen.is_conditional = true;
                 }
                 "if-match" if matches!(kind, Put | Delete) => seen.is_conditional = true,
-                // The whole value is right whether it has changed or not.
+                // The whole value is a correct answer whether it has changed or not.
                 "if-range" if kind == Get => {}
-                // Nothing here has a date of modification, without which both are to be ignored
-                // (RFC 9110, 13.1.3 and 13.1.4). A write whose only condition is a date is refused
-                // all the same: its client counts on it against lost updates.
+                // Nothing here has a modification date, without which both headers are to be
+                // ignored (RFC 9110, 13.1.3 and 13.1.4). A write whose only condition is a date is
+                // refused all the same: its client relies on it against lost updates.
                 "if-modified-since" => {}
                 "if-unmodified-since" if reads || head.headers.contains_key(IF_MATCH) => {}
                 "idempotency-key" if matches!(kind, Put | Delete | Add) => {
@@ -157,7 +158,8 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Whom a target in absolute form names, which counts more than `Host`, or `:authority`.
+/// Returns the authority of a target in absolute form, or `:authority`; it takes precedence over
+/// `Host`.
 fn authority_of(uri: &Uri) -> Option<&[u8]> {
     uri.authority().map(|authority| authority.as_str().as_bytes())
 }

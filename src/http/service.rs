@@ -1,4 +1,4 @@
-//! What requests are answered by: all that HTTP is handed of a loop.
+//! The dependencies of request handling: everything of a loop that HTTP uses.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,36 +14,36 @@ use crate::node::limits::Limits;
 use crate::node::requests::Requests;
 use crate::operations::reports::Reports;
 
-/// See the module.
+/// The dependencies of a loop's requests.
 pub(crate) struct Service {
-    /// What may be asked of the cluster.
+    /// Access to the store and the cluster.
     pub(crate) requests: Rc<Requests>,
-    /// What the node says of itself.
+    /// The node's reports about itself.
     pub(crate) reports: Reports,
-    /// What this loop counts.
+    /// This loop's counters.
     pub(crate) counters: Arc<Counters>,
-    /// Makes version tags.
+    /// Formatter of entity tags.
     pub(crate) etags: Etags,
-    /// What the node is called by those who may ask it, and whose pages may.
+    /// The node's names, and the permitted origins.
     pub(crate) names: Arc<Names>,
-    /// Whether what never ends by itself is to end.
+    /// True once endless answers are to end, because the node stops.
     pub(crate) stopping: Rc<Cell<bool>>,
-    /// The requests under way over HTTP/2.
+    /// The watches of open HTTP/2 streams.
     pub(crate) streams: Watches,
-    /// How many of them have no place.
+    /// Number of those streams without a slot.
     pub(crate) unplaced: Cell<usize>,
     /// Closes the client that has been idle for longest.
     pub(crate) close_idle_client: Box<dyn Fn()>,
 }
 
 impl Service {
-    /// What there may be at once.
+    /// Returns the limits on client requests.
     pub(super) fn limits(&self) -> &Limits {
         self.requests.limits()
     }
 
-    /// Whether one without a client's place may stay for longer: half of the room is for those who
-    /// come and go.
+    /// True if a request without a client slot may stay: half of the room is kept for short
+    /// requests.
     pub(super) fn spare_are_few(&self, watch: &Watch) -> bool {
         if watch.is_stream() && !watch.is_guest() {
             self.unplaced.get() <= MOST_UNPLACED / 2
@@ -52,7 +52,7 @@ impl Service {
         }
     }
 
-    /// The cluster as quorums see it.
+    /// Returns the cluster's dimensions for quorums.
     pub(super) fn replication(&self) -> Replication {
         let (nodes, replicas) = self.requests.replication();
         Replication { nodes: nodes as u32, replicas: u32::from(replicas) }

@@ -1,4 +1,4 @@
-//! `/admin/tokens` and `/admin/tokens/revoke`: which tokens there are, a new one, and one less.
+//! `/admin/tokens` and `/admin/tokens/revoke`: lists, creates and revokes tokens.
 
 use hyper::{Method, StatusCode};
 

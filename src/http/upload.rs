@@ -1,4 +1,4 @@
-//! Request bodies: received within bounds, or skipped so that the connection can go on.
+//! Request bodies: received within bounds, or skipped to keep the connection open.
 
 use std::future::poll_fn;
 use std::ops::Deref;
@@ -20,31 +20,32 @@ use crate::http::connection::Watch;
 use crate::node::limits::Limits;
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
-/// How much of a body that nobody wants is read to keep the connection. A client that sends more
+/// Maximum bytes of an unwanted body that are read to keep the connection. A client that sends more
 /// gets its answer and a closed connection.
 const SKIP_BYTES: u64 = 64 * 1024;
 
-/// What is set aside for a body of unknown length; doubled as it arrives.
+/// Initial reservation for a body of unknown length; doubled as it arrives.
 const STEP_BYTES: usize = 64 * 1024;
 
 const SLOWER: &str = "this slow upload was aborted to free memory for waiting requests";
 
-/// The upload was ended for the sake of others.
+/// An upload that was aborted in favor of waiting requests.
 struct GaveWay;
 
-/// What is still to come of a body.
+/// The state of a body's unread part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
-    /// There may be more.
+    /// More may come.
     Coming,
-    /// All of it has come.
+    /// The body is complete.
     Nothing,
-    /// It can't be read on: the client broke off, or it was ended for the sake of others.
+    /// The body can't be read further: the client broke off, or the upload was aborted in favor of
+    /// others.
     Lost,
 }
 
 impl Rest {
-    /// As hyper knows it.
+    /// Returns the state known to hyper.
     fn of(body: &Incoming) -> Self {
         if body.is_end_stream() { Self::Nothing } else { Self::Coming }
     }
@@ -54,28 +55,29 @@ impl Rest {
 pub(super) struct Upload<'a> {
     body: Incoming,
     watch: &'a Watch,
-    /// By what right it is sent.
+    /// The right by which the request was admitted.
     right: &'a Right,
     rest: Rest,
-    /// Not all of it was here at once: the pace of the rest is watched.
+    /// True if not all of the body was available at once: the pace of the rest is watched.
     waited: bool,
-    /// Bytes that came.
+    /// Bytes received so far.
     received: u64,
-    /// How long it waited for memory.
+    /// Time spent waiting for memory.
     without_room: Duration,
-    /// How many copies of the value there are at a time, once it was received.
+    /// Number of copies of the value that exist at a time, once it was received.
     copies: usize,
 }
 
-/// A value that was received.
+/// A received value.
 pub(super) enum Value {
-    /// In one piece, in the connection's buffer, with memory for a copy if it is long.
+    /// A value in one piece, in the connection's buffer, with a reservation for a copy if it is
+    /// long.
     Whole(Bytes, Option<Held>),
-    /// In pieces, gathered in memory that was set aside.
+    /// A value in pieces, gathered in reserved memory.
     Gathered {
         /// The pieces put together.
         bytes: Vec<u8>,
-        /// The memory that was set aside for them.
+        /// The reservation for them.
         held: Held,
     },
 }
@@ -92,7 +94,7 @@ impl Deref for Value {
 }
 
 impl Value {
-    /// The memory that was set aside, without the value.
+    /// Returns the reservation without the value.
     pub(super) fn into_held(self) -> Option<Held> {
         match self {
             Self::Whole(_, held) => held,
@@ -117,7 +119,7 @@ impl<'a> Upload<'a> {
     }
 
     /// Receives a value of at most `--max-value` bytes. A body may take minutes to arrive, so the
-    /// right by which it is sent is checked again once it is whole.
+    /// right of the request is checked again once it is complete.
     pub(super) async fn receive(&mut self, service: &Service) -> Result<Value, Problem> {
         let received = self.gather(service.limits()).await;
         self.watch.holds(0);
@@ -127,12 +129,12 @@ impl<'a> Upload<'a> {
         Ok(received)
     }
 
-    /// Refuses to continue if the right by which the body was sent has ended. Nothing was done yet.
+    /// Refuses to continue if the right of the request has ended. Nothing was done yet.
     pub(super) fn check(&self, service: &Service) -> Result<(), Problem> {
         self.right.check(service).map_err(Problem::undone)
     }
 
-    /// The same, with memory for two of the value: a conditional write has its own until its
+    /// Receives a value with memory for two copies: a conditional write keeps its own until its
     /// outcome is known, beside that of the record that it makes.
     pub(super) async fn receive_twice(&mut self, service: &Service) -> Result<Value, Problem> {
         self.copies = 2;
@@ -153,8 +155,9 @@ impl<'a> Upload<'a> {
             let held = if long { Some(self.room(limits, first.len()).await?) } else { None };
             return Ok(Value::Whole(first, held));
         }
-        // While it waits for memory nothing more is read, and the client waits too. What length is
-        // known is taken at once: uploads that each hold a part and wait for the rest end never.
+        // While the upload waits for memory nothing more is read, and the client waits too. A known
+        // length is reserved at once: uploads that each hold a part and wait for the rest would
+        // deadlock.
         let mut room = self.body.size_hint().exact().map_or(STEP_BYTES, |left| left as usize);
         room += first.len();
         let mut held = self.room(limits, room).await?;
@@ -179,8 +182,8 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Memory for so many bytes of the value. All waits together last no longer than a request may
-    /// wait.
+    /// Reserves memory for `bytes` of the value. All waits together last no longer than a request
+    /// may wait.
     async fn room(&mut self, limits: &Limits, bytes: usize) -> Result<Held, Problem> {
         let bytes = bytes * self.copies;
         if let Some(held) = limits.bodies.take(bytes) {
@@ -194,23 +197,23 @@ impl<'a> Upload<'a> {
         held.ok_or_else(|| Problem::overload("the memory for request bodies is in use").undone())
     }
 
-    /// Bytes that came.
+    /// Returns the number of bytes received.
     pub(super) fn received(&self) -> u64 {
         self.received
     }
 
-    /// How long it waited for memory.
+    /// Returns the time spent waiting for memory.
     pub(super) fn waited_for_room(&self) -> Duration {
         self.without_room
     }
 
-    /// Whether anything is still to come.
+    /// True if the body is not complete.
     pub(super) fn has_more(&self) -> bool {
         self.rest != Rest::Nothing
     }
 
-    /// Reads to the end if that is near; `false` if the rest must be cut off with the connection.
-    /// A client that expects "100 Continue" sends nothing: hyper says so when the body is first
+    /// Reads to the end if that is near; false if the rest must be cut off with the connection. A
+    /// client that expects "100 Continue" sends nothing: hyper sends that when the body is first
     /// polled.
     pub(super) async fn skip(&mut self, headers: &HeaderMap) -> bool {
         match self.rest {
@@ -235,12 +238,12 @@ impl<'a> Upload<'a> {
         true
     }
 
-    /// What is still to come of the body, if anything is.
+    /// Returns the unread part of the body, if there is one.
     pub(super) fn into_rest(self) -> Option<Incoming> {
         (self.rest == Rest::Coming).then_some(self.body)
     }
 
-    /// The next piece; `None` at the end. Trailers are ignored.
+    /// Reads the next piece; `None` at the end. Trailers are ignored.
     async fn piece(&mut self) -> Result<Option<Bytes>, Problem> {
         if self.rest == Rest::Nothing {
             return Ok(None);
@@ -288,7 +291,7 @@ impl<'a> Upload<'a> {
     }
 }
 
-/// The body did not come to its end.
+/// The problem for an incomplete body.
 fn cut_off(why: &str) -> Problem {
     let detail = format!("the body was cut off, or is malformed ({why}): nothing was stored");
     Problem::bad_request(detail).undone()

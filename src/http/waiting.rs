@@ -1,4 +1,4 @@
-//! What a node answers that waits for a place in a cluster: it is alive, and not ready.
+//! HTTP answers of a node that waits to join a cluster: it is alive, and not ready.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -14,14 +14,13 @@ use tokio::time::timeout;
 use super::problem::Problem;
 use crate::transport::Stream;
 
-/// How long a client may take for its request, which has no more than a head, and for reading the
-/// answer.
+/// Time limit for a client's request, which has no more than a head, and for reading the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of a request's head at most: the least that hyper takes.
+/// Maximum size of a request's head, in bytes: the minimum that hyper permits.
 const HEAD_BYTES: usize = 8192;
 
-/// Answers one request. `asked` is the URL of the node that is asked for a place.
+/// Answers one request. `asked` is the URL of the node that is asked to admit this one.
 pub(crate) async fn converse(stream: Stream, asked: &str) {
     let service = service_fn(|request: Request<Incoming>| {
         let response = answer(request.uri().path(), asked);

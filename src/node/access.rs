@@ -1,9 +1,10 @@
-//! Who may ask this node: its tokens, ready to be looked up, and how fast each is used.
+//! Token lookup and rate limiting: the tokens of the layout in force, indexed by the hash of their
+//! text, each with its request and byte rates.
 //!
 //! ```text
-//!  the layout in force ─▶ index: SHA-256 ─▶ token, and its pace ◀─ requests of all loops
+//!  the layout in force ─▶ index: SHA-256 ─▶ token and its rates ◀─ requests of all loops
 //!                           ▲
-//!                           └── made anew by whoever first sees a later epoch
+//!                           └── rebuilt by the first caller that sees a later epoch
 //! ```
 
 use std::collections::HashMap;
@@ -22,18 +23,18 @@ use crate::peers::proof::Proofs;
 use crate::settings::config::OpenTo;
 use crate::settings::secret::Secret;
 
-/// How much of a rate can be used at once after a pause, in nanoseconds.
+/// Burst that a rate allows after a pause, in nanoseconds of the rate.
 const BURST_NANOS: u64 = 1_000_000_000;
 
-/// See the module.
+/// Tokens and the access policy of one node.
 pub(crate) struct Access {
     admin: Option<Secret>,
     open_to: OpenTo,
     index: ArcSwap<Index>,
     renewing: Mutex<()>,
-    /// Held while this node has another access decided: one change at a time.
+    /// Serializes the access changes that this node proposes: one at a time.
     pub(crate) changing: tokio::sync::Mutex<()>,
-    /// Proofs of other nodes that were used.
+    /// Page proofs from other nodes that were already used.
     pub(crate) proofs: Proofs,
 }
 
@@ -45,7 +46,7 @@ struct Index {
     by_hash: HashMap<TokenHash, Arc<Known>>,
 }
 
-/// A token of the layout.
+/// A token of the layout in force, with its rates.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) token: Token,
@@ -53,8 +54,8 @@ pub(crate) struct Known {
     bytes: Option<Pace>,
 }
 
-/// What a connection remembers of the token that it sent last, so that the next request with it
-/// costs a comparison.
+/// The last token that a connection sent, cached so that the next request with the same token costs
+/// one comparison.
 pub(crate) struct Remembered {
     /// The token's text.
     text: Box<[u8]>,
@@ -63,7 +64,7 @@ pub(crate) struct Remembered {
 }
 
 impl Access {
-    /// As the node was configured.
+    /// Creates the access state with the configured admin token and policy, and an empty index.
     pub(crate) fn new(admin: Option<Secret>, open_to: OpenTo) -> Self {
         Self {
             admin,
@@ -75,7 +76,8 @@ impl Access {
         }
     }
 
-    /// Whether a request of that kind needs a token; `near`: it comes from loopback.
+    /// True if a request of `kind` needs a token; `near` is true if the request comes from
+    /// loopback.
     pub(crate) fn is_needed(&self, kind: Kinds, near: bool) -> bool {
         match self.open_to {
             OpenTo::Nobody => true,
@@ -85,12 +87,14 @@ impl Access {
         }
     }
 
-    /// Whether it is the admin token. How long that takes does not tell how much of it is right.
+    /// True if `given` is the admin token. The comparison takes constant time, so timing reveals
+    /// nothing about a matching prefix.
     pub(crate) fn is_admin(&self, given: &[u8]) -> bool {
         self.admin.as_ref().is_some_and(|token| given.ct_eq(token.bytes()).into())
     }
 
-    /// The token of this text by the layout in force, `before` being what the connection remembers.
+    /// Looks up the token with this text in the layout in force; `before` is the connection's
+    /// cached token.
     pub(crate) fn find(
         &self,
         shared: &Shared,
@@ -110,8 +114,8 @@ impl Access {
         Some(Found::New(Remembered { text: given.into(), epoch: index.epoch, known }))
     }
 
-    /// Whether a token that was found once is still one of the layout in force. Until the layout
-    /// changes, that costs a comparison of epochs.
+    /// True if a token found earlier is still in the layout in force. While the layout is
+    /// unchanged, the check costs one comparison of epochs.
     pub(crate) fn holds(&self, shared: &Shared, token: &Remembered) -> bool {
         let epoch = shared.membership.views.epoch();
         if token.epoch == epoch {
@@ -121,13 +125,14 @@ impl Access {
         self.index.load().by_hash.contains_key(&token.known.token.hash)
     }
 
-    /// All tokens of the layout in force.
+    /// Returns all tokens of the layout in force.
     pub(crate) fn all(&self, shared: &Shared) -> Arc<layout::Access> {
         self.renew(shared, shared.membership.views.epoch());
         Arc::clone(&self.index.load().access)
     }
 
-    /// What a token has used of its rates stays used.
+    /// Rebuilds the index if the layout has changed. A token that did not change keeps its rate
+    /// state.
     fn renew(&self, shared: &Shared, epoch: u64) {
         if self.index.load().epoch >= epoch {
             return;
@@ -158,8 +163,8 @@ impl fmt::Debug for Remembered {
     }
 }
 
-/// Whether two texts of one length are the same, in a time that does not tell how much of them is:
-/// all of their differences are gathered, by words, for each request is compared.
+/// True if two texts are equal. Texts of one length take constant time: all differences are
+/// gathered, in words of eight bytes because every request is compared.
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     let (ones, end) = one.as_chunks::<8>();
     let (others, other_end) = other.as_chunks::<8>();
@@ -168,11 +173,11 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && bool::from(differs.ct_eq(&0) & end.ct_eq(other_end))
 }
 
-/// A token that is known.
+/// The result of a token lookup.
 pub(crate) enum Found {
-    /// As what the connection remembers.
+    /// The connection's cached token matches.
     Remembered,
-    /// To be remembered.
+    /// The token was looked up; the connection caches it.
     New(Remembered),
 }
 
@@ -182,13 +187,14 @@ impl Known {
         Self { token, requests, bytes }
     }
 
-    /// Whether bytes are to be counted.
+    /// True if the token has a byte rate.
     pub(crate) fn counts_bytes(&self) -> bool {
         self.bytes.is_some()
     }
 
-    /// One more request, at `now` in nanoseconds since any time; or for how long there may be none,
-    /// in nanoseconds. Bytes are counted once they are known, so they may be used ahead of time.
+    /// Admits one request at `now`, in nanoseconds since a fixed origin. The error is the wait
+    /// until a request is admitted, in nanoseconds. Bytes are charged after the transfer, so the
+    /// byte rate may be overdrawn.
     pub(crate) fn admit(&self, now: u64) -> Result<(), u64> {
         if let Some(bytes) = &self.bytes {
             bytes.take(now, 0)?;
@@ -196,7 +202,7 @@ impl Known {
         self.requests.as_ref().map_or(Ok(()), |requests| requests.take(now, 1))
     }
 
-    /// So many bytes came or went.
+    /// Charges `bytes` received or sent to the token's byte rate.
     pub(crate) fn used(&self, now: u64, bytes: u64) {
         if let Some(pace) = &self.bytes {
             pace.used(now, bytes);
@@ -204,16 +210,17 @@ impl Known {
     }
 }
 
-/// The generic cell rate algorithm: until when what was used would have lasted at the rate.
+/// A rate limiter, the generic cell rate algorithm: `until` is the time at which the usage so far
+/// would end at the nominal rate.
 #[derive(Debug)]
 struct Pace {
-    /// So many a second.
+    /// Units a second.
     rate: u64,
     until: AtomicU64,
 }
 
 impl Pace {
-    /// `None` = any.
+    /// Returns `None` for rate 0, which means unlimited.
     fn new(rate: u64) -> Option<Self> {
         (rate > 0).then(|| Self { rate, until: AtomicU64::new(0) })
     }

@@ -1,5 +1,5 @@
-//! The node's clock in this process: reads the wall clock, and keeps the bound of
-//! [`node::BoundedClock`] durable ahead of it, on a thread of its own.
+//! The node's clock: reads the wall clock and, on a thread of its own, keeps the bound of
+//! [`node::BoundedClock`] durable ahead of the time.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -12,14 +12,14 @@ use tokio::sync::Notify;
 
 use crate::counters::clocks;
 
-/// How often the bound is looked at; a fraction of how far it is ahead at least.
+/// Interval between checks of the bound; at most a fraction of the bound's lead.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Where it is waited, for profiles.
+/// Idle time of the clock thread, as profiles name it.
 static IDLE: profile::Place =
     profile::Place::new(profile::WaitKind::Idle, "clock: waiting for the next bound to persist");
 
-/// The clock that all loops take versions from.
+/// The clock from which all loops take versions.
 pub(crate) struct NodeClock {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -30,12 +30,12 @@ struct Shared {
     db: Arc<Db>,
     stopping: Mutex<bool>,
     changed: Condvar,
-    /// For those who wait for a bound.
+    /// Notified when a bound becomes durable.
     durable: Notify,
 }
 
 impl NodeClock {
-    /// Keeps the bound of a clock that has begun.
+    /// Starts the thread that keeps the bound of a started clock ahead.
     pub(crate) fn start(db: &Arc<Db>, clock: BoundedClock) -> Result<Self, StartError> {
         let shared = Arc::new(Shared {
             clock,
@@ -50,19 +50,19 @@ impl NodeClock {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// A version greater than all this node issued before.
+    /// Issues a version greater than all versions this node has issued before.
     #[inline]
     pub(crate) fn issue(&self) -> Result<Version, NoVersion> {
         let issued = self.shared.clock.issue(clocks::now());
         if matches!(issued, Err(NoVersion::Lags | NoVersion::Failed(_))) {
-            // Another clock that was taken in may have moved this one past it.
+            // Merging another node's time may have moved this clock past its bound.
             self.shared.changed.notify_all();
         }
         issued
     }
 
-    /// The same, but waits for a bound that lags behind, at most so long: a disk that stalls delays
-    /// writes, as it delays their sync, before it refuses any.
+    /// Issues a version, and waits up to `patience` for a bound that lags: a stalled disk first
+    /// delays writes, as it delays their sync, before it refuses any.
     pub(crate) async fn issue_within(&self, patience: Duration) -> Result<Version, NoVersion> {
         let mut issued = self.issue();
         if !matches!(issued, Err(NoVersion::Lags)) {
@@ -70,7 +70,8 @@ impl NodeClock {
         }
         let until = tokio::time::Instant::now() + patience;
         loop {
-            // Before the attempt, so that a bound that comes right after it is not missed.
+            // Created before the attempt, so that a bound that becomes durable right after it is
+            // not missed.
             let durable = self.shared.durable.notified();
             issued = self.issue();
             let lags = matches!(issued, Err(NoVersion::Lags));
@@ -80,15 +81,16 @@ impl NodeClock {
         }
     }
 
-    /// Stops for good, when nobody issues any more, and lowers the bound to what was issued.
+    /// Stops the clock and lowers the bound to the last issued version. No version may be issued
+    /// afterwards.
     pub(crate) fn stop(&self) {
         *self.shared.stopping() = true;
         self.shared.changed.notify_all();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            // A panic in there was printed; the old bound stands and is as safe.
+            // A panic of the thread was printed; the old bound stands and is as safe.
             let _ = thread.join();
-            // Past the store's backlog, as it was kept: see `keep_ahead`.
+            // Bypasses the store's backlog, as `keep_ahead` does.
             if let Err(error) = self.shared.db.commit(self.shared.clock.stop()) {
                 tracing::warn!(%error, "cannot lower the clock's bound; the next start will wait");
             }
@@ -107,7 +109,7 @@ impl Shared {
             drop(stopping);
             if let Some((bound, batch)) = self.clock.wanted(clocks::now()) {
                 let begun = Instant::now();
-                // Past the store's backlog: one small record must not wait for compactions.
+                // Bypasses the store's backlog: one small record must not wait for compactions.
                 let result = self.db.commit(batch);
                 self.clock.kept(bound, begun.elapsed().as_micros() as u64, result);
                 self.durable.notify_waiters();

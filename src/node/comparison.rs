@@ -1,6 +1,8 @@
-//! A node's first writes wait until it has compared its wall clock with those of the nodes that it
-//! can reach. The other nodes refuse versions of a clock that is ahead, and here such a version
-//! hides every later write of its key until its time comes: see [`cluster::Clock::compared`].
+//! Clock comparison at startup: a node's first writes wait until it has compared its wall clock
+//! with those of the nodes that it can reach.
+//!
+//! Other nodes refuse versions of a clock that is ahead, and on this node such a version would hide
+//! every later write of its key until its time comes: see [`cluster::Clock::compared`].
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,11 +11,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// The longest that writes wait. A node that runs answers within a few round trips, and one that
-/// does not refuses the connection; what is in between can't acknowledge writes either.
+/// Limit on the wait of writes. A running node answers within a few round trips, and a stopped one
+/// refuses the connection; a node in between can't acknowledge writes either.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// Whether the clocks have been compared.
+/// State of the clock comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
     over: AtomicBool,
@@ -21,7 +23,7 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// Waits until it is over.
+    /// Waits until the comparison has ended.
     pub(crate) async fn wait(&self) {
         if self.is_over() {
             return;
@@ -36,8 +38,8 @@ impl Comparison {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Ends it once `all` other nodes were asked for a sign of life, or it took too long. A link
-    /// that rises compares clocks by itself.
+    /// Ends the comparison once `all`, the pings to the other nodes, has completed or `LONGEST` has
+    /// passed. A link that comes up later compares clocks by itself.
     pub(crate) async fn end_after(&self, all: impl Future<Output = ()>) {
         if timeout(LONGEST, all).await.is_err() {
             tracing::info!(waited = ?LONGEST, "not all nodes answered; clock comparison postponed");

@@ -1,5 +1,5 @@
-//! Drives a loop's part in the protocol ([`node::Loop`]): takes events from clients, other nodes,
-//! the store and time, and carries out effects.
+//! Drives one loop's protocol instance ([`node::Loop`]): feeds it events from clients, other nodes,
+//! the store and timers, and carries out its effects.
 //!
 //! ```text
 //!  http ──▶ ask ──▶ ┌events┐ ──▶ node::Loop ──▶ driver ─┬─▶ the store: now, by the read pool,
@@ -9,8 +9,8 @@
 //!                    └─ time
 //! ```
 //!
-//! Everything in here happens on one thread, one event after the other: what comes while the loop
-//! is at work waits.
+//! Everything runs on one thread, one event after the other: events that arrive while the loop
+//! handles one are queued.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -41,42 +41,40 @@ use crate::node::requests::Requests;
 use crate::node::task::{dispatch, off_the_loop};
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
-/// A read gives up waiting for memory this part of the deadline before its end, so that it can be
-/// said.
+/// Fraction of the deadline, as a divisor, that a read keeps for its answer: it stops waiting for
+/// memory that long before its deadline, so that the client is told why.
 const ANSWER_SHARE: u32 = 8;
 
 const NO_ROOM: &str = "the memory for responses is in use";
 
 const QUEUE_FULL: &str = "the read queue is full (--queue)";
 
-/// What a loop is informed of.
+/// An event for the loop.
 #[derive(Debug)]
 enum LoopEvent {
-    /// For the coordinator.
+    /// A protocol event.
     Event(Event),
-    /// A client writes a record, which has this node's version.
-    Write(ClientId, (Bytes, Record), AskedQuorum),
-    /// A read that had to wait is done, of which a record of so many bytes is wanted at most.
+    /// The result of a read that had to wait, and the read's target with its limit on bytes.
     Read(OpId, Wanted, Result<Option<Record>, StoreError>),
-    /// A write is done, or known not to be.
+    /// A batched write was stored, or failed.
     Written(Purpose, Outcome),
-    /// Something of the node's own was stored, or could not be.
+    /// A record of the node's own (a `Keeps`) was stored, or failed.
     Kept(OpId, Keeps, Result<(), lsm::Error>),
-    /// Time has passed.
+    /// A timer has expired.
     Wake,
 }
 
-/// Somebody who waits for one thing.
+/// The state of a waiter for one result.
 #[derive(Debug)]
 enum Waiting<T> {
     /// Not polled yet, or polled with this waker.
     For(Option<Waker>),
     Done(T),
-    /// Nobody waits any more.
+    /// The waiter was dropped before the result arrived.
     Gone,
 }
 
-/// All who wait for things of one kind.
+/// All waiters for results of one kind.
 #[derive(Debug)]
 struct PendingRequests<T>(RefCell<Slab<Waiting<T>>>);
 
@@ -87,7 +85,7 @@ impl<T> Default for PendingRequests<T> {
 }
 
 impl<T> PendingRequests<T> {
-    /// A slot for one who waits.
+    /// Opens a slot for one waiter.
     fn open(&self) -> Slot<'_, T> {
         let number = self.0.borrow_mut().insert(Waiting::For(None)) as u64;
         Slot { pending: self, number, taken: false }
@@ -120,7 +118,7 @@ impl<T> PendingRequests<T> {
         }
     }
 
-    /// Gives up waiting; nothing happens if it was done and taken.
+    /// Abandons a slot; does nothing if its result was taken.
     fn leave(&self, number: u64) {
         let mut waiting = self.0.borrow_mut();
         match waiting.get_mut(number as usize) {
@@ -131,7 +129,7 @@ impl<T> PendingRequests<T> {
     }
 }
 
-/// One who waits; leaves unless what was waited for came.
+/// A waiter's slot; dropping it abandons the slot unless the result was taken.
 struct Slot<'a, T> {
     pending: &'a PendingRequests<T>,
     number: u64,
@@ -154,16 +152,16 @@ impl<T> Drop for Slot<'_, T> {
     }
 }
 
-/// A loop's part in the protocol and those who wait for it.
+/// A loop's protocol instance and the callers that wait for its results.
 pub(crate) struct Coordination {
     own: RefCell<Loop>,
-    /// Events that came while it was at work.
+    /// Events queued while the loop was handling another.
     waiting: RefCell<VecDeque<LoopEvent>>,
     clients: PendingRequests<Answer>,
     calls: PendingRequests<Result<Reply, FailureKind>>,
-    /// Memory of the read that is begun, for this node's part in it.
+    /// Memory reserved for the read being dispatched, for this node's part of it.
     room: Cell<Option<Held>>,
-    /// When the ticker wakes next, by the clock that only counts.
+    /// The next wake-up of the ticker, by the monotonic clock.
     armed: Cell<Option<u64>>,
     ticker: RefCell<Option<Waker>>,
 }
@@ -181,7 +179,8 @@ impl Coordination {
         }
     }
 
-    /// Has the ticker wake at that time at the latest; whether it is to be told.
+    /// Sets the ticker's wake-up to `wake` if that is sooner. Returns true if the ticker must be
+    /// woken to notice.
     fn arm(&self, wake: Option<u64>) -> bool {
         let is_sooner = |wake: &u64| self.armed.get().is_none_or(|armed| *wake < armed);
         let Some(sooner) = wake.filter(is_sooner) else { return false };
@@ -191,9 +190,9 @@ impl Coordination {
 }
 
 impl Requests {
-    /// Memory for a long value, while others wait for some: it is to be had before anybody is asked
-    /// for the value, or what that takes of other nodes may be in vain. `None` = none is needed, or
-    /// the read will see to it.
+    /// Reserves memory for a long value while other reads wait for memory. The reservation comes
+    /// before any node is asked for the value, because the other nodes' work would otherwise be
+    /// wasted. Returns `None` if no memory is needed, or if the read itself will reserve it.
     pub(crate) async fn room_for(&self, key: &Bytes) -> Result<Option<Held>, ReadError> {
         let node = &self.node;
         let deadline = node.config.deadline;
@@ -207,19 +206,19 @@ impl Requests {
                 let held = node.answers.wait(bytes, longest_wait(deadline)).await;
                 held.map(Some).ok_or(ReadError::NoRoom)
             }
-            // Whatever it is, the read will meet it too.
+            // The read will meet any other outcome too.
             _ => Ok(None),
         }
     }
 
-    /// Reads a key of which this node's store decides alone, and at once; `None` = it takes
-    /// [`Requests::get`].
+    /// Reads a key for which this node's store alone decides, without waiting. Returns `None` if
+    /// the read needs [`Requests::get`].
     pub(crate) fn get_alone(self: &Rc<Self>, key: &[u8], quorum: AskedQuorum) -> Option<Answer> {
         let mut own = self.coordination.own.try_borrow_mut().ok()?;
         own.get_alone(&mut Process(self), key, quorum)
     }
 
-    /// Reads a key, into `room` if this node holds a long value.
+    /// Reads a key; a long value held by this node is read into the reservation `room`.
     pub(crate) async fn get(
         self: &Rc<Self>,
         key: Bytes,
@@ -241,7 +240,7 @@ impl Requests {
         quorum: AskedQuorum,
     ) -> Answer {
         let slot = self.coordination.clients.open();
-        self.handle(LoopEvent::Write(ClientId(slot.number), (key, record), quorum));
+        self.dispatch(Event::Write { client: ClientId(slot.number), key, record, quorum });
         slot.wait().await
     }
 
@@ -261,7 +260,7 @@ impl Requests {
         slot.wait().await
     }
 
-    /// Asks one node for one thing.
+    /// Sends one request to one node and returns its reply.
     pub(crate) async fn call(
         self: &Rc<Self>,
         node: NodeId,
@@ -278,7 +277,7 @@ impl Requests {
         self.handle(LoopEvent::Event(event));
     }
 
-    /// The same of a write that is done, or known not to be.
+    /// Dispatches the outcome of a batched write to the loop.
     pub(crate) fn written(self: &Rc<Self>, purpose: Purpose, outcome: &Outcome) {
         self.handle(LoopEvent::Written(purpose, outcome.clone()));
     }
@@ -294,9 +293,6 @@ impl Requests {
         while let Some(event) = next {
             match event {
                 LoopEvent::Event(event) => own.handle(driver, event),
-                LoopEvent::Write(client, record, quorum) => {
-                    own.write(driver, client, record, quorum);
-                }
                 LoopEvent::Read(op, wanted, result) => own.was_read(driver, op, &wanted, result),
                 LoopEvent::Written(purpose, outcome) => own.written(driver, purpose, &outcome),
                 LoopEvent::Kept(op, keeps, result) => own.kept(driver, op, &keeps, result),
@@ -313,8 +309,8 @@ impl Requests {
         }
     }
 
-    /// Wakes the loop when it wants to be, or earlier: a timer stays when what it was set for has
-    /// come, for the next request would set it anew. Never ends.
+    /// Wakes the loop at its next deadline, or earlier: a timer stays armed after its purpose is
+    /// served, because the next request would set it anew. Never ends.
     pub(crate) async fn tick(self: &Rc<Self>) {
         let coordination = &self.coordination;
         let mut asleep = Box::pin(sleep_until(TokioInstant::now()));
@@ -336,8 +332,8 @@ impl Requests {
         }
     }
 
-    /// Reads what needs the disk or has to have room in memory, which is waited for before it is
-    /// read. This node's clients and other nodes have memory of their own.
+    /// Reads a record that needs the disk or a reservation of memory, which is waited for before
+    /// the read. This node's clients and other nodes have separate memory budgets.
     async fn read_patiently(
         &self,
         op: OpId,
@@ -365,7 +361,7 @@ impl Requests {
                 }
                 Lookup::Absent => return Ok(None),
                 Lookup::TooLong(bytes) => {
-                    // What is held is given back before more is waited for.
+                    // The current reservation is released before a larger one is awaited.
                     drop(room.take());
                     let patience = left().saturating_sub(node.config.deadline / ANSWER_SHARE);
                     room = Some(owner.wait(bytes, patience).await.ok_or(ReadError::NoRoom)?);
@@ -375,7 +371,7 @@ impl Requests {
         }
     }
 
-    /// Asks another node for a long record, once there is room for it.
+    /// Asks another node for a long record, once memory for it is reserved.
     fn fetch(self: &Rc<Self>, peer: NodeId, mut message: Message, most: usize, left: Duration) {
         let this = Rc::clone(self);
         spawn_local(async move {
@@ -384,20 +380,20 @@ impl Requests {
             let Some(room) = this.node.answers.wait(most, patience).await else {
                 return this.dispatch(Event::Overflow { peer, id });
             };
-            // The other node is told what is left of its time, for it waits for memory too.
+            // The other node is told the time that remains, for it waits for memory too.
             let left = left.saturating_sub(asked.elapsed());
             if let Body::Request { remaining_ms, .. } = &mut message.body {
                 *remaining_ms = left.as_millis() as u32;
             }
             this.peers.fetch(peer, message, room);
-            // After that nobody waits for it any more.
+            // After `left` nobody waits for the reply any more.
             sleep(left).await;
             drop(this.peers.take_room(peer, id));
         });
     }
 }
 
-/// What this process does for a loop, and for the node's task.
+/// This process as the driver of a loop, and of the node's task.
 pub(crate) struct Process<'a>(pub(crate) &'a Rc<Requests>);
 
 impl Turn for Process<'_> {
@@ -429,7 +425,7 @@ impl Driver for Process<'_> {
         let room = this.coordination.room.take();
         spawn_local(async move {
             let result = match this.read_patiently(op, &wanted, demand, room).await {
-                // Whoever asked knows by itself that its time is up.
+                // The caller notices the expired deadline by itself.
                 Err(ReadError::Deadline) => return,
                 Err(ReadError::QueueFull) => Err(StoreError::Busy(QUEUE_FULL)),
                 Err(ReadError::NoRoom) => Err(StoreError::Busy(NO_ROOM)),
@@ -445,7 +441,7 @@ impl Driver for Process<'_> {
         let page = self.0.node.reads.page(op, request, demand.class, until);
         let this = Rc::clone(self.0);
         spawn_local(async move {
-            // Otherwise nobody waits for it any more, or the node stops.
+            // An error means that nobody waits for the page any more, or that the node stops.
             if let Ok(result) = page.await {
                 this.dispatch(Event::Paged { op, result });
             }
@@ -457,7 +453,7 @@ impl Driver for Process<'_> {
         let compared = self.0.node.reads.compare(request, demand.class, until);
         let this = Rc::clone(self.0);
         spawn_local(async move {
-            // Otherwise nobody waits for it any more, or the node stops.
+            // An error means that nobody waits for the result any more, or that the node stops.
             if let Ok(result) = compared.await {
                 this.dispatch(Event::Compared { op, result });
             }
@@ -468,7 +464,7 @@ impl Driver for Process<'_> {
         let this = Rc::clone(self.0);
         spawn_local(async move {
             let node = std::sync::Arc::clone(&this.node);
-            // It fails only when the runtime ends.
+            // Fails only when the runtime ends.
             let discarded = off_the_loop(move || node::discard(node.db.engine(), &ranges));
             if let Ok(result) = discarded.await {
                 this.dispatch(Event::Written { op, result });
@@ -480,7 +476,7 @@ impl Driver for Process<'_> {
         let this = Rc::clone(self.0);
         spawn_local(async move {
             let node = std::sync::Arc::clone(&this.node);
-            // It fails only when the runtime ends.
+            // Fails only when the runtime ends.
             if let Ok(result) = off_the_loop(move || node.db.commit(batch)).await {
                 this.handle(LoopEvent::Kept(op, keeps, result));
             }
@@ -517,7 +513,8 @@ impl Driver for Process<'_> {
     }
 }
 
-/// How long a record a read may be answered with, and how long somebody waits for that.
+/// Returns the longest record that a request may be answered with, and the time that remains for
+/// the reply. `None` if the message is a reply, or asks for no record.
 fn most_of(message: &Message) -> Option<(usize, Duration)> {
     match &message.body {
         Body::Request { remaining_ms, request, .. } => {

@@ -1,14 +1,15 @@
-//! How many bytes of long writes are under way at once: as many as replicas finish in good time.
+//! Congestion control for long writes: limits their bytes under way to what the replicas finish in
+//! good time.
 //!
 //! ```text
 //!            took long                        quick
-//!   window ───────────▶ a quarter less       window ──────▶ a bit more, up to all the memory
-//!                                                           there is for bodies
+//!   window ───────────▶ a quarter less       window ──────▶ a bit more, up to the memory budget
+//!                                                           for bodies
 //!   enter ─▶ waits, nothing is sent yet ─▶ under way ─▶ leave
 //! ```
 //!
-//! What is sent to replicas that are behind only waits there, until its time is up and nobody can
-//! say what became of it. So it waits here instead, where a refusal means that nothing was done.
+//! Data sent to replicas that are behind would only wait there, until its deadline passes and its
+//! outcome is unknown. So a write waits here instead, where a refusal means that nothing was done.
 //! The rule is that of TCP's congestion window: additive increase, multiplicative decrease.
 
 use std::cell::Cell;
@@ -16,29 +17,29 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Bytes of one permit.
+/// Bytes per permit.
 const UNIT: usize = 1 << 10;
 
-/// A write that takes longer than this part of the deadline shows that too many are under way:
-/// those that are sent last take as long as all before them.
+/// Divisor of the deadline: a write that takes longer than the quotient shows that too many bytes
+/// are under way, since the data sent last takes as long as all before it.
 const GOOD_TIME_SHARE: u32 = 2;
 
-/// One loop's gate.
+/// One loop's congestion window and its admission permits.
 #[derive(Debug)]
 pub(crate) struct Gate {
     free: Semaphore,
-    /// Permits that there are, with those that are to be taken back.
+    /// Window size in permits; `window` + `debt` permits are in circulation.
     window: Cell<usize>,
-    /// Permits to be taken back when they are given back.
+    /// Permits to withdraw from circulation when writes return them.
     debt: Cell<usize>,
-    /// The window is within these. One write of any length always fits.
+    /// Lower and upper limit of the window. One write of any length always fits.
     range: (usize, usize),
     good_time: Duration,
-    /// When the window last became smaller: once is enough for all that was under way then.
+    /// When the window last shrank: it shrinks once for all writes that were under way then.
     narrowed: Cell<Option<Instant>>,
 }
 
-/// A write that is under way.
+/// The admission permit of a write that is under way.
 #[derive(Debug)]
 pub(crate) struct Pass<'a> {
     gate: &'a Gate,
@@ -51,7 +52,7 @@ fn units(bytes: usize) -> usize {
 }
 
 impl Gate {
-    /// For writes of at most `longest` bytes, `most` of them at once.
+    /// Creates a window for writes of at most `longest` bytes each, and `most` bytes in all.
     pub(crate) fn new(longest: usize, most: usize, deadline: Duration) -> Self {
         let least = units(longest);
         let most = units(most).max(least);
@@ -65,7 +66,7 @@ impl Gate {
         }
     }
 
-    /// Lets a write of so many bytes pass, in the order of arrival, but waits no longer than
+    /// Admits a write of `bytes` bytes, in the order of arrival; `None` if that takes longer than
     /// `patience`.
     pub(crate) async fn enter(&self, bytes: usize, patience: Duration) -> Option<Pass<'_>> {
         let wanted = units(bytes).min(self.range.0) as u32;
@@ -85,7 +86,7 @@ impl Gate {
         if took <= self.good_time {
             let wider = (window + (units * units / window).max(1)).min(most);
             let more = wider - window;
-            // What is owed is forgiven first.
+            // Growth first cancels debt.
             let forgiven = more.min(self.debt.get());
             self.debt.set(self.debt.get() - forgiven);
             self.free.add_permits(more - forgiven);
@@ -170,7 +171,7 @@ mod tests {
             }
             gate.took(10, DEADLINE);
             assert_eq!((gate.window.get(), gate.debt.get()), (30, 10));
-            // It was quick, so that some of what was owed is forgiven.
+            // The write was quick, so some of the debt is cancelled.
             passes.pop();
             assert_eq!((gate.window.get(), gate.debt.get()), (33, 0));
             assert_eq!(gate.free.available_permits(), 3);

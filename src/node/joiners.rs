@@ -1,7 +1,7 @@
-//! Who asks for a place in the cluster: kept in memory, for whoever plans a change of the members.
+//! Nodes that ask to join the cluster: kept in memory, for whoever plans a membership change.
 //!
-//! Each member keeps that by itself, and of two nodes with one name some may hear of the second one
-//! first. All must decide for the same one: the one that has asked for longer.
+//! Each member keeps its own list, and of two nodes with one name, some members may hear of the
+//! second one first. All members must choose the same node: the one that has asked for longer.
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,19 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::peers::join::Asker;
 
-/// Nodes that may ask at once. More are refused until some have their place, or give up.
+/// Limit on nodes that ask at once. Further nodes are refused until some have joined or given up.
 const MAX_JOINERS: usize = 64;
 
-/// How long one counts that asks no more. It asks once a second.
+/// Time after its last request until a joining node is forgotten. A joining node asks once a
+/// second.
 pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 
-/// Of two that began to ask within this time the first one is who says so by its clock: messages
-/// take their time, and all members are to choose the same one. Further apart no clock matters that
-/// is wrong.
+/// Two nodes that began to ask within this time are ordered by their own clocks: message delays
+/// vary, and all members must choose the same node. Beyond this time a wrong clock has no
+/// influence.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Why it is in vain to ask.
+/// The reason why a request to join cannot succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InVain {
     #[error(
@@ -34,25 +35,25 @@ pub(crate) enum InVain {
     TooMany,
 }
 
-/// What became of asking.
+/// The outcome of a request to join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// It is one of those that ask, since now.
+    /// The node is a new entry of the list.
     New,
-    /// It is one of those that ask, since before.
+    /// The node was in the list already.
     Known,
-    /// At its URL another directory was used to ask a moment ago: it may be the same node, with its
-    /// disk replaced, and is to ask again.
+    /// Another directory was used to ask at the same URL a moment ago: the node may be the same,
+    /// with its disk replaced, and is to ask again.
     NotYet,
 }
 
-/// One that asks.
+/// A node that asks to join.
 #[derive(Debug)]
 struct Asking {
     asker: Asker,
-    /// When it began, as far as it says so.
+    /// When the node began to ask, by its own account.
     since: Instant,
-    /// When it asked last.
+    /// When the node last asked.
     last: Instant,
 }
 
@@ -62,12 +63,13 @@ impl Asking {
         Self { asker, since: now.checked_sub(asking).unwrap_or(now), last: now }
     }
 
-    /// When it began by its own clock; at the same time, another order that is the same everywhere.
+    /// Order key of nodes that began at about the same time: the start time by the node's own
+    /// clock, then an order that is the same on all members.
     fn by_clock(&self) -> (u64, &str) {
         (self.asker.began_ms, &self.asker.incarnation)
     }
 
-    /// Whether it was there before another one of its name.
+    /// True if this node began to ask before `other`, which has the same name.
     fn is_before(&self, other: &Self) -> bool {
         let (earlier, later) = (self.since.min(other.since), self.since.max(other.since));
         match later.saturating_duration_since(earlier) < AT_ONCE {
@@ -77,12 +79,12 @@ impl Asking {
     }
 }
 
-/// See the module.
+/// The list of joining nodes, sorted by name.
 #[derive(Debug, Default)]
 pub(crate) struct Joiners(Mutex<Vec<Asking>>);
 
 impl Joiners {
-    /// One asks. An error says why that is in vain.
+    /// Records a request to join. An error says why it cannot succeed.
     pub(crate) fn keep(&self, asker: Asker, now: Instant) -> Result<Kept, InVain> {
         let new = Asking::new(asker, now);
         let mut asking = self.lock(now);
@@ -109,17 +111,17 @@ impl Joiners {
         Ok(Kept::New)
     }
 
-    /// It has its place.
+    /// Removes a node that has joined.
     pub(crate) fn remove(&self, name: &str) {
         self.lock(Instant::now()).retain(|one| one.asker.name != name);
     }
 
-    /// All who ask, by name.
+    /// Returns all joining nodes, by name.
     pub(crate) fn all(&self) -> Vec<Asker> {
         self.lock(Instant::now()).iter().map(|one| one.asker.clone()).collect()
     }
 
-    /// The one of this name, for a plan.
+    /// Returns the joining node with this name, as a plan needs it.
     pub(crate) fn find(&self, name: &str) -> Option<Joiner> {
         let asking = self.lock(Instant::now());
         let Asking { asker, .. } = asking.iter().find(|one| one.asker.name == name)?;
@@ -128,14 +130,14 @@ impl Joiners {
         Some(Joiner { member: asker.member(), url: asker.url.clone(), disk })
     }
 
-    /// Which voter the one of this name is.
+    /// Returns the voter id of the joining node with this name.
     pub(crate) fn voter_of(&self, name: &str) -> Option<VoterId> {
         let asking = self.lock(Instant::now());
         let Asking { asker, .. } = asking.iter().find(|one| one.asker.name == name)?;
         VoterId::of_number(u64::from_str_radix(&asker.voter, 16).ok()?)
     }
 
-    /// Those that have asked lately.
+    /// Locks the list, and first drops the nodes that have not asked for `FORGOTTEN_AFTER`.
     fn lock(&self, now: Instant) -> MutexGuard<'_, Vec<Asking>> {
         let mut asking = self.0.lock();
         asking.retain(|one| now.saturating_duration_since(one.last) < FORGOTTEN_AFTER);
@@ -184,7 +186,7 @@ mod tests {
     fn of_two_with_one_name_the_first_one_stays_whoever_asks_first_here() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
-        // Each says when it began, by a clock of its own: one is ten minutes behind the other.
+        // Each node reports its start by its own clock; one clock is ten minutes behind the other.
         let first = |asking_s: u64| {
             let (began_ms, clock_ms) = (600_000, 600_000 + asking_s * 1000);
             Asker { began_ms, clock_ms, ..asker("d", 9) }
@@ -193,14 +195,14 @@ mod tests {
             let (url, clock_ms) = ("http://elsewhere".to_owned(), 1 + asking_s * 1000);
             Asker { url, began_ms: 1, clock_ms, ..asker("d", 7) }
         };
-        // The first one asks since 0, the other one since 5, and at this node before it.
+        // The first node asks since 0, the other since 5, but reached this member before it.
         let joiners = Joiners::default();
         assert_eq!(joiners.keep(later(0), at(5)), Ok(Kept::New));
         assert_eq!(joiners.keep(first(6), at(6)), Ok(Kept::New));
         let why = joiners.keep(later(2), at(7)).unwrap_err().to_string();
         assert!(why.contains("at http://d, and asked first"), "{why}");
         assert_eq!(joiners.keep(first(8), at(8)), Ok(Kept::Known));
-        // Of two that began at once all nodes choose the same.
+        // Of two nodes that began at once, all members choose the same.
         for [one, other] in [[first as fn(u64) -> Asker, later], [later, first]] {
             let joiners = Joiners::default();
             joiners.keep(one(1), at(1)).unwrap();

@@ -1,4 +1,5 @@
-//! The file `LIFE` of a data directory: see [`node::identity::Marker`].
+//! The marker file `LIFE` of a data directory, which tells a copied directory from the original:
+//! see [`node::identity::Marker`].
 
 use std::fs::{self, File};
 use std::io::ErrorKind::{NotFound, UnexpectedEof};
@@ -23,7 +24,7 @@ impl Directory for DataDirectory<'_> {
             match marker_of(&self.0.join(name)) {
                 Ok(held) if held == *marker => return Ok(true),
                 Ok(_) => {}
-                // Neither a file that is not there nor one without a whole number is the one.
+                // A missing file or one without a complete number is not the marker.
                 Err(error) if matches!(error.kind(), NotFound | UnexpectedEof) => {}
                 Err(error) => return Err(error),
             }
@@ -36,7 +37,7 @@ impl Directory for DataDirectory<'_> {
         let mut file = File::create(&unnamed)?;
         file.write_all(&number.to_le_bytes())?;
         file.sync_all()?;
-        // What is left of an attempt goes only now: the store may know it.
+        // The rename removes a previous attempt's file only now: the store may refer to it.
         fs::rename(&unnamed, &path)?;
         File::open(self.0)?.sync_all()?;
         marker_of(&path)

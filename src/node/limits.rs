@@ -1,4 +1,4 @@
-//! What there may be at once of what clients cause.
+//! Limits on the resources that client requests use.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use crate::counters::budget::Budget;
 use crate::node::places::Places;
 use crate::settings::units::Ttl;
 
-/// See the module.
+/// The node's limits and budgets for client requests.
 pub(crate) struct Limits {
-    /// Long values from clients, in bytes.
+    /// Budget for long values received from clients, in bytes.
     pub(crate) bodies: Budget,
-    /// Streams of snapshots that may be open.
+    /// Budget for open snapshot streams.
     pub(crate) streams: Budget,
-    /// Looks at the whole cluster that may be under way.
+    /// Budget for concurrent requests for the whole cluster's status.
     pub(crate) looks: Budget,
-    /// Places for connections.
+    /// Connection slots of the node.
     pub(crate) places: Places,
-    /// Longest value, in bytes.
+    /// Maximum length of a value, in bytes.
     pub(crate) max_value: usize,
-    /// Longest time that a value may live.
+    /// Maximum time to live of a value.
     pub(crate) max_ttl: Ttl,
-    /// How long a request may take.
+    /// Maximum duration of a request.
     pub(crate) deadline: Duration,
 }

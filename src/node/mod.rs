@@ -1,4 +1,4 @@
-//! What all threads of a node share.
+//! Node state that all of its threads share.
 
 pub(crate) mod access;
 pub(crate) mod clock;
@@ -46,63 +46,63 @@ use crate::transport::Tls;
 
 /// A running node.
 pub(crate) struct Node {
-    /// When it began to recover.
+    /// When recovery began.
     pub(crate) started: Instant,
     /// The engine's store.
     pub(crate) db: Arc<lsm::Db>,
-    /// What the protocol's machines of all loops share.
+    /// State that the protocol instances of all loops share.
     pub(crate) shared: Arc<cluster::Shared>,
-    /// Where clients and other nodes reach it: `http://HOST:PORT` or `https://…`.
+    /// The address that clients and other nodes use: `http://HOST:PORT` or `https://…`.
     pub(crate) own_url: String,
-    /// Who this node is, and which peers it has seen.
+    /// This node's identity, and the peers it has seen.
     pub(crate) identity: Arc<Identity>,
-    /// What all loops know of the other nodes.
+    /// Facts about the other nodes, shared by all loops.
     pub(crate) facts: Arc<Facts>,
-    /// Events for the node task.
+    /// Sender of events for the node task.
     pub(crate) task: mpsc::Sender<TaskEvent>,
-    /// The other end, until the first loop takes it.
+    /// Receiver of events for the node task, until the first loop takes it.
     pub(crate) task_events: Mutex<Option<mpsc::Receiver<TaskEvent>>>,
-    /// Versions for writes.
+    /// Issues versions for writes.
     pub(crate) clock: NodeClock,
-    /// Whether its wall clock has been compared with the other nodes'.
+    /// Comparison of the wall clock with the other nodes' clocks at startup.
     pub(crate) comparison: Comparison,
-    /// Reads that wait for the disk.
+    /// Thread pool for reads that wait for the disk.
     pub(crate) reads: ReadPool,
-    /// How the node was configured.
+    /// The node's configuration.
     pub(crate) config: Config,
-    /// Long values for clients.
+    /// Memory budget for long values in answers to clients.
     pub(crate) answers: Budget,
-    /// Long values read for other nodes.
+    /// Memory budget for long values read for other nodes.
     pub(crate) lent: Budget,
     /// Reads pages for ranges, within bounded memory.
     pub(crate) pages: Arc<Pages>,
-    /// One set of counters a loop.
+    /// Counters, one set for each loop.
     pub(crate) counters: Vec<Arc<Counters>>,
-    /// What there may be at once of what clients cause.
+    /// Limits on the resources that client requests use.
     pub(crate) limits: Limits,
-    /// Who may ask for what.
+    /// Tokens, and the access policy.
     pub(crate) access: Access,
-    /// How much clients may store.
+    /// Storage quotas and their usage.
     pub(crate) quotas: Quotas,
-    /// Its last 15 minutes, a sample a second.
+    /// Samples of the last 15 minutes, one a second.
     pub(crate) history: History,
-    /// What the acceptor counts.
+    /// Counters of the acceptor.
     pub(crate) accepting: Accepting,
     /// Set once, when the node begins to stop.
     pub(crate) stopping: AtomicBool,
-    /// Whether its directory must not be used any more.
+    /// Set if the data directory turns out to be an older copy, which must not be used any more.
     pub(crate) outdated: Outdated,
-    /// Plans of the cluster's layout.
+    /// Layout plans made by this node.
     pub(crate) plans: Plans,
-    /// Who asks for a place in the cluster.
+    /// Nodes that ask to join the cluster.
     pub(crate) joiners: Joiners,
-    /// What its nodes know each other by, if anything.
+    /// The secrets with which nodes authenticate each other, if any.
     pub(crate) secrets: Arc<cluster::handshake::Secrets>,
-    /// Its certificates; `None` = it serves in clear.
+    /// The node's TLS certificates; `None` = plaintext.
     pub(crate) tls: Option<Arc<Tls>>,
 }
 
-/// Whether the directory is an older copy, which the node finds out while it runs.
+/// Flag for a data directory that is an older copy, which the node may find out while it runs.
 #[derive(Debug, Default)]
 pub(crate) struct Outdated {
     is: AtomicBool,
@@ -110,40 +110,40 @@ pub(crate) struct Outdated {
 }
 
 impl Outdated {
-    /// Notes that the directory is an older copy.
+    /// Records that the directory is an older copy.
     pub(crate) fn note(&self) {
         self.is.store(true, Ordering::Relaxed);
         self.found.notify_one();
     }
 
-    /// Ends once it is known to be.
+    /// Waits until the directory is known to be an older copy.
     pub(crate) async fn notified(&self) {
         self.found.notified().await;
     }
 }
 
 impl Node {
-    /// Whether its directory is an older copy.
+    /// True if the data directory is an older copy.
     pub(crate) fn is_outdated(&self) -> bool {
         self.outdated.is.load(Ordering::Relaxed)
     }
 
-    /// Its name, which is its identity.
+    /// Returns the node's name, which is its identity.
     pub(crate) fn name(&self) -> &str {
         &self.shared.own_name
     }
 
-    /// Where clients and other nodes reach it.
+    /// Returns the URL at which clients and other nodes reach this node.
     pub(crate) fn url(&self) -> &str {
         &self.own_url
     }
 
-    /// Where a node is: see [`Facts::url`].
+    /// Returns a node's URL: see [`Facts::url`].
     pub(crate) fn url_of(&self, node: NodeId) -> String {
         if node == self.shared.own { self.own_url.clone() } else { self.facts.url(node) }
     }
 
-    /// Which voter a node is that is up, or that asks to join.
+    /// Returns the voter id of a node that is up, or that asks to join.
     pub(crate) fn voter_of(&self, name: &str) -> Option<VoterId> {
         let Some(node) = self.shared.view().named(name) else {
             return self.joiners.voter_of(name);
@@ -154,7 +154,7 @@ impl Node {
         self.facts.voter_of(node)
     }
 
-    /// Whether the node is about to stop.
+    /// True if the node is about to stop.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }

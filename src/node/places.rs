@@ -1,40 +1,41 @@
-//! How many connections there may be at once, and who gets in when all places are taken.
+//! Connection slots (`Place`): the limit on concurrent connections, and admission when all client
+//! slots are taken.
 //!
 //! ```text
-//!              places for clients are left                   --connections
-//!  accepted ──▶ Client ◀───────────────────────────────┐
-//!      └──────▶ Guest ── the first request of a client ┘     GUESTS more
-//!                 │       (waits a little, else 503)
-//!                 ├── a peer: goes on in the nodes' own protocol, which has bounds of its own
-//!                 └── a probe, a look at the node: answered, then closed
+//!               client slots are free                         --connections
+//!   accepted ──▶ Client ◀───────────────────────────────┐
+//!       └──────▶ Guest ── the first request of a client ┘     GUESTS more
+//!                  │       (waits a little, else 503)
+//!                  ├── a peer: switches to the peer protocol, which has limits of its own
+//!                  └── a probe, a status request: answered, then closed
 //! ```
 //!
-//! So clients never keep out the other nodes, nor those who look after this one. For each guest
-//! the client that has been idle for longest is closed, and for whoever finds no guest's place
-//! the guest that has said nothing for longest.
+//! Clients therefore never keep out the other nodes, nor operators. Each guest connection closes
+//! the longest idle client, and a connection that finds no guest slot closes the guest that has
+//! been silent for longest.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// What a connection has.
+/// The kind of a connection's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Whatever it asks is done.
+    /// A client slot: all requests are served.
     Client,
-    /// It came when all places of clients were taken.
+    /// A guest slot: the connection came when all client slots were taken.
     Guest,
 }
 
-/// All places of a node.
+/// All connection slots of a node.
 #[derive(Debug)]
 pub(crate) struct Places {
     clients: AtomicUsize,
     max_clients: usize,
     guests: AtomicUsize,
     max_guests: usize,
-    /// Guests that wait to be clients, and requests that wait for a place: they come before whoever
-    /// is accepted next.
+    /// Number of guests waiting for a client slot, and of requests waiting for a slot: both have
+    /// priority over new connections.
     waiting: AtomicUsize,
     left: Notify,
 }
@@ -56,7 +57,7 @@ impl Places {
         }
     }
 
-    /// A place for a new connection; `None` = there is none.
+    /// Takes a slot for a new connection; `None` if all are taken.
     pub(crate) fn enter(&self) -> Option<Place> {
         if self.nobody_waits() && take(&self.clients, self.max_clients) {
             return Some(Place::Client);
@@ -64,13 +65,13 @@ impl Places {
         take(&self.guests, self.max_guests).then_some(Place::Guest)
     }
 
-    /// A client's place for another request of an HTTP/2 connection at the same time, as another
-    /// connection would have one.
+    /// Takes a client slot for a further concurrent request of an HTTP/2 connection, as a
+    /// connection of its own would take. Returns false if none is free.
     pub(crate) fn enter_again(&self) -> bool {
         self.nobody_waits() && take(&self.clients, self.max_clients)
     }
 
-    /// The same for a request that waits for one.
+    /// Takes a client slot for a request that has been waiting for one.
     pub(crate) fn enter_at_last(&self) -> bool {
         take(&self.clients, self.max_clients)
     }
@@ -79,7 +80,7 @@ impl Places {
         self.waiting.load(Ordering::Relaxed) == 0
     }
 
-    /// Makes a guest a client, if a place is free.
+    /// Turns a guest into a client, if a client slot is free.
     pub(crate) fn settle(&self) -> bool {
         let settled = take(&self.clients, self.max_clients);
         if settled {
@@ -88,7 +89,7 @@ impl Places {
         settled
     }
 
-    /// Gives a place back.
+    /// Releases a slot.
     pub(crate) fn leave(&self, place: Place) {
         let count = match place {
             Place::Client => &self.clients,
@@ -99,29 +100,29 @@ impl Places {
         self.left.notify_one();
     }
 
-    /// Until somebody leaves, or has left since this was awaited last.
+    /// Waits until a slot is released, or was since the last wait.
     pub(crate) async fn left(&self) {
         self.left.notified().await;
     }
 
-    /// Whether a guest may stay for longer: half of the places are for those who come and go.
+    /// True if a guest may stay: half of the guest slots are kept for short-lived connections.
     pub(crate) fn guests_are_few(&self) -> bool {
         self.guests.load(Ordering::Relaxed) <= self.max_guests / 2
     }
 
-    /// A guest or a request waits for a place, for as long as the result lives.
+    /// Registers a guest or a request that waits for a slot, for the lifetime of the result.
     pub(crate) fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Waiting(self)
     }
 
-    /// Clients at once.
+    /// Returns the limit on concurrent clients.
     pub(crate) fn max_clients(&self) -> usize {
         self.max_clients
     }
 }
 
-/// A guest that waits to become a client, or a request that waits for a place.
+/// A registered wait for a client slot, of a guest or of a request.
 pub(crate) struct Waiting<'a>(&'a Places);
 
 impl Drop for Waiting<'_> {

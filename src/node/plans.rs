@@ -1,4 +1,4 @@
-//! The plans that this node made: what `apply` can have decided. They are kept in memory only.
+//! Layout plans made by this node, which `apply` can have decided. Plans are kept in memory only.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,15 +6,15 @@ use std::sync::Arc;
 use cluster::layout::Layout;
 use parking_lot::{Mutex, MutexGuard};
 
-/// Plans that are kept: the last ones. People look at a few before they take one.
+/// Number of plans kept, the latest. Operators look at a few before they apply one.
 const MAX_PLANS: usize = 16;
 
-/// See the module.
+/// The latest plans, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Plans(Mutex<VecDeque<Arc<Layout>>>);
 
 impl Plans {
-    /// Keeps a plan, and forgets the oldest if there are too many.
+    /// Keeps a plan, and drops the oldest beyond `MAX_PLANS`.
     pub(crate) fn keep(&self, plan: Arc<Layout>) {
         let mut plans = self.lock();
         plans.retain(|other| other.id() != plan.id());
@@ -24,7 +24,7 @@ impl Plans {
         }
     }
 
-    /// The plan of this id.
+    /// Returns the plan with this id.
     pub(crate) fn find(&self, id: u128) -> Option<Arc<Layout>> {
         self.lock().iter().find(|plan| plan.id() == id).cloned()
     }

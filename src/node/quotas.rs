@@ -1,16 +1,16 @@
-//! How much is stored under the prefixes that have a quota, as this node estimates it, and which
-//! writes it refuses for that.
+//! Storage quotas: estimates how much is stored under each prefix that has a quota, and decides
+//! which writes are refused.
 //!
 //! ```text
-//!  the layout in force ─▶ quotas ◀── how much there is: the thread that counts (runtime/quotas.rs)
-//!                          │  ▲
-//!                          │  └───── what the loops store since: accept
-//!                          └─▶ a write: is its key's prefix full?
+//!   the layout in force ─▶ quotas ◀── the usage: the counting thread (runtime/quotas.rs)
+//!                           │  ▲
+//!                           │  └───── what the loops store since: accept
+//!                           └─▶ a write: is its key's prefix full?
 //! ```
 //!
-//! A replica counts what it stores when it takes it, whoever coordinates the write. What it holds
-//! of a prefix stands for what all nodes hold of it, so each node knows by itself, at once, how
-//! much there is.
+//! A replica counts a record when it stores it, whichever node coordinates the write. A node
+//! extrapolates its own share of a prefix to all nodes, so each node knows the usage by itself, at
+//! once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,68 +25,69 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::counters::clocks::wall_micros;
 
-/// See the module.
+/// All quotas of the layout in force, with their usage.
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
     all: ArcSwap<Vec<Arc<Counted>>>,
-    /// Whether there are any, for those who ask with each request.
+    /// True if there is any quota; an atomic, because every request reads it.
     are_any: AtomicBool,
-    /// Held while a record is counted, so that one of its key is counted after it.
+    /// Locked while a record is counted, so that a later record of the same key is counted after
+    /// it.
     accepted: Mutex<Accepted>,
-    /// For how much on all nodes a byte on this one stands.
+    /// Factors that extrapolate from bytes on this node to bytes on all nodes.
     shares: ArcSwap<Shares>,
 }
 
-/// A quota, and how it stands.
+/// A quota and its usage.
 #[derive(Debug)]
 pub(crate) struct Counted {
-    /// As it was set.
+    /// The configured quota.
     pub(crate) quota: Quota,
     used: Arc<Used>,
 }
 
-/// How much of a quota is used, whatever its limits are.
+/// Usage under a quota's prefix, independent of the quota's limits.
 #[derive(Debug, Default)]
 struct Used {
     usage: Mutex<Usage>,
-    /// What `usage` says, for those who ask with each request.
+    /// The stored bytes of `usage`; an atomic, because every request reads it.
     stored: AtomicU64,
     is_counted: AtomicBool,
     refused: AtomicU64,
 }
 
-/// How a quota stands.
+/// The state of a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QuotaState {
-    /// It was not counted yet, and what was found so far does not reach the hard limit.
+    /// Counting has not finished, and the bytes found so far are below the hard limit.
     Unknown,
-    /// There is room.
+    /// Usage is within the limits.
     Below,
-    /// More is stored than the soft limit.
+    /// Usage is above the soft limit.
     AboveSoft,
-    /// As much is stored as the hard limit: writes are refused.
+    /// Usage has reached the hard limit: writes are refused.
     Full,
 }
 
 impl Counted {
-    /// Bytes that are stored, if they were counted; of a quota that is full before that, bytes that
-    /// are known to be.
+    /// Returns the stored bytes, `None` before the first count is complete; a quota that is full
+    /// before that reports the bytes found so far.
     pub(crate) fn stored(&self) -> Option<u64> {
         let stored = self.used.stored.load(Ordering::Relaxed);
         (self.state() != QuotaState::Unknown).then_some(stored)
     }
 
-    /// Writes that this node has refused.
+    /// Returns the number of writes that this node has refused.
     pub(crate) fn refused(&self) -> u64 {
         self.used.refused.load(Ordering::Relaxed)
     }
 
-    /// A write was refused for it.
+    /// Counts a write refused because of this quota.
     pub(crate) fn has_refused(&self) {
         self.used.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Changes what is known of its use: the thread that counts, and what is accepted.
+    /// Changes the usage: called by the counting thread, and for accepted records.
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut Usage) -> T) -> T {
         let mut usage = self.used.usage.lock();
         let result = change(&mut usage);
@@ -95,7 +96,7 @@ impl Counted {
         result
     }
 
-    /// How it stands.
+    /// Returns the quota's state.
     pub(crate) fn state(&self) -> QuotaState {
         let Quota { soft, hard, .. } = self.quota;
         let stored = self.used.stored.load(Ordering::Relaxed);
@@ -112,12 +113,12 @@ impl Counted {
 }
 
 impl Quotas {
-    /// All of them, in the order of their prefixes.
+    /// Returns all quotas, ordered by prefix.
     pub(crate) fn all(&self) -> Arc<Vec<Arc<Counted>>> {
         self.all.load_full()
     }
 
-    /// Those of the layout that the node goes by. What was counted of a prefix stays counted.
+    /// Adopts the quotas of the layout in force. The usage counted of a prefix is kept.
     pub(crate) fn renew(&self, shared: &Shared) {
         let layout = shared.membership.layouts.entered();
         let quotas = &layout.access.quotas;
@@ -145,23 +146,23 @@ impl Quotas {
         self.are_any.store(!quotas.is_empty(), Ordering::Release);
     }
 
-    /// Who holds what has changed.
+    /// Sets the extrapolation factors after a change of placement.
     pub(crate) fn place(&self, shares: Shares) {
         self.shares.store(Arc::new(shares));
     }
 
-    /// For how much on all nodes a byte on this one stands.
+    /// Returns the factors that extrapolate from bytes on this node to bytes on all nodes.
     pub(crate) fn shares(&self) -> Arc<Shares> {
         self.shares.load_full()
     }
 
-    /// Whether any write can be refused.
+    /// True if any write can be refused.
     #[inline]
     pub(crate) fn are_any(&self) -> bool {
         self.are_any.load(Ordering::Acquire)
     }
 
-    /// The quota for which nothing may be stored under this key, if there is one.
+    /// Returns a full quota whose prefix covers this key, if there is one.
     pub(crate) fn full(&self, key: &[u8]) -> Option<Arc<Counted>> {
         let quotas = self.all.load();
         let is_full = |counted: &&Arc<Counted>| {
@@ -170,10 +171,10 @@ impl Quotas {
         quotas.iter().find(is_full).cloned()
     }
 
-    /// Counts a record that this node is about to store, at once.
+    /// Counts a record that this node is about to store.
     ///
-    /// It counts for what it is longer than the record before it. Where that would have to be read
-    /// from the disk it counts in full, and the next count makes up for that.
+    /// Only the growth over the previous record counts. A previous record that would have to be
+    /// read from the disk is ignored, and the new one counts in full; the next count corrects that.
     #[cold]
     pub(crate) fn accept(&self, shared: &Shared, engine: &Engine, key: &[u8], record: &Record) {
         let quotas = self.all.load();
@@ -183,7 +184,7 @@ impl Quotas {
             let holds = topology.holds(shared.own, cluster::partition_of(key), copies);
             holds.then_some(copies)
         };
-        // What moves here is counted once keys are placed like that.
+        // Records that move to this node are counted once the new placement is in force.
         let Some(copies) =
             within.peek().and_then(|_| shared.membership.views.with(|view| copies(&view.topology)))
         else {
@@ -207,7 +208,7 @@ impl Quotas {
         let more = accepted.accept(xxh3_64(key), (version, bytes), before);
         let all = self.shares.load().all(copies, more.unsigned_abs());
         let all = i64::try_from(all).unwrap_or(i64::MAX) * more.signum();
-        // Still one after the other: a removal must not be counted before what it removes.
+        // Updates stay in order: a removal must not be counted before the record it removes.
         within.for_each(|counted| counted.update(|usage| usage.change(key, all)));
     }
 }
@@ -248,7 +249,7 @@ mod tests {
             [0, 1, 2].map(state),
             [QuotaState::AboveSoft, QuotaState::Full, QuotaState::Below]
         );
-        // Another limit holds at once, by what was counted.
+        // New limits take effect at once, on the usage counted so far.
         renew(&[quota("a/", 5, 11), quota("a/b", 0, 2), quota("c", 1, 0)]);
         assert_eq!(refused(b"a/b"), Some(b"a/b".to_vec()));
         let state = |at: usize| quotas.all()[at].state();

@@ -1,15 +1,15 @@
-//! The read pool: threads for what an event loop must not wait for.
+//! The read pool: threads for reads that an event loop must not wait for.
 //!
 //! ```text
-//!  loops ──▶ gets  (at most `--queue`; full = refused) ──┬▶ read-N ───▶ answers, each to its loop
-//!        ──▶ pages (one a range read, so bounded too)  ──┘                             ▲
-//!        ──▶ pages and comparisons of nodes that are ────▶ stream-N, at a low ─────────┘
-//!            repaired, or take what moves to them          priority
+//!   loops ──▶ gets  (at most `--queue`; full = refused) ──┬▶ read-N ───▶ answers, each to its loop
+//!         ──▶ pages (one a range read, so bounded too)  ──┘                             ▲
+//!         ──▶ pages and comparisons for nodes under ──────▶ stream-N, at a low ─────────┘
+//!             repair or rebalance                           priority
 //! ```
 //!
 //! Gets go before pages, but every fourth job is a page if one waits: neither starves the other.
-//! What no client waits for takes the CPU that clients leave: whoever takes what is read goes on
-//! when it comes, so that all that such a stream costs, on all nodes, keeps to that.
+//! Background streams use the CPU that clients leave: a stream's receiver goes on only when data
+//! arrives, so the low priority of the reads paces the stream's whole cost, on all nodes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,31 +24,32 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use profile::{Place, WaitKind};
 use tokio::sync::oneshot;
 
-/// Every so many jobs a page goes before a get.
+/// A page goes before a get once in this many jobs.
 const PAGE_TURN: u32 = 4;
 
-/// Threads for what no client waits for: one reads while the other waits for the disk.
+/// Threads for background streams: one reads while the other waits for the disk.
 const STREAM_THREADS: usize = 2;
 
-/// How much nicer they are than the process: a tenth of the CPU if loops want all of it. So what
-/// they read comes within its deadline, and a lock that they hold is soon free.
+/// Nice increment of the stream threads: a tenth of the CPU if the loops want all of it, which is
+/// enough for a stream's reads to meet their deadline, and for a lock held by a stream thread to be
+/// released soon.
 const STREAM_NICE: i32 = 10;
 
-/// Where it is waited, for profiles.
+/// Wait places of the pool, as profiles name them.
 static QUEUES: Place = Place::new(WaitKind::Lock, "read pool: queue lock");
 static QUEUED: Place = Place::new(WaitKind::Queue, "reads: waiting for a pool thread");
 static NO_READ: Place = Place::new(WaitKind::Idle, "read pool: idle");
 
-/// Why a read was not done.
+/// The reason why a read was not done.
 #[derive(Debug, Clone)]
 pub(crate) enum ReadError {
-    /// Too many wait already.
+    /// The queue is full.
     QueueFull,
-    /// Its time was up before a thread came to it, or while it was read.
+    /// The deadline passed before a thread took the read, or while it was read.
     Deadline,
-    /// There was no room in memory for what it reads.
+    /// No memory could be reserved for the record.
     NoRoom,
-    /// The store could not.
+    /// The store failed.
     Store(lsm::Error),
 }
 
@@ -56,10 +57,10 @@ struct Get {
     space: Space,
     key: Box<[u8]>,
     deadline: Instant,
-    /// Memory that it may take for a long record.
+    /// Memory reserved for a long record, in bytes.
     room: usize,
     reply: oneshot::Sender<Result<Lookup, ReadError>>,
-    /// Since when, while that is recorded.
+    /// When the read was queued; `None` if no profile is being recorded.
     since: Option<Instant>,
 }
 
@@ -69,7 +70,7 @@ struct NextPage {
     since: Option<Instant>,
 }
 
-/// What is read of a range of keys, and who waits for it.
+/// A read of a range of keys, and the channel for its result.
 enum Scan {
     Page { op: OpId, request: PageRequest, reply: oneshot::Sender<Result<Page, StoreError>> },
     Compare { request: CompareRequest, reply: oneshot::Sender<Result<Compared, StoreError>> },
@@ -83,7 +84,7 @@ impl Scan {
         }
     }
 
-    /// A reply that nobody waits for any more is dropped.
+    /// Reads the range. The result is dropped if nobody waits for it any more.
     fn read(self, db: &Db, cluster: &cluster::Shared, pages: &Pages) {
         match self {
             Self::Page { op, request, reply } => {
@@ -101,11 +102,11 @@ enum Job {
     NextPage(NextPage),
 }
 
-/// The threads and their queues.
+/// The pool's threads and queues.
 pub(crate) struct ReadPool {
-    /// For clients …
+    /// The queue for clients.
     shared: Arc<Shared>,
-    /// … and for what no client waits for.
+    /// The queue for background streams.
     streams: Arc<Shared>,
     bound: usize,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -160,7 +161,7 @@ impl Shared {
                 Job::Get(get) => get.since,
                 Job::NextPage(next) => next.since,
             });
-            // A reply that nobody waits for any more is dropped.
+            // A result that nobody waits for any more is dropped.
             match job {
                 Job::Get(get) if get.reply.is_closed() || get.deadline <= Instant::now() => {
                     let _ = get.reply.send(Err(ReadError::Deadline));
@@ -179,7 +180,7 @@ impl Shared {
 }
 
 impl ReadPool {
-    /// Starts `threads` threads with room for `bound` waiting gets.
+    /// Starts `threads` read threads, with a queue of at most `bound` gets.
     pub(crate) fn start(
         db: &Arc<Db>,
         cluster: &Arc<cluster::Shared>,
@@ -197,7 +198,8 @@ impl ReadPool {
             let (cluster, pages) = (Arc::clone(cluster), Arc::clone(pages));
             let work = move || {
                 if let Some(nice) = nice {
-                    // Of this thread alone. If it may not, clients wait a little.
+                    // `nice` applies to this thread alone. If it is not permitted, clients wait a
+                    // little.
                     let _ = rustix::process::nice(nice);
                 }
                 shared.work(&db, &cluster, &pages);
@@ -211,8 +213,8 @@ impl ReadPool {
         self.threads.lock()
     }
 
-    /// The newest record of `key`, if it takes no more than `room` bytes of memory beyond what
-    /// every read may. Waits for a thread and the disk, but not longer than `wait`.
+    /// Returns the newest record of `key`, if it needs at most `room` bytes of memory beyond what
+    /// every read may use. Waits for a thread and the disk, up to `wait`.
     pub(crate) async fn get(
         &self,
         space: Space,
@@ -238,7 +240,7 @@ impl ReadPool {
         }
     }
 
-    /// Asks for a page that nobody waits for after `until`: then there is no answer.
+    /// Asks for a page that nobody waits for after `until`: from then on it gets no answer.
     pub(crate) fn page(
         &self,
         op: OpId,
@@ -251,7 +253,7 @@ impl ReadPool {
         answer
     }
 
-    /// Asks what the store holds, for a comparison that nobody waits for after `until`.
+    /// Asks for a comparison of the store's contents that nobody waits for after `until`.
     pub(crate) fn compare(
         &self,
         request: CompareRequest,
@@ -273,21 +275,21 @@ impl ReadPool {
         shared.arrived.notify_one();
     }
 
-    /// Gets and pages that wait for a thread.
+    /// Returns the number of gets and of pages that wait for a thread.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let streams = self.streams.lock().pages.len();
         let queues = self.shared.lock();
         (queues.gets.len(), queues.pages.len() + streams)
     }
 
-    /// Finishes what waits and ends the threads.
+    /// Finishes the queued jobs and ends the threads.
     pub(crate) fn stop(&self) {
         for shared in [&self.shared, &self.streams] {
             shared.lock().closed = true;
             shared.arrived.notify_all();
         }
         for thread in self.threads().drain(..) {
-            // A panic in there was printed; there is nothing to recover.
+            // A panic of the thread was printed; there is nothing to recover.
             let _ = thread.join();
         }
     }

@@ -1,10 +1,10 @@
-//! One loop's part in the node, and what may be asked of it: all that HTTP knows of the store and
-//! of the other nodes.
+//! One loop's interface to the node: everything through which HTTP reaches the store and the other
+//! nodes.
 //!
 //! ```text
-//!  http ─▶ get · write · scan · call · version ─▶ Requests ─┬─▶ coordinate: the loop's part in the
-//!                                                           │   protocol (node::Loop)
-//!                              runtime: start, stop ──────▶ ├─▶ writes: the batch of a turn
+//!  http ─▶ get · write · scan · call · version ─▶ Requests ─┬─▶ coordinate: the loop's protocol
+//!                                                           │   instance (node::Loop)
+//!                              runtime: start, stop ──────▶ ├─▶ writes: the iteration's batch
 //!                                                           └─▶ peers: connections to others
 //! ```
 
@@ -39,34 +39,36 @@ use crate::settings::memory::LONG_RECORD;
 use crate::settings::units::Ttl;
 use crate::transport::Stream;
 
-/// A write waits for the clock's bound for one part in so many of `--deadline`: the replicas get
-/// the whole of it afterwards.
+/// Fraction of `--deadline`, as a divisor, that a write may wait for the clock's bound: the
+/// replicas get the whole deadline afterwards.
 const CLOCK_SHARE: u32 = 2;
 
-/// See the module.
+/// One loop's interface to the node.
 pub(crate) struct Requests {
     pub(super) node: Arc<Node>,
     pub(super) writes: Writes<Purpose>,
-    /// How many long writes are under way.
+    /// Congestion window for long writes.
     gate: Gate,
     pub(super) coordination: Coordination,
     pub(super) peers: PeerConnections,
-    /// What each request asks of the view, so that none locks it for that.
+    /// Cached facts of the view, which spare each request a lock of the view.
     known: Cell<KnownView>,
 }
 
-/// What requests ask of the view of an epoch.
+/// The facts of one epoch's view that every request needs.
 #[derive(Debug, Clone, Copy, Default)]
 struct KnownView {
-    /// No view has epoch 0.
+    /// The view's epoch; no view has epoch 0.
     epoch: u64,
-    /// Nodes that a request may ask, and default copies: what [`Requests::replication`] returns.
+    /// Number of nodes that a request may ask, and default copies: the result of
+    /// [`Requests::replication`].
     replication: (usize, u8),
-    /// Whether this node is no member.
+    /// True if this node is not a member.
     is_removed: bool,
 }
 
-/// What comes from the other nodes goes to the coordinator, or to the node's task.
+/// Returns the sink for input from other nodes: protocol events go to the loop, the rest to the
+/// node's task.
 fn receive(requests: Weak<Requests>) -> peers::Sink {
     Rc::new(move |received| {
         let Some(this) = requests.upgrade() else { return };
@@ -83,9 +85,9 @@ fn receive(requests: Weak<Requests>) -> peers::Sink {
     })
 }
 
-/// Its part for those who run the loop.
+/// Lifecycle, for the runtime.
 impl Requests {
-    /// A loop's part in `node`.
+    /// Creates a loop's interface to `node`.
     pub(crate) fn new(node: Arc<Node>, counters: &Arc<Counters>) -> Rc<Self> {
         let config = node.config.clone();
         let share = config.memory.waiting_bytes as usize / config.loops;
@@ -126,8 +128,8 @@ impl Requests {
         spawn_local(async move { this.peers.run().await });
     }
 
-    /// Does for the whole node what one loop does: keeps a connection to each peer, and compares
-    /// clocks with them.
+    /// Starts what one loop does for the whole node: keeps a connection to each peer, and compares
+    /// clocks with the peers.
     pub(crate) fn keep_peers(self: &Rc<Self>) {
         self.peers.keep_all();
         let this = Rc::clone(self);
@@ -140,7 +142,7 @@ impl Requests {
             let asked: Vec<_> = others.into_iter().map(ask).collect();
             let all = async {
                 for answer in asked {
-                    // Whatever it is, it is compared with, or it can't be.
+                    // Any answer carries a clock to compare with; an error has none.
                     let _ = answer.await;
                 }
             };
@@ -148,12 +150,12 @@ impl Requests {
         });
     }
 
-    /// Takes over a connection on which somebody asked to speak as a peer.
+    /// Takes over a connection on which a client asked to upgrade to the peer protocol.
     pub(crate) fn upgrade(&self, stream: Stream, read: Bytes) {
         self.peers.upgrade(stream, read);
     }
 
-    /// Says to the other nodes that this one is about to stop.
+    /// Tells the other nodes that this one is about to stop.
     pub(crate) fn goodbye(&self) {
         self.peers.goodbye();
     }
@@ -164,9 +166,9 @@ impl Requests {
     }
 }
 
-/// What HTTP may ask besides [`Requests::get`], [`Requests::write`] and [`Requests::call`].
+/// Operations for HTTP besides [`Requests::get`], [`Requests::write`] and [`Requests::call`].
 impl Requests {
-    /// A version for a write of now, once this node's clock was compared with the others'.
+    /// Issues a version for a write, once this node's clock has been compared with the others'.
     pub(crate) async fn version(&self) -> Result<Version, NoVersion> {
         let node = &self.node;
         node.comparison.wait().await;
@@ -175,17 +177,17 @@ impl Requests {
         Ok(Version { time, origin })
     }
 
-    /// When a value expires that is written now, in milliseconds since 1970; 0 = never.
+    /// Returns the expiry of a value written now, in milliseconds since 1970; 0 = never.
     ///
-    /// By the node's hybrid clock: it is the wall clock, unless that was set back, or another
-    /// node's is a little ahead. That other clock may be the one that judges, and no value is to
-    /// expire before its time.
+    /// The base is the node's hybrid clock, which equals the wall clock unless that was set back,
+    /// or another node's clock is a little ahead. That other clock may be the one that judges the
+    /// expiry, and no value may expire early.
     pub(crate) fn expiry_ms(&self, ttl: Option<Ttl>) -> u64 {
         let clock = || Clock::micros(self.node.shared.clock.now(now()));
         ttl.map_or(0, |ttl| clock().div_ceil(1000) + ttl.millis())
     }
 
-    /// The record of a new value and its expiry, or of a deletion.
+    /// Builds the record of a value with its expiry, or of a deletion.
     pub(crate) fn record(
         key: &[u8],
         version: Version,
@@ -198,24 +200,24 @@ impl Requests {
         Record::new(key, &fields, value)
     }
 
-    /// When the value of a record expires, in milliseconds since 1970, 0 = never; `None` = it has
-    /// none, or it has expired.
+    /// Returns the expiry of a record's live value, in milliseconds since 1970, 0 = never; `None`
+    /// if the record has no value or has expired.
     pub(crate) fn expiry_of_value(record: &Record) -> Option<u64> {
         let view = record.view();
         view.is_live(wall_micros).then(|| view.expiry_ms())
     }
 
-    /// Bytes of the value of a record, a tombstone's included.
+    /// Returns the length of a record's value in bytes, a tombstone's included.
     pub(crate) fn value_bytes(record: &Record) -> usize {
         record.value().len()
     }
 
-    /// Whether a record is whole.
+    /// True if the record is intact and belongs to `key`.
     pub(crate) fn is_whole(key: &[u8], record: &Record) -> bool {
         record.is_of(key)
     }
 
-    /// A range over the cluster; `None` = too many are read at once.
+    /// Starts a range read over the cluster; `None` if too many are under way.
     pub(crate) fn scan(
         &self,
         asked: AskedQuorum,
@@ -225,12 +227,12 @@ impl Requests {
         Range::new(Arc::clone(&self.node.shared), &self.node.pages, asked, start, end)
     }
 
-    /// A range over what this node holds; `None` = too many are read at once.
+    /// Starts a range read over this node's records; `None` if too many are under way.
     pub(crate) fn scan_local(&self, start: Bytes, end: Option<Bytes>) -> Option<Range> {
         Range::local(Arc::clone(&self.node.shared), &self.node.pages, start, end)
     }
 
-    /// Reserves memory for a page that a range's reader gathers; `false` = there is none.
+    /// Reserves memory for a page that a range's reader gathers; false if none is free.
     pub(crate) fn reserve_gathering(&self, range: &mut Range) -> bool {
         range.reserve_gathering(&self.node.pages)
     }
@@ -241,7 +243,8 @@ impl Requests {
         Range::asked(self.shared(), node, result)
     }
 
-    /// Waits for its turn to write a long value; `None` = not within `patience`.
+    /// Waits for an admission permit to write a long value; `None` if none was free within
+    /// `patience`.
     pub(crate) async fn enter(&self, bytes: usize, patience: Duration) -> Option<Pass<'_>> {
         self.gate.enter(bytes, patience).await
     }
@@ -251,7 +254,8 @@ impl Requests {
         self.peers.reach(peer).await
     }
 
-    /// What shows another node that one of the cluster asks it for a page, if there is a secret.
+    /// Returns the proof with which this node asks another for a page; `None` if the cluster has no
+    /// secret.
     pub(crate) fn asks(
         &self,
         asked: NodeId,
@@ -263,28 +267,28 @@ impl Requests {
         secret.map(asks).transpose()
     }
 
-    /// Where a node is, as `HOST:PORT`.
+    /// Returns a node's address as `HOST:PORT`.
     pub(crate) fn authority(&self, node: NodeId) -> String {
         self.node.facts.authority(node)
     }
 
-    /// Where a node is, as `http://HOST:PORT`.
+    /// Returns a node's URL, `http://HOST:PORT` or `https://HOST:PORT`.
     pub(crate) fn url(&self, node: NodeId) -> String {
         self.node.url_of(node)
     }
 
-    /// Why this node's store takes no more writes, if it does not.
+    /// Returns the reason why this node's store takes no more writes; `None` if it takes them.
     pub(crate) fn store_failure(&self) -> Option<String> {
         self.node.db.health().err().map(|error| error.to_string())
     }
 
-    /// A node's name.
+    /// Returns a node's name.
     pub(crate) fn name(&self, node: NodeId) -> String {
         self.node.shared.name_of(node)
     }
 
-    /// The names of the replicas that acknowledged a write, in the key's order; `None` = the
-    /// members changed meanwhile.
+    /// Returns the names of the replicas that acknowledged a write, in the key's order; `None` if
+    /// the membership has changed since.
     pub(crate) fn acked(&self, key: &[u8], from: u8, acks: Acks) -> Option<Vec<String>> {
         let view = self.view();
         let mut replicas = Vec::new();
@@ -293,7 +297,7 @@ impl Requests {
         (view.epoch == acks.epoch).then(|| named.map(|(_, node)| self.name(*node)).collect())
     }
 
-    /// When this node says that it stored a plain write, as `--sync` names it.
+    /// Returns the sync policy, as `--sync` names it: when this node acknowledges a plain write.
     pub(crate) fn sync(&self) -> &'static str {
         match self.node.config.sync {
             SyncMode::Always => "always",
@@ -302,17 +306,17 @@ impl Requests {
         }
     }
 
-    /// The id of this node.
+    /// Returns this node's id.
     pub(crate) fn own(&self) -> NodeId {
         self.node.shared.own
     }
 
-    /// The cluster's nodes, and who holds what, as of now.
+    /// Returns the current view: the cluster's nodes and the placement.
     pub(crate) fn view(&self) -> Arc<View> {
         self.node.shared.view()
     }
 
-    /// All other nodes of the cluster: those that are about to come or to go too.
+    /// Returns all other nodes of the cluster, including those that are joining or leaving.
     pub(crate) fn others(&self) -> Vec<NodeId> {
         let own = self.own();
         self.node
@@ -322,13 +326,13 @@ impl Requests {
             .with(|view| view.ids().filter(|node| *node != own).collect())
     }
 
-    /// Nodes that may be asked to hold a key, and copies of one unless a request says otherwise;
-    /// while partitions move, the smaller numbers of before and after.
+    /// Returns the number of nodes that may be asked to hold a key, and the default number of
+    /// copies; while partitions move, the smaller numbers of before and after.
     pub(crate) fn replication(&self) -> (usize, u8) {
         self.known_view().replication
     }
 
-    /// What is known of the view in force.
+    /// Returns the cached facts of the view in force.
     fn known_view(&self) -> KnownView {
         let shared = &self.node.shared;
         let known = self.known.get();
@@ -346,48 +350,48 @@ impl Requests {
         known
     }
 
-    /// Whether another process has taken this one's place: nothing is served any more.
+    /// True if another process has taken over this node's identity: nothing is served any more.
     pub(crate) fn is_fenced(&self) -> bool {
         self.node.shared.membership.state.is_fenced()
     }
 
-    /// Whether this node is no member of the cluster any more: nothing is served either.
+    /// True if this node is no longer a member of the cluster: nothing is served either.
     pub(crate) fn is_removed(&self) -> bool {
         self.known_view().is_removed
     }
 
-    /// Which change of the members it goes by.
+    /// Returns the epoch of the view in force.
     pub(crate) fn epoch(&self) -> u64 {
         self.node.shared.membership.views.epoch()
     }
 
-    /// What there may be at once.
+    /// Returns the limits on client requests.
     pub(crate) fn limits(&self) -> &Limits {
         &self.node.limits
     }
 
-    /// Who may ask for what.
+    /// Returns the tokens and the access policy.
     pub(crate) fn access(&self) -> &Access {
         &self.node.access
     }
 
-    /// The token of this text, `before` being what the connection remembers.
+    /// Looks up the token with this text; `before` is the connection's cached token.
     pub(crate) fn token(&self, given: &[u8], before: Option<&Remembered>) -> Option<Found> {
         self.node.access.find(&self.node.shared, given, before)
     }
 
-    /// Whether a token that a request was admitted with is still valid: it was neither revoked nor
-    /// has it expired.
+    /// True if the token that a request was admitted with is still valid: neither revoked nor
+    /// expired.
     pub(crate) fn still_holds(&self, token: &Remembered) -> bool {
         self.node.access.holds(&self.node.shared, token) && !access::has_expired(&token.known.token)
     }
 
-    /// The time for the rates of tokens: nanoseconds from the node's start to `now`.
+    /// Returns the nanoseconds from the node's start to `now`, the time base of the token rates.
     pub(crate) fn nanos(&self, now: Instant) -> u64 {
         now.duration_since(self.node.started).as_nanos() as u64
     }
 
-    /// How much clients may store.
+    /// Returns the storage quotas.
     pub(crate) fn quotas(&self) -> &Quotas {
         &self.node.quotas
     }

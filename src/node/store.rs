@@ -1,4 +1,4 @@
-//! Opens the engine as the node wants it.
+//! Opens the engine with the node's options.
 
 use std::error::Error;
 use std::fs;
@@ -16,10 +16,10 @@ use crate::node::way_out::WayOut;
 use crate::settings::config::Config;
 
 /// log2 of the number of trees of a new store. One tree: a scan merges the fewest sources, and one
-/// compaction thread keeps up with what one WAL takes. Fixed when a data directory is made.
+/// compaction thread keeps up with what one WAL takes. Fixed when a data directory is created.
 const TREE_BITS: u8 = 0;
 
-/// Opens, or makes, the store in the data directory and recovers it.
+/// Opens or creates the store in the data directory, and recovers it.
 pub(crate) fn open(config: &Config) -> Result<Db, lsm::Error> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(&config.data)?);
     let options = Options {
@@ -35,12 +35,13 @@ pub(crate) fn open(config: &Config) -> Result<Db, lsm::Error> {
     Db::open(disk, options)
 }
 
-/// Files and directories that this process makes are its user's alone, whatever it inherited.
+/// Restricts the files and directories that this process creates to its user, whatever umask it
+/// inherited.
 pub(crate) fn keep_private() {
     umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// What is the matter, and with which data directory.
+/// An error together with the data directory in which it occurred.
 #[derive(Debug, thiserror::Error)]
 #[error("data directory {}: {source}{}", data.display(), WayOut::of(source, data))]
 pub(crate) struct InDirectory<E: Error + 'static> {
@@ -48,7 +49,7 @@ pub(crate) struct InDirectory<E: Error + 'static> {
     pub(crate) source: E,
 }
 
-/// Why a command can't work on the store of a stopped node.
+/// An error that keeps a command from working on the store of a stopped node.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoppedError {
     #[error("it holds no node's data")]
@@ -62,7 +63,8 @@ pub(crate) enum StoppedError {
 /// Opens the store of a stopped node, for a command that works on its directory.
 pub(crate) fn open_stopped(data: &Path) -> Result<Engine, StoppedError> {
     keep_private();
-    // A file or a broken link is there, but is no directory that could hold something.
+    // Fails on a file or a broken link: the path exists but is no directory that could hold a
+    // store.
     fs::read_dir(data).map_err(StoppedError::Unreadable)?;
     if !data.join("STORE").try_exists().map_err(StoppedError::Unreadable)? {
         return Err(StoppedError::NoStore);

@@ -25,7 +25,7 @@ use crate::node::Node;
 use crate::node::coordinate::Process;
 use crate::node::requests::Requests;
 
-/// Events on their way: a few a peer, and whoever finds it full waits.
+/// Capacity of the event channel: a few events for each peer; a sender that finds it full waits.
 pub(crate) const EVENTS: usize = 1024;
 
 /// Runs the node's task, and never ends.
@@ -104,7 +104,7 @@ impl TaskDriver for Process<'_> {
     }
 }
 
-/// A peer that streams nothing keeps this node from becoming a member again: that is logged.
+/// Logs a peer whose repair stream fails, which keeps this node from becoming a member again.
 fn note_unstreamed(node: &Node, peer: NodeId, result: &Result<Reply, FailureKind>) {
     let why = match result {
         Ok(Reply::Page(_)) => return,
@@ -118,7 +118,7 @@ fn note_unstreamed(node: &Node, peer: NodeId, result: &Result<Reply, FailureKind
     });
 }
 
-/// Hands an event in. At the end of the node there is nobody to take it.
+/// Sends an event to the task. At the end of the node there is nobody to take it.
 pub(crate) async fn dispatch(node: &Node, event: TaskEvent) {
     let _ = node.task.send(event).await;
 }
@@ -127,7 +127,7 @@ fn dispatch_result_of(node: &Arc<Node>, work: impl FnOnce(&Node) -> TaskEvent + 
     let node = Arc::clone(node);
     spawn_local(async move {
         let worker = Arc::clone(&node);
-        // It fails only when the runtime ends.
+        // Fails only when the runtime ends.
         if let Ok(event) = off_the_loop(move || work(&worker)).await {
             dispatch(&node, event).await;
         }

@@ -1,5 +1,5 @@
-//! What to do about an error of the operating system on a data directory. Such an error says
-//! nothing about what the directory holds, so that no advice here is to start without it.
+//! Advice on operating system errors. Such an error on a data directory says nothing about the
+//! directory's contents, so no advice here is to start without it.
 
 use std::error::Error;
 use std::fmt;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::process::{Resource, getegid, geteuid, getrlimit};
 
-/// Advice for whoever reads that something can't be done with a data directory; shown as sentences
-/// that follow the error, or as nothing if no error of the operating system is the cause.
+/// Advice after a failed operation on a data directory; displayed as sentences that follow the
+/// error, and empty if the cause is not an operating system error.
 #[derive(Debug)]
 pub(crate) struct WayOut<'a> {
     cause: Option<&'a io::Error>,
@@ -21,7 +21,7 @@ pub(crate) struct WayOut<'a> {
 }
 
 impl<'a> WayOut<'a> {
-    /// What to do about `error`, in which one of the operating system may be wrapped.
+    /// Returns the advice for `error`, whose source chain may contain an operating system error.
     pub(crate) fn of(error: &'a (dyn Error + 'static), data: &'a Path) -> Self {
         let mut next = Some(error);
         let mut cause = None;
@@ -47,7 +47,7 @@ impl fmt::Display for WayOut<'_> {
     }
 }
 
-/// Who runs, and whose the directory is.
+/// Writes the user that runs the process, and the owner of the directory.
 fn may_not(f: &mut fmt::Formatter<'_>, data: &Path) -> fmt::Result {
     write!(f, "kvorum runs as user {}, group {}", geteuid(), getegid())?;
     if let Ok(found) = fs::metadata(data) {
@@ -64,7 +64,8 @@ fn may_not(f: &mut fmt::Formatter<'_>, data: &Path) -> fmt::Result {
     )
 }
 
-/// The first file in a directory, by name, that belongs to another user than the one who runs.
+/// Returns the first file in a directory, by name, that belongs to a user other than the one
+/// running, with its owner.
 fn of_another(data: &Path) -> Option<(String, u32)> {
     let files = fs::read_dir(data).ok()?.flatten();
     let owned = files.filter_map(|file| Some((file.file_name(), file.metadata().ok()?.uid())));
@@ -72,7 +73,7 @@ fn of_another(data: &Path) -> Option<(String, u32)> {
     Some((name.to_string_lossy().into_owned(), owner))
 }
 
-/// What to do about one error of the system, without the end of the sentence.
+/// Returns the advice for one system error, without the end of the sentence.
 pub(crate) fn advice(errno: Errno) -> &'static str {
     match errno {
         Errno::PERM => {
@@ -107,7 +108,7 @@ pub(crate) fn advice(errno: Errno) -> &'static str {
     }
 }
 
-/// What to do about an error that may be a limit of this process.
+/// Returns the advice for an error that may be due to a limit of this process; empty if it is not.
 pub(crate) fn limit(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(errno @ Errno::MFILE) => {
@@ -121,7 +122,7 @@ pub(crate) fn limit(error: &io::Error) -> String {
     }
 }
 
-/// What to do about a port that can't be had.
+/// Returns the advice for a port that can't be bound.
 pub(crate) fn port(error: &io::Error) -> String {
     let what = match Errno::from_io_error(error) {
         Some(Errno::ADDRINUSE) => {

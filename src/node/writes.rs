@@ -1,9 +1,9 @@
-//! One loop's writes: those of one turn of the loop become one batch of the store.
+//! One loop's writes: all writes of one loop iteration (a `Turn`) form one batch of the store.
 //!
 //! ```text
-//!  requests of a turn ─▶ batch ─▶ committer (runs after them) ─┬─ on the loop: one `write`
-//!                                                              └─ always: to the log's thread,
-//!  the sink, for each write ◀── one wake-up ◀─────────────────── which syncs and calls back
+//!  writes of an iteration ─▶ batch ─▶ committer (runs after them) ┬─ on the loop: one `write`
+//!                                                                 └─ always: to the log's thread,
+//!  the sink, for each write ◀── one wake-up ◀───────────────────── which syncs and calls back
 //! ```
 
 use std::cell::{Cell, RefCell};
@@ -21,20 +21,20 @@ use profile::{Place, WaitKind};
 
 use crate::counters::Counters;
 
-/// A batch of this many bytes is committed without waiting for the end of the turn.
+/// Size in bytes at which a batch is committed without waiting for the end of the iteration.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Receives what became of each write.
+/// Receives the outcome of each write.
 pub(crate) type Sink<T> = Box<dyn Fn(T, &Outcome)>;
 
-/// A batch and who waits for it.
+/// The waiters of one batch, and the batch's size.
 #[derive(Debug)]
 struct Turn<T> {
     bytes: usize,
     waiting: Vec<T>,
 }
 
-/// Where it is waited, for profiles.
+/// Wait places of writes, as profiles name them.
 static ARRIVALS: Place = Place::new(WaitKind::Lock, "writes: outcome lock");
 static SLOWED: Place = Place::new(WaitKind::Queue, "writes: slowed by flush or compaction backlog");
 
@@ -57,12 +57,12 @@ impl Arrivals {
     }
 }
 
-/// The writes of one loop. `T` says what a write was for.
+/// The writes of one loop. `T` identifies a write to the sink.
 pub(crate) struct Writes<T> {
     db: Arc<Db>,
     counters: Arc<Counters>,
     commits_on_loop: bool,
-    /// Bytes that may wait for the store.
+    /// Limit on the bytes that wait for the store.
     bound: usize,
     sink: Sink<T>,
     collecting: RefCell<Collecting<T>>,
@@ -75,22 +75,22 @@ pub(crate) struct Writes<T> {
 struct Collecting<T> {
     batch: Batch,
     turn: Option<Turn<T>>,
-    /// An emptied list of who waits, to be used again.
+    /// An emptied list of waiters, kept for reuse.
     spare: Vec<T>,
-    /// How long the store wants the batch held back.
+    /// Time for which the store wants the batch held back.
     delay: Duration,
     committer: Option<Waker>,
 }
 
-/// A batch that waits for no sync is written where it was collected: handing it to another thread
-/// and back costs more than the `write` itself.
+/// True if batches are written on the loop, which is so unless each waits for a sync: handing a
+/// batch to another thread and back costs more than the `write` itself.
 fn commits_on_loop(sync: SyncMode) -> bool {
     !matches!(sync, SyncMode::Always)
 }
 
 impl<T> Writes<T> {
-    /// No writes yet. `bound` is in bytes; one write is always taken when none waits. `sink` is
-    /// called once for each write that was added, and may add others.
+    /// Creates an empty queue. `bound` is in bytes; one write is always taken when none waits.
+    /// `sink` is called once for each write that was added, and may add others.
     pub(crate) fn new(
         db: Arc<Db>,
         counters: Arc<Counters>,
@@ -121,8 +121,8 @@ impl<T> Writes<T> {
         }
     }
 
-    /// Adds what `write` puts into the batch of this turn; `bytes` is about how much that is.
-    /// Refused, `waits_for` comes to nothing and the sink is not called.
+    /// Adds the records that `write` puts into the current batch; `bytes` is their approximate
+    /// size. If this returns an error, `waits_for` is dropped and the sink is not called.
     pub(crate) fn add(
         &self,
         bytes: usize,
@@ -162,7 +162,7 @@ impl<T> Writes<T> {
         self.counters.waiting_bytes.set(bytes as u64);
     }
 
-    /// Commits each turn's batch after the requests that were ready in that turn. Never ends.
+    /// Commits each iteration's batch after the requests that were ready in it. Never ends.
     pub(crate) async fn commit_turns(&self) {
         loop {
             let delay = poll_fn(|cx| {
@@ -192,7 +192,7 @@ impl<T> Writes<T> {
         };
         self.counters.batches.add(1);
         self.counters.batched_writes.add(batch.len() as u64);
-        // A sync would hold the loop up.
+        // A sync would block the loop.
         if self.commits_on_loop && !batch.is_durable() {
             let outcome = self.db.commit(batch).map_err(WriteError::Store);
             self.finish(turn, &outcome);
@@ -213,7 +213,7 @@ impl<T> Writes<T> {
         });
     }
 
-    /// Takes in what the log's thread has done. Never ends.
+    /// Takes in the outcomes from the log's thread. Never ends.
     pub(crate) async fn take_outcomes(&self) {
         let mut outcomes = Vec::new();
         loop {

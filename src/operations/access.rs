@@ -1,4 +1,4 @@
-//! How a node has who may ask for what, or store how much, changed: by the council.
+//! Changes of the access policy (tokens and quotas), decided by the metadata quorum (the council).
 
 use std::io;
 use std::sync::Arc;
@@ -10,17 +10,18 @@ use tokio::time::sleep;
 
 use crate::node::{Node, task};
 
-/// How long a change looks for a majority of the council: less than commands wait for an answer.
+/// Time limit for reaching a majority of the metadata quorum: less than commands wait for an
+/// answer.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// How often it is looked whether it is decided …
+/// Interval between checks for a decision.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// … and after how many looks without an answer it is proposed again: the node may have had another
-/// change decided, which goes first.
+/// Number of checks without an answer after which the change is proposed again: the node may have
+/// been busy with another proposal, which goes first.
 const LOOKS: u32 = 50;
 
-/// Why all is as it was, or may be.
+/// The reason why a change was not made, or may not have been.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
     #[error(transparent)]
@@ -37,8 +38,9 @@ pub(crate) enum ChangeError {
     Undecided,
 }
 
-/// Has another access decided: what `next` makes of the one that is known; `None` = it is that
-/// already. If another change is decided meanwhile, it is made anew on that one.
+/// Proposes a changed access policy: `next` returns the policy that replaces the known one, or
+/// `None` if the change is in place already. If another change is decided meanwhile, `next` is
+/// applied to that one.
 pub(super) async fn change(
     node: &Node,
     mut next: impl FnMut(&layout::Access) -> Result<Option<layout::Access>, AccessError>,
@@ -52,7 +54,7 @@ pub(super) async fn change(
             if layouts.entered().epoch >= known.epoch {
                 return Ok(());
             }
-            // It is decided, and not in force here yet.
+            // The change is decided, but not in force on this node yet.
             sleep(LOOK).await;
             continue;
         };
@@ -66,7 +68,8 @@ pub(super) async fn change(
             match layouts.access_change() {
                 Some(Progress::Asking) => {}
                 None if looks < LOOKS => {}
-                // Another one was decided, or is under way here; or this one, which is seen above.
+                // Another change was decided, or is under way here; or this one, which the outer
+                // loop notices.
                 None | Some(_) => break,
             }
         }

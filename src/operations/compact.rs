@@ -1,46 +1,47 @@
-//! Compactions of the whole store as a node tells of them: the JSON of `GET /admin/compact`. A
-//! field that is not known is left out.
+//! Status of compactions of the whole store: the JSON of `GET /admin/compact`. Unknown fields are
+//! left out.
 
 use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
 
-/// Those that somebody asked for since the node's start.
+/// Compactions requested since the node's start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Compactions {
-    /// The one under way.
+    /// The compaction under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<Compaction>,
-    /// The last one that ended.
+    /// The last compaction that ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last: Option<Compaction>,
 }
 
-/// One of them.
+/// One compaction of the whole store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Compaction {
-    /// Counted from 1 since the node's start.
+    /// Number of the compaction, from 1 at the node's start.
     pub(crate) number: u64,
-    /// When it was asked for, in milliseconds since 1970.
+    /// Time of the request, in milliseconds since 1970.
     pub(crate) began_ms: u64,
-    /// How long it took; missing while it is under way.
+    /// Duration in milliseconds; missing while the compaction is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) took_ms: Option<u64>,
-    /// Records that were compacted …
+    /// Number of records compacted so far.
     pub(crate) records: u64,
-    /// … of about so many; a record counts once for each level that it goes down.
+    /// Estimated number of records to compact; a record counts once for each level that it goes
+    /// down.
     pub(crate) of_records: u64,
-    /// Bytes of the store's tables when it began …
+    /// Size of the store's tables at the start, in bytes.
     pub(crate) bytes_before: u64,
-    /// … and now, or when it ended.
+    /// Size of the store's tables now, or at the end, in bytes.
     pub(crate) bytes: u64,
-    /// Why it ended before its end.
+    /// The error that ended the compaction early; missing if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,
 }
 
 impl Compactions {
-    /// As it is now.
+    /// Returns the current status.
     pub(crate) fn of(node: &Node) -> Self {
         let (current, last) = node.db.compactions();
         Self { current: current.map(Compaction::of), last: last.map(Compaction::of) }

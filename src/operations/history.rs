@@ -1,12 +1,12 @@
-//! The node's last 15 minutes, for dashboards that connect later: what a sample measures, and how
-//! it is told.
+//! Samples of the node's last 15 minutes, for dashboards that connect later: the values of a
+//! sample, and their JSON.
 //!
 //! ```text
 //!  runtime/history.rs, once a second ─▶ Sampler ─▶ counters/history.rs ─▶ /ui/events ─▶ the page
 //! ```
 //!
-//! The page knows each value by its name ([`fields`]) and makes of it what it makes of the
-//! difference of two snapshots. Only the page of the same release reads it.
+//! The page knows each value by its name ([`fields`]) and treats it like the difference of two
+//! snapshots. Only the page of the same release reads the samples.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -24,15 +24,15 @@ use crate::operations::usage;
 
 const PERIOD_MS: u64 = 1000;
 
-/// All nodes take samples, and tell of themselves, at half past each second of their clocks, which
-/// are closer than that: what they say then belongs to the same second.
+/// Offset within each second at which all nodes take samples and send snapshots. The nodes' clocks
+/// differ by less than half a second, so samples of one second belong together.
 const PHASE_MS: u64 = 500;
 
-/// Nodes whose hints a sample counts, those with the most first: a cluster in which more are away
-/// has other worries, and lines to other nodes have a bound.
+/// Maximum number of peers whose hints a sample counts, those with the most hints first: a cluster
+/// with more peers away has other worries, and the lines sent to other nodes have a bound.
 const HINTED: usize = 16;
 
-/// Kinds of requests that are told: whatever else is asked is about the node itself.
+/// Kinds of requests in a sample; all others are about the node itself.
 const KINDS: [RequestKind; 5] =
     [RequestKind::Get, RequestKind::Put, RequestKind::Delete, RequestKind::Add, RequestKind::Range];
 
@@ -56,28 +56,28 @@ const COUNTERS: [(&str, fn(&Node, &lsm::Stats) -> u64); 16] = [
     ("store.bloom_false_positives", |_, stats| stats.bloom_false_positives),
 ];
 
-/// Values that are told as they are, after the queues.
+/// Gauges, which are sampled as they are; they come after the queues.
 const GAUGES: [(&str, fn(&Node, &lsm::Stats) -> u64); 2] =
     [("disk", usage::disk_bytes), ("resident", |_, _| usage::resident_bytes())];
 
-/// A second, as the page reads it: when, milliseconds that it covers, place and value of each value
-/// that is not 0, hints by node.
+/// One sample as the page reads it: its second, the milliseconds that it covers, index and value of
+/// each value that is not 0, and hints by node.
 #[derive(Debug, Serialize)]
 pub(crate) struct PastSecond(u64, u64, Vec<(u64, u64)>, BTreeMap<String, u64>);
 
-/// Takes samples of a node, each with what happened since the one before.
+/// Takes samples of a node, each with the counter differences since the previous one.
 pub(crate) struct Sampler {
     counters: Vec<u64>,
     at: Instant,
 }
 
 impl Sampler {
-    /// The first sample begins now.
+    /// Creates a sampler whose first sample begins now.
     pub(crate) fn new(node: &Node) -> Self {
         Self { counters: counters(node, &node.db.stats()), at: Instant::now() }
     }
 
-    /// Keeps what happened since the last sample.
+    /// Stores a sample of the time since the previous one.
     pub(crate) fn sample(&mut self, node: &Node) {
         let stats = node.db.stats();
         let (counters, now) = (counters(node, &stats), Instant::now());
@@ -95,12 +95,12 @@ impl Sampler {
     }
 }
 
-/// How long after `now_ms` nodes take samples, and tell of themselves, again.
+/// Returns the time from `now_ms` until nodes next take samples and send snapshots.
 pub(crate) fn until_next(now_ms: u64) -> Duration {
     Duration::from_millis(PERIOD_MS - (now_ms + PERIOD_MS - PHASE_MS) % PERIOD_MS)
 }
 
-/// The names of a sample's values, in their order.
+/// Returns the names of a sample's values, in their order.
 pub(super) fn fields(node: &Node) -> Vec<String> {
     let of_kind = |kind: RequestKind| {
         let name = kind_name(kind);
@@ -113,7 +113,7 @@ pub(super) fn fields(node: &Node) -> Vec<String> {
     all.chain(queues).chain(GAUGES.iter().map(|(name, _)| (*name).to_owned())).collect()
 }
 
-/// A sample, as it is told.
+/// Converts a sample to the form that the page reads.
 pub(super) fn told(node: &Node, sample: Sample) -> PastSecond {
     let Sample { second, took_ms, values, hints } = sample;
     let name = |id: u64| node.shared.name_of(NodeId(id as u16));
@@ -125,7 +125,7 @@ fn sum(node: &Node, count: impl Fn(&Counters) -> u64) -> u64 {
     node.counters.iter().map(|counters| count(counters)).sum()
 }
 
-/// All counters, in the order of [`fields`].
+/// Returns all counters, in the order of [`fields`].
 fn counters(node: &Node, stats: &lsm::Stats) -> Vec<u64> {
     let mut all: Vec<u64> = COUNTERS.iter().map(|(_, value)| value(node, stats)).collect();
     for place in KINDS.map(|kind| kind as usize) {
@@ -141,7 +141,7 @@ fn counters(node: &Node, stats: &lsm::Stats) -> Vec<u64> {
     all
 }
 
-/// Hints that are kept, by the number of the node that missed the writes.
+/// Returns the hints kept for each peer, by the peer's id, for at most `HINTED` peers.
 fn hints(node: &Node) -> Vec<(u64, u64)> {
     let shared = &node.shared;
     let others = shared.view().ids().filter(|id| *id != shared.own).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! What a node tells one that belongs to no cluster and asks for a place in this one.
+//! Answers to a node that belongs to no cluster and asks to join this one.
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,17 @@ use crate::node::joiners::{FORGOTTEN_AFTER, InVain, Kept};
 use crate::peers::join::{Asker, JoinAnswer, hex};
 use crate::settings::members::{NodeError, is_loopback, node_url};
 
-/// Why a node can't join.
+/// The reason why a node can't join.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinError {
-    /// What it says of itself makes no node.
+    /// The request does not describe a valid node.
     #[error(transparent)]
     Malformed(#[from] Malformed),
     #[error(transparent)]
     Refused(#[from] Refused),
 }
 
-/// What makes no node of what one says of itself.
+/// The reason why a join request does not describe a valid node.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Malformed {
     #[error(transparent)]
@@ -36,7 +36,7 @@ pub(crate) enum Malformed {
     Number { what: &'static str, digits: String },
 }
 
-/// Why there is no place for a node.
+/// The reason why a node is not admitted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     #[error(
@@ -73,7 +73,7 @@ pub(crate) enum Refused {
     InVain(#[from] InVain),
 }
 
-/// Why nobody can be added under a name alone.
+/// The reason why no node can be added by its name alone.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotAsking {
     #[error("node {name:?} is a member already, at {url}: there is nothing to add")]
@@ -86,7 +86,7 @@ pub(crate) enum NotAsking {
     Nobody { name: String, asking: Vec<String> },
 }
 
-/// See the module.
+/// Answers a request to join: the layout if the node is in it, or the advice to wait.
 pub(super) fn asks(node: &Node, asker: Asker) -> Result<JoinAnswer, JoinError> {
     check(&asker)?;
     let skew = node.config.max_clock_skew;
@@ -95,7 +95,7 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<JoinAnswer, JoinError> {
         return Err(Refused::Ahead { ahead, url }.into());
     }
     let layout = node.shared.membership.layouts.entered();
-    // Who is about to leave too: the others wait for what it holds, or is given back.
+    // Includes leaving nodes: the change waits for their records to be handed over, or is undone.
     if let Some(known) = layout.all().find(|node| node.member.name == asker.name) {
         let id = known.id;
         takes_its_place(node, &asker, id)?;
@@ -127,15 +127,17 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<JoinAnswer, JoinError> {
     Ok(JoinAnswer::Waits { epoch: layout.epoch, members: members(node, &layout), because })
 }
 
-/// How far a clock is ahead of this node's, if that is more than the skew. Who joins is sealed up
-/// to its clock and makes no promises below it, which would last until the others' show that time.
+/// Returns how far a clock is ahead of this node's, if that is more than the permitted skew. A
+/// joining node's repair fence reaches up to its clock, and it makes no promises below that, a
+/// state that would last until the other nodes' clocks have caught up.
 fn ahead(clock_ms: u64, wall_micros: u64, skew: Duration) -> Option<Duration> {
     let theirs = Duration::from_millis(clock_ms);
     let ahead = theirs.checked_sub(Duration::from_micros(wall_micros))?;
     (ahead > skew).then_some(ahead)
 }
 
-/// Whether it is where this node would not start with it on its list: in clear, on a network.
+/// True if this node would refuse to start with the joining node on its list: plaintext, over a
+/// network.
 fn is_in_clear(node: &Node, asker: &Asker) -> bool {
     let minds = node.tls.is_some() && !node.config.insecure;
     minds && asker.url.starts_with("http://") && !is_loopback(&asker.url)
@@ -158,8 +160,8 @@ fn check(asker: &Asker) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Whether the member of that id is the one that asks, be it with an empty disk in place of the one
-/// that it lost: then it is rebuilt from the others, which know of that one.
+/// True if the member with id `id` is the node that asks, possibly with an empty disk in place of a
+/// lost one: it is then rebuilt from the other nodes, which know of the lost disk.
 fn takes_its_place(node: &Node, asker: &Asker, id: NodeId) -> Result<(), Refused> {
     let url = node.url_of(id);
     let name = asker.name.clone();
@@ -170,7 +172,7 @@ fn takes_its_place(node: &Node, asker: &Asker, id: NodeId) -> Result<(), Refused
     let other_disk = seen.filter(|seen| format!("{:016x}", seen.0) != asker.incarnation);
     match other_disk {
         Some(_) if node.facts.is_up(id) => Err(Refused::IsUp { name }),
-        // Its settings are to list the same members as theirs.
+        // Its settings must list the same members as those of the other nodes.
         _ if node.shared.membership.layouts.entered().epoch == FIRST_EPOCH => {
             Err(Refused::IsListed { name })
         }

@@ -1,5 +1,5 @@
-//! The cluster's layout and plans of it as a node tells of them: the JSON of `/admin/layout` and
-//! what is below it. A field that is not known is left out.
+//! Status of the cluster's layout and its plans: the JSON of `/admin/layout` and the paths below
+//! it. Unknown fields are left out.
 
 use std::collections::BTreeMap;
 
@@ -12,43 +12,44 @@ use super::words::words;
 use crate::node::Node;
 use crate::peers::join::Asker;
 
-/// The layout that a node goes by.
+/// The layout in force on a node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct LayoutStatus {
-    /// The node that tells.
+    /// Name of the node that reports.
     pub(crate) node: String,
-    /// The id of its cluster, in hexadecimal digits; missing = it has none yet.
+    /// Id of the node's cluster, in hexadecimal digits; missing = none yet.
     #[serde(default)]
     pub(crate) cluster_id: Option<String>,
-    /// Which change of the members this is, from 1 on.
+    /// Number of the layout, from 1 on; each decided change increments it.
     pub(crate) epoch: u64,
-    /// How far partitions that move are.
+    /// Stage of the partition moves.
     pub(crate) stage: LayoutStage,
-    /// Copies of a key unless a request says otherwise.
+    /// Default number of copies of a key.
     pub(crate) replicas: u8,
     /// The members, by name.
     pub(crate) nodes: Vec<MemberStatus>,
-    /// The nodes that decide about the next layout.
+    /// The nodes of the metadata quorum (the council), which decides the next layout.
     pub(crate) council: Vec<String>,
-    /// Whether this node has a vote in that.
+    /// True if this node has a vote in the metadata quorum.
     pub(crate) has_vote: bool,
-    /// While partitions move: how far each node is. Councillors know it.
+    /// While partitions move: the progress of each node. Only nodes of the metadata quorum know it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) moves: Vec<MoveStatus>,
-    /// Nodes that ask this one for a place in the cluster, by name.
+    /// Nodes that ask this one to join the cluster, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) joining: Vec<JoinerStatus>,
-    /// The last change that was applied at this node since its start.
+    /// The last change applied at this node since its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) change: Option<ChangeStatus>,
 }
 
 words! {
-    /// How far partitions that move are.
+    /// Stage of the partition moves.
     pub(crate) enum LayoutStage {
         /// No partition moves.
         Settled = "settled",
-        /// Nodes that join are waited for, and nodes that have to drop what earlier changes left.
+        /// Waits for joining nodes, and for nodes that have to drop orphaned records of earlier
+        /// changes.
         Prepare = "prepare",
         /// Keys move, and reads use the old replicas.
         ReadOld = "read old",
@@ -68,35 +69,35 @@ impl From<Stage> for LayoutStage {
     }
 }
 
-/// How far a node is while partitions move.
+/// A node's progress while partitions move.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct MoveStatus {
     /// The node's name.
     pub(crate) node: String,
-    /// The epoch of the layout that it goes by.
+    /// Epoch of the layout in force on the node.
     pub(crate) epoch: u64,
-    /// Whether it has taken all that moves to it.
+    /// True if the node has pulled all partitions that move to it.
     pub(crate) has_all: bool,
-    /// Nodes from which it has taken all …
+    /// Number of source nodes from which everything has been pulled.
     pub(crate) sources: u16,
-    /// … of so many.
+    /// Number of source nodes in all.
     pub(crate) of_sources: u16,
-    /// Records that it has taken in this change since it was started, and their bytes.
+    /// Number of records pulled in this change since the node's start.
     pub(crate) records: u64,
-    /// Bytes of those records.
+    /// Size of those records, in bytes.
     pub(crate) bytes: u64,
-    /// What it waits for before it can take the rest.
+    /// The wait that keeps the node from pulling the rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) waits: Option<WaitStatus>,
 }
 
-/// Another node's future records: a node that takes what moves to it waits until their time has
-/// come, for that one does not keep them, and they hide what it held before.
+/// A wait for another node's future records. The source does not keep such records, which hide the
+/// values before them, so the node that pulls waits until the time of the records has come.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct WaitStatus {
-    /// The node that holds them.
+    /// Name of the node that holds the records.
     pub(crate) source: String,
-    /// Until when, in milliseconds since 1970.
+    /// End of the wait, in milliseconds since 1970.
     pub(crate) until_ms: u64,
 }
 
@@ -105,62 +106,64 @@ pub(crate) struct WaitStatus {
 pub(crate) struct MemberStatus {
     /// The member's name.
     pub(crate) name: String,
-    /// Where it is.
+    /// The member's URL.
     pub(crate) url: String,
-    /// Its zone, if it has one.
+    /// The member's zone; empty = none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) zone: String,
     /// The member's weight, 1 to 1000.
     pub(crate) weight: u32,
-    /// The number that it was given, and nobody else is.
+    /// The member's id, which is never reused.
     pub(crate) id: u16,
 }
 
-/// A node that belongs to no cluster and asks for a place in this one.
+/// A node that belongs to no cluster and asks to join this one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct JoinerStatus {
-    /// What it is to be called.
+    /// Name that the node asks for.
     pub(crate) name: String,
-    /// Where it is.
+    /// The node's URL.
     pub(crate) url: String,
-    /// Its zone, if it has one.
+    /// The node's zone; empty = none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) zone: String,
     /// The node's weight, 1 to 1000.
     pub(crate) weight: u32,
 }
 
-/// What became of a change.
+/// Progress of an applied change.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ChangeStatus {
     /// The plan's id.
     pub(crate) plan: String,
-    /// The epoch that it was to have.
+    /// Epoch of the planned layout.
     pub(crate) epoch: u64,
-    /// How far it is.
+    /// Progress of the decision.
     pub(crate) progress: ChangeProgress,
-    /// Whether keys move by it: then three more layouts follow, or one that goes back.
+    /// True if the change moves keys: then three more layouts follow, or one that undoes the
+    /// change.
     pub(crate) moves: bool,
-    /// Whether the members are not those that it made, and none move: it was gone back from.
+    /// True if the change was undone: the members differ from the planned ones, and no partition
+    /// moves.
     #[serde(default)]
     pub(crate) undone: bool,
-    /// Councillors that said that they have no vote.
+    /// Nodes of the metadata quorum that reported to have no vote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) without_vote: Vec<String>,
 }
 
 words! {
-    /// How far a change is.
+    /// Progress of a change's decision.
     pub(crate) enum ChangeProgress {
-        /// Councillors are asked.
+        /// The metadata quorum is being asked.
         Asking = "asking",
-        /// It is decided; a majority of the council must still hear of it.
+        /// The change is decided; a majority of the metadata quorum must still hear of it.
         Decided = "decided",
-        /// A majority of the council knows it.
+        /// A majority of the metadata quorum knows the change.
         Done = "done",
         /// Another change was decided instead.
         Overtaken = "overtaken",
-        /// No majority of the council answered; it may be decided all the same.
+        /// No majority of the metadata quorum answered; the change may be decided all the same.
         GivenUp = "given_up",
     }
 }
@@ -177,30 +180,30 @@ impl From<Progress> for ChangeProgress {
     }
 }
 
-/// A change that nobody has applied yet, and what it would do.
+/// A planned change that has not been applied, and its effects.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// Its id: what `apply` takes.
+    /// The plan's id, the argument of `apply`.
     pub(crate) plan: String,
-    /// The epoch that it was made in: applied in another one, it is refused.
+    /// Epoch of the layout on which the plan is based; in another epoch the plan is refused.
     pub(crate) base_epoch: u64,
-    /// The council afterwards.
+    /// The metadata quorum after the change.
     pub(crate) council: Vec<String>,
-    /// What is different from before, besides who is a member: replicas, weights, seats.
+    /// Differences other than membership: replicas, weights, seats.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) changes: Vec<String>,
-    /// The members afterwards and those that leave, by name.
+    /// The members after the change and those that leave, by name.
     pub(crate) nodes: Vec<PlannedNode>,
-    /// Copies of partitions that move, of 65,536 × replicas.
+    /// Number of partition copies that move, of 65,536 × replicas.
     pub(crate) moved_copies: u64,
-    /// Bytes that move, by what the node that was asked holds on average for a copy.
+    /// Estimated bytes that move, from the asked node's average size of a partition copy.
     pub(crate) moved_bytes: u64,
-    /// The least seconds that the receiver of most takes, at this node's `--stream-rate`.
+    /// Minimum duration in seconds for the node that receives most, at this node's `--stream-rate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seconds_at_rate: Option<u64>,
-    /// From whom to whom.
+    /// The moves by pair of nodes.
     pub(crate) moves: Vec<Move>,
-    /// What to think of before it is applied.
+    /// Warnings to consider before the plan is applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) warnings: Vec<String>,
 }
@@ -210,42 +213,43 @@ pub(crate) struct Plan {
 pub(crate) struct PlannedNode {
     /// The node's name.
     pub(crate) name: String,
-    /// What becomes of it.
+    /// The plan's effect on the node.
     pub(crate) change: NodeChange,
-    /// What it holds now, in relation to its share by weight (1 = just that) …
+    /// Partitions held before the change, relative to the node's share by weight (1 = exactly the
+    /// share).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fill_before: Option<f64>,
-    /// … and afterwards.
+    /// Partitions held after the change, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fill_after: Option<f64>,
 }
 
 words! {
-    /// What a plan does to a node.
+    /// A plan's effect on a node.
     pub(crate) enum NodeChange {
-        /// It is a member before and afterwards.
+        /// The node is a member before and after the change.
         Stays = "stays",
-        /// It becomes a member.
+        /// The node becomes a member.
         Joins = "joins",
-        /// It hands over its keys, and is no member afterwards.
+        /// The node hands over its keys, and is not a member after the change.
         Leaves = "leaves",
     }
 }
 
-/// What one node hands to another.
+/// A transfer from one node to another.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Move {
-    /// Who has it.
+    /// The node that hands over.
     pub(crate) from: String,
-    /// Who gets it.
+    /// The node that receives.
     pub(crate) to: String,
-    /// Copies of partitions.
+    /// Number of partition copies.
     pub(crate) copies: u32,
-    /// About so many bytes.
+    /// Estimated size in bytes.
     pub(crate) bytes: u64,
 }
 
-/// A plan's or a layout's id, as people copy it.
+/// Formats the id of a plan or a layout: 32 hexadecimal digits.
 pub(crate) fn id_text(id: u128) -> String {
     format!("{id:032x}")
 }
@@ -258,7 +262,7 @@ impl From<Asker> for JoinerStatus {
 }
 
 impl LayoutStatus {
-    /// As it is now.
+    /// Returns the current status.
     pub(crate) fn of(node: &Node) -> Self {
         let shared = &node.shared;
         let layout = shared.membership.layouts.entered();
@@ -310,7 +314,8 @@ impl LayoutStatus {
 }
 
 impl Plan {
-    /// What a layout does to the one that `node` goes by. Looks at all partitions of both.
+    /// Describes the effects of the layout `planned`, compared with `base`. Looks at all partitions
+    /// of both.
     pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout) -> Self {
         let topology =
             |layout: &Layout| layout.topology().expect("it was checked when it was made");
@@ -349,7 +354,7 @@ impl Plan {
     }
 }
 
-/// What a plan changes besides who is a member.
+/// Lists the changes of a plan other than membership.
 fn changes(base: &Layout, planned: &Layout) -> Vec<String> {
     let mut changes = Vec::new();
     let (was, is) = (base.replicas, planned.replicas);
@@ -381,7 +386,7 @@ pub(super) fn names(layout: &Layout, council: &[Seat]) -> Vec<String> {
     council.iter().filter_map(node).collect()
 }
 
-/// What this node's store holds on average for a copy of a partition.
+/// Returns the average size of a partition copy in this node's store, in bytes.
 fn bytes_a_copy(node: &Node, topology: &Topology) -> f64 {
     let own = node.shared.own;
     let held = topology.fill().into_iter().find(|fill| fill.node == own);

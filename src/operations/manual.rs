@@ -1,5 +1,5 @@
-//! Tables of `docs/operation.md` that are made from what the code declares, so that they cannot
-//! differ from it. A test compares each; with `UPDATE_DOCS=1` it writes the file.
+//! Tables of `docs/operation.md` that are generated from the code, so that the two cannot differ. A
+//! test compares each; with `UPDATE_DOCS=1` it writes the file.
 
 use std::{env, fs};
 

@@ -1,4 +1,4 @@
-//! What whoever runs a node sees of it: metrics, status, the log.
+//! Information for operators of a node: metrics, status, the log.
 
 pub(crate) mod access;
 pub(crate) mod compact;

@@ -1,5 +1,5 @@
-//! Lines for people, written by a thread of their own: a pipe that nobody reads, a full disk or a
-//! terminal that stands still must not hold up or end what the process is for.
+//! Buffered output lines, written by a thread of their own: a pipe that nobody reads, a full disk
+//! or a stalled terminal must not block or end the process.
 //!
 //! ```text
 //!  any thread ─ line ─▶ waiting, up to WAITING_BYTES ─▶ one thread ─ write ─▶ stderr, stdout
@@ -17,17 +17,17 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// Bytes of lines that may wait while nobody reads: several seconds of a log at its busiest.
+/// Limit on the bytes of waiting lines: several seconds of a log at its busiest.
 const WAITING_BYTES: usize = 1 << 20;
 
-/// How many bytes a pipe takes in one piece (PIPE_BUF). Lines of several processes that share one
-/// are not mixed up as long as no write is longer.
+/// Number of bytes that a pipe takes atomically (PIPE_BUF). Lines of several processes that share a
+/// pipe are not mixed up as long as no write is longer.
 const WHOLE_BYTES: usize = 4096;
 
-/// How long the last lines are waited for when the process ends.
+/// Wait for the last lines when the process ends.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// A file that takes lines, by way of its thread. Clones are the same one.
+/// A file that takes lines, written by its thread. Clones share the file.
 #[derive(Debug, Clone)]
 pub(crate) struct Output(Arc<Shared>);
 
@@ -40,11 +40,11 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     waiting: Vec<u8>,
-    /// Whether the thread works on lines that it took.
+    /// True while the thread writes lines that it took.
     busy: bool,
-    /// Lines that were dropped.
+    /// Number of lines dropped.
     dropped: u64,
-    /// Those of them that were not reported yet.
+    /// Number of dropped lines not reported yet.
     unreported: u64,
 }
 
@@ -57,10 +57,10 @@ impl State {
 }
 
 impl Output {
-    /// Starts the thread, `name`. Once `to` takes lines again after some were dropped, `report` is
-    /// called with their number, and may say it.
+    /// Starts the writer thread with this name. After lines were dropped, `report` is called with
+    /// their number once `to` takes lines again, and may log the loss.
     pub(crate) fn start(name: &str, to: &impl AsFd, report: fn(&Self, u64)) -> io::Result<Self> {
-        // Not through the standard library's handle, whose lock others would wait for.
+        // Bypasses the standard library's handle, for whose lock other threads would wait.
         let to = File::from(to.as_fd().try_clone_to_owned()?);
         let output = Self(Arc::default());
         let this = output.clone();
@@ -68,7 +68,7 @@ impl Output {
         Ok(output)
     }
 
-    /// Hands over whole lines. Never waits for whoever reads them.
+    /// Queues whole lines. Never blocks on the reader.
     pub(crate) fn push(&self, lines: &[u8]) {
         let mut state = self.lock();
         if state.waiting.len() + lines.len() > WAITING_BYTES {
@@ -79,14 +79,14 @@ impl Output {
         }
     }
 
-    /// Waits for the lines handed over so far to be written, but not for long.
+    /// Waits up to `LAST_WORDS` for the queued lines to be written.
     pub(crate) fn flush(&self) {
         let is_busy = |state: &mut State| state.busy || !state.waiting.is_empty();
-        // Late or not, there is nothing more to do about it.
+        // A timeout is ignored: there is nothing more to do about it.
         self.0.changed.wait_while_for(&mut self.lock(), is_busy, LAST_WORDS);
     }
 
-    /// Lines that were dropped so far.
+    /// Returns the number of lines dropped so far.
     pub(crate) fn dropped(&self) -> u64 {
         self.lock().dropped
     }
@@ -115,7 +115,8 @@ impl Output {
         }
     }
 
-    /// Waits for lines and takes them; how many were dropped after them and were not reported yet.
+    /// Waits for lines and takes them; returns the number of lines dropped after them and not
+    /// reported yet.
     fn take(&self, lines: &mut Vec<u8>) -> u64 {
         lines.clear();
         let none = |state: &mut State| state.waiting.is_empty();
@@ -129,12 +130,12 @@ impl Output {
 
 struct Writer {
     to: File,
-    /// Whether the last line that was written is not whole.
+    /// True if the last line was written only in part.
     torn: bool,
 }
 
 impl Writer {
-    /// Writes as much as it can, and waits where the other end is slow; how many bytes.
+    /// Writes as much as possible, blocking on a slow reader; returns the number of bytes written.
     fn write(&mut self, lines: &[u8]) -> usize {
         if self.torn && self.write_some(b"\n").is_err() {
             return 0;
@@ -156,7 +157,7 @@ impl Writer {
             match rustix::io::write(&self.to, bytes) {
                 Ok(0) => return Err(Errno::IO),
                 Err(Errno::INTR) => {}
-                // Whoever shares the file may have made it so.
+                // Another process that shares the file may have made it non-blocking.
                 Err(Errno::AGAIN) => {
                     poll(&mut [PollFd::new(&self.to, PollFlags::OUT)], None)?;
                 }
@@ -166,7 +167,7 @@ impl Writer {
     }
 }
 
-/// Whole lines, as many as are written in one piece, or one long one.
+/// Returns as many whole lines as are written atomically, or one long line.
 fn piece(lines: &[u8]) -> &[u8] {
     let (within, beyond) = lines.split_at(lines.len().min(WHOLE_BYTES));
     if beyond.is_empty() {

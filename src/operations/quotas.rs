@@ -1,5 +1,5 @@
-//! Quotas as a node tells of them and has them changed: the JSON of `/admin/quotas`. A limit that
-//! there is not is left out, and so is what was not counted yet.
+//! Status and changes of quotas: the JSON of `/admin/quotas`. Missing limits are left out, and so
+//! are bytes not counted yet.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,25 +10,25 @@ use crate::node::Node;
 use crate::node::quotas::{Counted, QuotaState};
 use crate::operations::access::{ChangeError, change};
 
-/// A quota, and how it stands.
+/// A quota and its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct QuotaStatus {
-    /// What its keys begin with, if that is UTF-8 …
+    /// Prefix of the quota's keys, if it is UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix: Option<String>,
-    /// … or if it is not.
+    /// Prefix in Base64, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix_base64: Option<String>,
-    /// Above so many bytes it is warned.
+    /// Soft limit in bytes, above which a warning is given; missing = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) soft_bytes: Option<u64>,
-    /// From so many bytes on writes are refused.
+    /// Hard limit in bytes, from which on writes are refused; missing = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hard_bytes: Option<u64>,
-    /// About so many are stored.
+    /// Estimated bytes stored; missing = not counted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stored_bytes: Option<u64>,
-    /// Writes that this node has refused since it was started.
+    /// Writes refused by this node since its start.
     pub(crate) refused_writes: u64,
     /// `unknown`, `below`, `above-soft`, `full`.
     pub(crate) state: String,
@@ -37,7 +37,7 @@ pub(crate) struct QuotaStatus {
 /// All quotas of the cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct QuotaList {
-    /// The epoch of the layout that has them.
+    /// Epoch of the layout that has the quotas.
     pub(crate) epoch: u64,
     /// The quotas, sorted by prefix.
     pub(crate) quotas: Vec<QuotaStatus>,
@@ -68,7 +68,7 @@ impl QuotaStatus {
     }
 }
 
-/// All quotas that the node knows.
+/// Returns all quotas that the node knows.
 pub(super) fn list(node: &Node) -> QuotaList {
     let layout = node.shared.membership.layouts.entered();
     node.quotas.renew(&node.shared);
@@ -77,7 +77,7 @@ pub(super) fn list(node: &Node) -> QuotaList {
     QuotaList { epoch: layout.epoch, quotas: quotas.collect() }
 }
 
-/// Has a quota set, instead of another one of the same prefix.
+/// Sets a quota, in place of any other with the same prefix.
 pub(super) async fn set(node: &Node, quota: Quota) -> Result<QuotaStatus, ChangeError> {
     change(node, |access| match access.quotas.contains(&quota) {
         true => Ok(None),
@@ -88,7 +88,7 @@ pub(super) async fn set(node: &Node, quota: Quota) -> Result<QuotaStatus, Change
     Ok(QuotaStatus::of(&quota, None))
 }
 
-/// Has the quota of a prefix removed.
+/// Removes the quota of a prefix.
 pub(super) async fn remove(node: &Node, prefix: &[u8]) -> Result<QuotaStatus, ChangeError> {
     let mut removed: Option<Quota> = None;
     change(node, |access| {

@@ -1,4 +1,4 @@
-//! What a node says of itself, as it knows it without waiting for the disk.
+//! Reports of a node about itself, from memory: no report waits for the disk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,30 +24,30 @@ use crate::operations::{metrics, usage};
 use crate::peers::join::{Asker, JoinAnswer};
 use crate::settings::config::Config;
 
-/// See the module.
+/// The reports of one node.
 pub(crate) struct Reports(Arc<Node>);
 
-/// Whether a node is to be sent requests.
+/// Readiness of a node for requests.
 pub(crate) enum Readiness {
-    /// It is ready.
+    /// The node is ready.
     Ready,
-    /// It is about to stop.
+    /// The node is about to stop.
     Stopping,
-    /// Another process has taken its place.
+    /// Another process has taken over the node's identity.
     Fenced,
-    /// It is no member of the cluster any more.
+    /// The node is no longer a member of the cluster.
     Removed,
-    /// It accepts no writes, for that.
+    /// The node accepts no writes, for this reason.
     Failed(String),
 }
 
 impl Reports {
-    /// Those of a node.
+    /// Creates the reports of a node.
     pub(crate) fn new(node: Arc<Node>) -> Self {
         Self(node)
     }
 
-    /// What `/readyz` answers.
+    /// Returns the answer of `/readyz`.
     pub(crate) fn readiness(&self) -> Readiness {
         let node = &self.0;
         if node.is_stopping() {
@@ -65,44 +65,44 @@ impl Reports {
         }
     }
 
-    /// What `/metrics` answers, in the OpenMetrics format.
+    /// Returns the answer of `/metrics`, in the OpenMetrics format.
     pub(crate) fn metrics(&self) -> String {
         metrics::encode(&self.0)
     }
 
-    /// The same in the older text format of Prometheus.
+    /// Returns the metrics in the older text format of Prometheus.
     pub(crate) fn metrics_in_plain(&self) -> String {
         metrics::plain(&self.metrics())
     }
 
-    /// Asks for a round of repair that compares all that is written by now; returns its number, or
+    /// Requests a repair round that compares everything written by now; returns its number, or
     /// `None` if there are no other nodes.
     pub(crate) fn repair(&self, full: bool) -> Option<u64> {
         let Node { shared, db, .. } = &*self.0;
         let holds_all = usize::from(shared.view().topology.default_copies()) == shared.nodes();
-        // What is on other nodes only may be as young as can be.
+        // Records that only other nodes hold may be newer than any record here.
         let newest = if holds_all { db.engine().greatest_time() } else { u64::MAX };
         let up_to = newest.min(Clock::limit(wall_micros(), 0));
         (!shared.is_alone()).then(|| shared.repair.rounds.ask(full, up_to))
     }
 
-    /// What `/admin/repair` answers.
+    /// Returns the answer of `/admin/repair`.
     pub(crate) fn repairs(&self) -> Repair {
         Repair::of(&self.0)
     }
 
-    /// What the nodes of the cluster know each other by, if anything.
+    /// Returns the secrets with which the cluster's nodes authenticate each other.
     pub(crate) fn secrets(&self) -> &Secrets {
         &self.0.secrets
     }
 
-    /// A node that belongs to no cluster asks for a place in this one. An error says why it can't
-    /// have one.
+    /// Answers a node that belongs to no cluster and asks to join this one. An error is the reason
+    /// why it can't.
     pub(crate) fn asks_to_join(&self, asker: Asker) -> Result<JoinAnswer, JoinError> {
         joining::asks(&self.0, asker)
     }
 
-    /// Who asks for a place under this name; or who does, if nobody of that name does.
+    /// Returns the joining node with this name; an error lists the names that do ask.
     pub(crate) fn joiner(&self, name: &str) -> Result<Joiner, NotAsking> {
         let (node, name) = (&self.0, name.to_owned());
         if let Some(member) = self.known_layout().named(&name) {
@@ -114,23 +114,23 @@ impl Reports {
         })
     }
 
-    /// What `/admin/layout` answers.
+    /// Returns the answer of `/admin/layout`.
     pub(crate) fn layout(&self) -> LayoutStatus {
         LayoutStatus::of(&self.0)
     }
 
-    /// The last layout that this node knows to be decided.
+    /// Returns the last layout that this node knows to be decided.
     pub(crate) fn known_layout(&self) -> Arc<Layout> {
         self.0.shared.membership.layouts.known()
     }
 
-    /// Plans a change, and keeps the plan; `None` = the node is about to stop. With many nodes that
-    /// takes seconds.
+    /// Plans a change, and keeps the plan; `None` = the node is about to stop. With many nodes,
+    /// planning takes seconds.
     pub(crate) async fn plan(&self, mut change: PlanChange) -> Option<Result<Plan, PlanError>> {
         let node = Arc::clone(&self.0);
         let planned = task::off_the_loop(move || {
             let base = node.shared.membership.layouts.known();
-            // Who joins knows of the others what the layout says.
+            // A joining node knows the other nodes' URLs only from the layout.
             let urls = base.nodes.iter().map(|known| (known.id, node.url_of(known.id)));
             change.urls = urls.filter(|(_, url)| !url.is_empty()).collect();
             let planned = base.planned(&change, |name| node.voter_of(name))?;
@@ -141,109 +141,109 @@ impl Reports {
         planned.await.ok()
     }
 
-    /// What `/admin/tokens` answers.
+    /// Returns the answer of `/admin/tokens`.
     pub(crate) fn tokens(&self) -> TokenList {
         tokens::list(&self.0)
     }
 
-    /// Makes a token, which all nodes know soon.
+    /// Creates a token, which all nodes soon know.
     pub(crate) async fn create_token(&self, wanted: Wanted) -> Result<TokenMade, ChangeError> {
         tokens::create(&self.0, wanted).await
     }
 
-    /// Has a token revoked; which one that was.
+    /// Revokes a token, and returns it.
     pub(crate) async fn revoke_token(&self, token: &str) -> Result<TokenStatus, ChangeError> {
         tokens::revoke(&self.0, token).await
     }
 
-    /// What `/admin/quotas` answers.
+    /// Returns the answer of `/admin/quotas`.
     pub(crate) fn quotas(&self) -> QuotaList {
         quotas::list(&self.0)
     }
 
-    /// Has a quota set.
+    /// Sets a quota.
     pub(crate) async fn set_quota(&self, quota: Quota) -> Result<QuotaStatus, ChangeError> {
         quotas::set(&self.0, quota).await
     }
 
-    /// Has the quota of a prefix removed; which one that was.
+    /// Removes the quota of a prefix, and returns it.
     pub(crate) async fn remove_quota(&self, prefix: &[u8]) -> Result<QuotaStatus, ChangeError> {
         quotas::remove(&self.0, prefix).await
     }
 
-    /// That a change is gone back from, if it can be.
+    /// Returns the layout that undoes the change under way, if it can be undone.
     pub(crate) fn aborted(&self, known: &Layout) -> Option<Layout> {
         known.aborted(|name| self.0.voter_of(name))
     }
 
-    /// A plan that this node made.
+    /// Returns a plan made by this node.
     pub(crate) fn plan_of(&self, id: u128) -> Option<Arc<Layout>> {
         self.0.plans.find(id)
     }
 
-    /// The last change that this node asked the council for, by the id of its plan, and how far it
-    /// is.
+    /// Returns the last change that this node proposed to the metadata quorum: the id of its plan,
+    /// and its progress.
     pub(crate) fn change(&self) -> Option<(u128, Progress)> {
         let change = self.0.shared.membership.layouts.change()?;
         Some((change.layout.id(), change.progress))
     }
 
-    /// Has a plan decided; what becomes of it is in [`Reports::layout`].
+    /// Proposes a plan for decision; [`Reports::layout`] reports the progress.
     pub(crate) async fn apply(&self, plan: Arc<Layout>) {
         task::dispatch(&self.0, NodeEvent::Propose(plan).into()).await;
     }
 
-    /// Asks for a compaction of the whole store; returns its number.
+    /// Requests a compaction of the whole store; returns its number.
     pub(crate) fn compact(&self) -> u64 {
         self.0.db.ask_to_compact()
     }
 
-    /// What `/admin/compact` answers.
+    /// Returns the answer of `/admin/compact`.
     pub(crate) fn compactions(&self) -> Compactions {
         Compactions::of(&self.0)
     }
 
-    /// What `/v0/status` answers.
+    /// Returns the answer of `/v0/status`.
     pub(crate) fn status(&self) -> Status {
         status(&self.0, self.0.db.stats())
     }
 
-    /// For the dashboard.
+    /// Returns a snapshot for the dashboard.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let stats = self.0.db.stats();
         let status = status(&self.0, stats.clone());
         Snapshot::take(&self.0, &stats, status)
     }
 
-    /// The names of the values in [`Reports::past`], in their order.
+    /// Returns the names of the values in [`Reports::past`], in their order.
     pub(crate) fn past_fields(&self) -> Vec<String> {
         history::fields(&self.0)
     }
 
-    /// Up to `most` of the seconds that this node has kept, from number `from` on, and the number
-    /// after the last of them.
+    /// Returns up to `most` stored samples, one a second, from number `from` on, and the number
+    /// that follows the last of them.
     pub(crate) fn past(&self, from: u64, most: usize) -> (Vec<PastSecond>, u64) {
         let (samples, next) = self.0.history.from(from, most);
         (samples.into_iter().map(|sample| history::told(&self.0, sample)).collect(), next)
     }
 
-    /// The node's name.
+    /// Returns the node's name.
     pub(crate) fn name(&self) -> &str {
         self.0.name()
     }
 
-    /// Where it is.
+    /// Returns the node's URL.
     pub(crate) fn url(&self) -> &str {
         self.0.url()
     }
 
-    /// Whether it is about to stop.
+    /// True if the node is about to stop.
     pub(crate) fn is_stopping(&self) -> bool {
         self.0.is_stopping()
     }
 }
 
-/// The node as it is now, its store's part being `stats`.
+/// Returns the node's status, with `stats` as its store's part.
 fn status(node: &Node, stats: lsm::Stats) -> Status {
     Status {
         name: node.name().to_owned(),
@@ -270,7 +270,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
     }
 }
 
-/// Until when, and why, a node may have forgotten idempotency keys.
+/// Returns until when, and why, a node may have forgotten idempotency keys.
 fn forgotten_keys(node: &Node) -> Option<ForgottenKeys> {
     let ForgottenWords { until_micros, why } = node.shared.forgotten_words()?;
     let reason = match why {
@@ -280,7 +280,7 @@ fn forgotten_keys(node: &Node) -> Option<ForgottenKeys> {
     Some(ForgottenKeys { until_ms: until_micros.div_ceil(1000), reason })
 }
 
-/// What changes how the node performs, by the names of its flags.
+/// Returns the settings that affect performance, by the names of their flags.
 fn settings(config: &Config) -> BTreeMap<String, Value> {
     let sync = match config.sync {
         lsm::SyncMode::Always => "always".to_owned(),
@@ -303,7 +303,7 @@ fn settings(config: &Config) -> BTreeMap<String, Value> {
     all.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// The node's membership state, as clients and operators know it.
+/// Returns the node's membership state in the words of the API.
 fn membership(node: &Node) -> Membership {
     let membership = &node.shared.membership.state;
     match membership.state() {

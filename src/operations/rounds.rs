@@ -1,109 +1,109 @@
-//! Rounds of repair as a node tells of them: the JSON of `GET /admin/repair`, and `repair` in
-//! `GET /v0/status`. A field that is not known is left out.
+//! Status of repair rounds: the JSON of `GET /admin/repair`, and `repair` in `GET /v0/status`.
+//! Unknown fields are left out.
 
 use cluster::{Clock, RoundId, RoundReport, RoundStatus, Unhealed};
 use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
 
-/// The rounds that a node drove since its start.
+/// The repair rounds that a node drove since its start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Repair {
-    /// The number of the round that somebody asked for and that has not begun.
+    /// Number of the round that was requested and has not begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) waiting: Option<u64>,
-    /// The one under way.
+    /// The round under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<Round>,
-    /// The last one that ended.
+    /// The last round that ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last: Option<Round>,
-    /// When the last full one ended to which all nodes told all they hold, in milliseconds since
+    /// End of the last full round to which all nodes reported all they hold, in milliseconds since
     /// 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_full_ms: Option<u64>,
-    /// What was written up to this time, in milliseconds since 1970, is proven to be the same on
-    /// all nodes: what was deleted or has expired by then may be purged.
+    /// Writes up to this time, in milliseconds since 1970, are proven to be the same on all nodes:
+    /// tombstones and expired values up to then may be purged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) proven_ms: Option<u64>,
-    /// How far this node is in the last round that it took part in, whoever drove it: it takes
-    /// nothing new that was written up to this time …
+    /// Repair fence of this node in the last round that it took part in, whichever node drove it:
+    /// the node accepts no new record written up to this time. In milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sealed_ms: Option<u64>,
-    /// … and all that a round up to this time has brought it is durable. Once that is so on all
-    /// nodes, it is proven.
+    /// Everything that a round up to this time has brought this node is durable, in milliseconds
+    /// since 1970. Once that holds on all nodes, the time is proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ready_ms: Option<u64>,
-    /// Keys that were made equal.
+    /// Number of keys that were made equal.
     pub(crate) repaired_keys: u64,
-    /// Damaged ranges of keys that were healed.
+    /// Number of damaged key ranges that were healed.
     pub(crate) healed_ranges: u64,
 }
 
 /// One repair round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Round {
-    /// Counted from 1 since the node's start.
+    /// Number of the round, from 1 at the node's start.
     pub(crate) number: u64,
-    /// Whether it compares everything, not only what was written since the last one.
+    /// True if the round compares everything, not only writes since the last round.
     pub(crate) full: bool,
-    /// When it began, in milliseconds since 1970.
+    /// Start of the round, in milliseconds since 1970.
     pub(crate) began_ms: u64,
-    /// How long it took; missing while it is under way.
+    /// Duration in milliseconds; missing while the round is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) took_ms: Option<u64>,
-    /// Records of this node that were compared …
+    /// Number of this node's records compared so far.
     pub(crate) records: u64,
-    /// … of about so many, in a full one.
+    /// Estimated number of records to compare, in a full round under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) of_records: Option<u64>,
-    /// Bytes that all nodes read from their disks for it.
+    /// Bytes that all nodes read from their disks for the round.
     pub(crate) bytes_read: u64,
-    /// Keys that differed …
+    /// Number of keys that differed.
     pub(crate) differing: u64,
-    /// … that are equal by now …
+    /// Number of differing keys that are equal by now.
     pub(crate) repaired: u64,
-    /// … and that could not be made equal.
+    /// Number of differing keys that could not be made equal.
     pub(crate) failed: u64,
-    /// Ranges of keys that a node could not read …
+    /// Number of key ranges that a node could not read.
     pub(crate) damaged: u64,
-    /// … and that are written anew by now.
+    /// Number of damaged ranges that have been rewritten.
     pub(crate) healed: u64,
-    /// The first of those that are not.
+    /// The first damaged ranges that were not healed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) unhealed: Vec<Range>,
     /// Nodes that took no part, or not to the end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) absent: Vec<String>,
-    /// Why it ended before its end.
+    /// The reason why the round ended early; missing if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stopped: Option<String>,
-    /// Whether all replicas hold the same of what was compared.
+    /// True if all replicas hold the same records in what was compared.
     pub(crate) equal: bool,
-    /// Whether it is proven that they do, so that what was deleted before may be purged.
+    /// True if the equality is proven, so that earlier tombstones may be purged.
     #[serde(default)]
     pub(crate) proven: bool,
-    /// Why not, if they do.
+    /// The reason why the equality is not proven; missing if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) unproven: Option<String>,
 }
 
-/// Keys that a node can't read.
+/// A range of keys that a node can't read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Range {
     /// Name of the node.
     pub(crate) node: String,
-    /// The first of them, escaped as `kvorum scan` does.
+    /// First key of the range, escaped as `kvorum scan` does.
     pub(crate) first: String,
-    /// The last of them; missing = the last key there is.
+    /// Last key of the range; missing = the last key there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last: Option<String>,
-    /// Why they were not healed.
+    /// The reason why the range was not healed.
     pub(crate) why: String,
 }
 
 impl Repair {
-    /// As it is now.
+    /// Returns the current status.
     pub(crate) fn of(node: &Node) -> Self {
         let RoundStatus { waiting, current, last, last_full, repaired, healed, ended: _ } =
             node.shared.repair.rounds.status();
@@ -155,7 +155,7 @@ impl Round {
     }
 }
 
-/// A round's time, if there was one.
+/// Returns a round's time in milliseconds; `None` if there was no round.
 fn millis_of(round: RoundId) -> Option<u64> {
     (round.time > 0).then(|| Clock::micros(round.time) / 1000)
 }

@@ -1,5 +1,5 @@
-//! What a node says of itself once a second to those who look: `/v0/status`, and counters that only
-//! grow, of which the page takes the differences. Only the page of the same release reads it.
+//! Snapshots of a node, sent once a second to each dashboard: `/v0/status`, and monotonic counters
+//! whose differences the page computes. Only the page of the same release reads them.
 
 use serde::Serialize;
 
@@ -11,22 +11,22 @@ use crate::operations::status::Status;
 use crate::operations::usage;
 use crate::settings::memory::OUTSIDE_BYTES;
 
-/// A node at one moment.
+/// The state of a node at one moment.
 #[derive(Debug, Serialize)]
 pub(crate) struct Snapshot {
-    /// Its wall clock, in milliseconds since 1970.
+    /// The node's wall clock, in milliseconds since 1970.
     at_ms: u64,
-    /// Milliseconds since it began to recover: by them rates are computed.
+    /// Milliseconds since recovery began, the time base of rates.
     up_ms: u64,
     status: Status,
-    /// Copies of a key that requests use by default, and the members of the cluster.
+    /// Default number of copies of a key, and the number of members of the cluster.
     copies: u8,
     members: usize,
     loops: usize,
     cpu_ms: u64,
     connections: u64,
     max_connections: usize,
-    /// The bound of the first latency bucket, and how many buckets each doubling has.
+    /// Upper bound of the first latency bucket, and the number of buckets for each doubling.
     first_nanos: u64,
     per_doubling: usize,
     kinds: Vec<Requests>,
@@ -41,25 +41,25 @@ pub(crate) struct Snapshot {
 #[derive(Debug, Serialize)]
 struct Requests {
     kind: &'static str,
-    /// Answers by status, those that were given; 0 stands for any other.
+    /// Number of answers by status, for statuses that occurred; 0 stands for any other status.
     statuses: Vec<(u16, u64)>,
     latency: Vec<u64>,
 }
 
-/// Something that waits, and how much of it may.
+/// A queue's depth and its bound.
 #[derive(Debug, Serialize)]
 pub(super) struct Queue {
     name: &'static str,
     unit: &'static str,
     pub(super) depth: u64,
-    /// 0 = bounded by something else.
+    /// Maximum depth; 0 = bounded by something else.
     bound: u64,
 }
 
 #[derive(Debug, Serialize)]
 struct Memory {
     resident: u64,
-    /// `--memory`, and what may come on top.
+    /// The budget of `--memory`, plus an allowance for memory outside of it.
     limit: u64,
     parts: Vec<Part>,
 }
@@ -131,7 +131,7 @@ fn sum(node: &Node, count: impl Fn(&Counters) -> &Count) -> u64 {
     node.counters.iter().map(|counters| count(counters).get()).sum()
 }
 
-/// How the page calls a kind of requests.
+/// Returns the page's name for a kind of requests.
 pub(super) fn kind_name(kind: RequestKind) -> &'static str {
     match kind {
         RequestKind::Get => "get",

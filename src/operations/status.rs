@@ -1,6 +1,5 @@
-//! What a node says of itself and of the others: the JSON of `GET /v0/status`; and of all nodes
-//! together: that of `GET /v0/cluster`, which `kvorum status` shows. A field that a node does not
-//! know is left out.
+//! Status of one node, the JSON of `GET /v0/status`, and of all nodes together, that of `GET
+//! /v0/cluster`, which `kvorum status` shows. Fields unknown to a node are left out.
 
 use std::collections::BTreeMap;
 use std::ops::Not;
@@ -11,46 +10,47 @@ use serde_json::Value;
 use super::words::words;
 use crate::operations::rounds::Repair;
 
-/// All nodes, as one of them finds them.
+/// The status of all nodes, as one of them collected it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Cluster {
-    /// The node that asked the others.
+    /// Name of the node that asked the others.
     pub(crate) asked: String,
     /// One row for each node, by name.
     pub(crate) nodes: Vec<Row>,
 }
 
-/// One node of the cluster.
+/// The status of one node of the cluster.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Row {
     /// The node's name, which is its identity.
     pub(crate) name: String,
-    /// Where the nodes reach it.
+    /// The node's URL.
     pub(crate) url: String,
-    /// Whether it answered the node that asked.
+    /// True if the node answered the node that asked.
     pub(crate) up: bool,
-    /// Why it did not.
+    /// The reason why the node did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
-    /// Whether it was not asked, because the node that is asked was removed from the cluster: it
-    /// connects to no other node.
+    /// True if the node was not asked, because the asking node was removed from the cluster: a
+    /// removed node connects to no other node.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub(crate) not_asked: bool,
-    /// The id of another cluster, to which the node that answered belongs: what is at the URL is no
-    /// node of this one.
+    /// Id of another cluster, if the node that answered belongs to one: the node at the URL is not
+    /// of this cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) other_cluster_id: Option<String>,
-    /// How many of the nodes that answered have a connection to it.
+    /// Number of answering nodes that have a connection to this node.
     pub(crate) reached_by: usize,
-    /// A node that answered and has no connection to it, if there is one.
+    /// An answering node that has no connection to this node, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) unreached_by: Option<Unreached>,
-    /// Writes that it missed and that the others keep for it.
+    /// Number of hints that other nodes keep for this node.
     pub(crate) hints: u64,
-    /// Microseconds that its clock is ahead, as the node nearest to it saw last.
+    /// Clock skew in microseconds, positive if ahead, as last measured by the node nearest to this
+    /// node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) clock_skew_us: Option<i64>,
-    /// What it says of itself, without `peers`: what it says of those is summed up in their rows.
+    /// The node's status without `peers`, which are summed up in the other rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<Status>,
 }
@@ -58,62 +58,62 @@ pub(crate) struct Row {
 /// A node that has no connection to another one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Unreached {
-    /// The node that has none.
+    /// Name of the node without the connection.
     pub(crate) node: String,
-    /// Where it looks for the other one.
+    /// URL under which it looks for the other node.
     pub(crate) url: String,
 }
 
-/// What a node reports about itself.
+/// The status of a node, as reported by itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Status {
     /// The node's name, which is its identity.
     pub(crate) name: String,
-    /// Where clients and other nodes reach it.
+    /// The URL at which clients and other nodes reach the node.
     pub(crate) url: String,
-    /// Of the program.
+    /// Version of the program.
     pub(crate) version: String,
-    /// Which change of the members it goes by, from 1 on.
+    /// Epoch of the layout in force, from 1 on; each change of the members increments it.
     pub(crate) epoch: u64,
-    /// The id of its cluster, in hexadecimal digits; missing = all nodes of a new cluster have not
-    /// met yet.
+    /// Id of the node's cluster, in hexadecimal digits; missing = the nodes of a new cluster have
+    /// not all met yet.
     pub(crate) cluster_id: Option<String>,
-    /// Since when it has its disk: chosen by chance when the data directory was made.
+    /// Incarnation of the node's disk: a random number chosen when the data directory was created.
     pub(crate) incarnation: String,
-    /// Its membership state.
+    /// The node's membership state.
     pub(crate) membership: Membership,
-    /// Seconds since it began to recover.
+    /// Seconds since recovery began.
     pub(crate) uptime_s: u64,
     /// Keys that have a value: exact until the first flush or stop, then an estimate.
     pub(crate) keys: u64,
-    /// Bytes of files in its data directory.
+    /// Size of the files in the data directory, in bytes.
     pub(crate) disk_bytes: u64,
     /// Resident memory in bytes.
     pub(crate) memory_bytes: u64,
-    /// What it was started with, as far as it changes how it performs: numbers, sizes in bytes,
-    /// words for times and modes.
+    /// Settings that affect performance: numbers, sizes in bytes, words for times and modes.
     pub(crate) settings: BTreeMap<String, Value>,
-    /// Partitions, of 65,536, of which it may lack writes that no hint brings it: they are being
-    /// streamed from the other nodes.
+    /// Partitions, of 65,536, in which the node may lack writes for which no hint is kept: they are
+    /// being streamed from the other nodes.
     pub(crate) partitions_to_repair: u32,
-    /// Since a loss of its disk, or a move of keys to it, it may have forgotten writes with an
-    /// idempotency key; missing = it has forgotten none.
+    /// Period in which the node may have forgotten writes with an idempotency key, after a loss of
+    /// its disk or a move of keys to it; missing = it has forgotten none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) forgotten_idempotency_keys: Option<ForgottenKeys>,
-    /// Whether it is in the council and has no vote: its disk was replaced since it was seated.
+    /// True if the node is in the metadata quorum without a vote: its disk was replaced since it
+    /// was seated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) lacks_vote: bool,
-    /// About how many bytes of its store compaction may drop for good: tombstones, and values that
-    /// expired.
+    /// Estimated bytes of the store that compaction may drop for good: tombstones and expired
+    /// values.
     pub(crate) purgeable_bytes: u64,
-    /// Tables in which a compaction met damage since its start.
+    /// Number of tables in which a compaction met damage since the node's start.
     pub(crate) damaged_tables: u64,
-    /// The rounds of repair that it drives; missing in a cluster of one.
+    /// The repair rounds driven by the node; missing in a cluster of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) repair: Option<Repair>,
-    /// Whether its disk is full: it refuses writes, or will soon, until there is room.
+    /// True if the disk is full: writes are refused, or will be soon, until space is freed.
     pub(crate) disk_full: bool,
-    /// Why it accepts no writes; missing = it does.
+    /// The reason why the node accepts no writes; missing = it accepts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,
     /// The other nodes of the cluster; missing in a [`Row`].
@@ -121,42 +121,44 @@ pub(crate) struct Status {
     pub(crate) peers: Option<Vec<Peer>>,
 }
 
-/// A node can't say of a new idempotency key that no write was done with it.
+/// A period in which a node can't rule out that a new idempotency key was used before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ForgottenKeys {
-    /// Until then, in milliseconds since 1970.
+    /// End of the period, in milliseconds since 1970.
     pub(crate) until_ms: u64,
-    /// Why it can't.
+    /// The cause of the loss.
     pub(crate) reason: ForgottenReason,
 }
 
 words! {
-    /// Why a node may have forgotten writes with an idempotency key.
+    /// The reason why a node may have forgotten writes with an idempotency key.
     pub(crate) enum ForgottenReason {
-        /// Its disk was lost, and the other nodes have not told all that they remember.
+        /// The disk was lost, and the other nodes have not reported all keys that they remember.
         LostDisk = "lost-disk",
-        /// Keys moved to it, and the nodes of before did not tell all that they remember.
+        /// Keys moved to the node, and their previous replicas did not report all keys that they
+        /// remember.
         Moved = "moved",
     }
 }
 
 words! {
-    /// Whether a node is authoritative, also for keys that it does not hold, and why it is not.
+    /// Membership state: whether a node is authoritative, also for keys that it does not hold, and
+    /// if not, why.
     pub(crate) enum Membership {
-        /// It is authoritative.
+        /// The node is authoritative.
         Member = "member",
-        /// Not yet: it asks the other nodes what they know of it.
+        /// Not authoritative yet: the node asks the other nodes what they know of it.
         Starting = "starting",
-        /// Not yet: it is a new node.
+        /// Not authoritative yet: the node is new.
         Joining = "joining",
-        /// Not yet: its disk was wiped, rolled back or has lost the end of its log; data is
-        /// streamed to it.
+        /// Not authoritative yet: the disk was wiped, rolled back or has lost the end of its log;
+        /// data is streamed to the node.
         Rebuilding = "rebuilding",
-        /// Not yet: its directory may be an older copy.
+        /// Not authoritative yet: the data directory may be an older copy.
         Verifying = "verifying",
-        /// It serves no requests, because another process runs in its place.
+        /// The node serves no requests, because another process runs in its place.
         Fenced = "fenced",
-        /// It serves no requests, because a change of the members removed it.
+        /// The node serves no requests, because a change of the members removed it.
         Removed = "removed",
     }
 }
@@ -164,26 +166,27 @@ words! {
 /// Another node, as this one sees it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Peer {
-    /// The node's name, which is its identity.
+    /// The peer's name, which is its identity.
     pub(crate) name: String,
-    /// Where it is reached.
+    /// The peer's URL.
     pub(crate) url: String,
-    /// Since when it has its disk, as this node met it last; empty = never since it started.
+    /// Incarnation of the peer's disk at the last handshake; empty = none since this node's start.
     pub(crate) incarnation: String,
-    /// Whether a connection from this node to it stands: one is kept, whether it is used or not.
+    /// True if this node has a connection to the peer, which is kept even when idle.
     pub(crate) up: bool,
-    /// Microseconds that it took to answer last; 0 = not yet.
+    /// Round-trip time of the last answer, in microseconds; 0 = none yet.
     pub(crate) rtt_us: u64,
-    /// Microseconds that its clock is ahead of this node's, give or take half of `rtt_us`.
+    /// Microseconds that the peer's clock is ahead of this node's, give or take half of `rtt_us`.
     pub(crate) clock_skew_us: i64,
-    /// Writes that it missed and that this node keeps for it.
+    /// Number of hints that this node keeps for the peer.
     pub(crate) hints: u64,
-    /// Bytes of those writes.
+    /// Size of those hints, in bytes.
     pub(crate) hint_bytes: u64,
-    /// Those of them whose timestamps are too far ahead of the clock to be delivered yet.
+    /// Number of hints with timestamps too far ahead of the clock to be delivered yet.
     pub(crate) hints_ahead_of_clock: u64,
-    /// Writes that it missed and of which no hint was kept, since this node's start.
+    /// Number of writes that the peer missed and for which no hint was kept, since this node's
+    /// start.
     pub(crate) hints_dropped: u64,
-    /// Partitions, of 65,536, in which it may lack such writes and was not informed yet.
+    /// Partitions, of 65,536, in which the peer may lack such writes and has not been told yet.
     pub(crate) partitions_to_repair: u32,
 }

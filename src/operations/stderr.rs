@@ -1,5 +1,5 @@
-//! stderr: the log of a node, and what a command says that ends. Nobody reading it is no reason to
-//! wait or to fail.
+//! Output to stderr: the log of a node, and the last line of a command that ends. A blocked or
+//! closed stderr neither blocks nor fails the process.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
@@ -16,24 +16,24 @@ use crate::operations::output::Output;
 use crate::settings::config::Logging;
 use crate::settings::values::LogFormat;
 
-/// Where a node logs to, once it does, and how its lines look.
+/// The log and its format, once logging has started.
 static LOG: OnceLock<(Output, LogFormat)> = OnceLock::new();
 
-/// How lines look before that.
+/// The format before logging has started.
 static BEFORE: OnceLock<LogFormat> = OnceLock::new();
 
-/// From now on lines look like that, until what is traced is logged.
+/// Sets the format of lines until logging starts.
 pub(crate) fn begin(format: LogFormat) {
     let _ = BEFORE.set(format);
 }
 
-/// How lines look.
+/// Returns the format of lines.
 pub(crate) fn format() -> LogFormat {
     let before = || BEFORE.get().copied().unwrap_or(LogFormat::Text);
     LOG.get().map_or_else(before, |(_, format)| *format)
 }
 
-/// From now on what is traced is logged.
+/// Starts logging: traced events go to stderr from now on.
 pub(crate) fn log(logging: &Logging) -> io::Result<()> {
     let output = Output::start("stderr", &io::stderr(), |_, lines| {
         tracing::error!(lines, "log lines were dropped: stderr was blocked");
@@ -51,13 +51,14 @@ pub(crate) fn log(logging: &Logging) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes each event as one write.
+/// A writer that passes each event on as one write.
 #[derive(Clone, Copy)]
 struct Lines(&'static Output);
 
 impl Write for Lines {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
-        // Names and keys in it are anybody's. Lines are UTF-8.
+        // Names and keys in a line are untrusted, so control characters are escaped. Lines are
+        // UTF-8.
         match str::from_utf8(lines) {
             Ok(text) => self.0.push(visible(text).as_bytes()),
             Err(_) => self.0.push(lines),
@@ -70,7 +71,7 @@ impl Write for Lines {
     }
 }
 
-/// Says a line, after what was logged before, and in its format.
+/// Prints a line after everything logged before, in the log's format.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
     let line = line.to_string();
     let line = visible(&line);
@@ -81,7 +82,7 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
                 LogFormat::Json if tracing::enabled!(tracing::Level::ERROR) => {
                     tracing::error!("{line}");
                 }
-                // Whatever is logged, the last words are not left out.
+                // The last line is printed whatever the log level.
                 LogFormat::Json => {
                     let line = serde_json::json!({ "level": "ERROR", "message": line.to_string() });
                     log.push(format!("{line}\n").as_bytes());
@@ -100,7 +101,7 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
     }
 }
 
-/// Says what a panic is about; `otherwise` does so where nothing is logged.
+/// Prints a panic; without a log, in text format, `otherwise` prints it.
 pub(crate) fn panicked(panic: &PanicHookInfo<'_>, otherwise: impl Fn(&PanicHookInfo<'_>)) {
     if LOG.get().is_none() && format() == LogFormat::Text {
         return otherwise(panic);
@@ -114,14 +115,14 @@ pub(crate) fn panicked(panic: &PanicHookInfo<'_>, otherwise: impl Fn(&PanicHookI
     }
 }
 
-/// Waits a moment for what was logged to be written: the process ends.
+/// Waits briefly for logged lines to be written, before the process ends.
 pub(crate) fn flush() {
     if let Some((log, _)) = LOG.get() {
         log.flush();
     }
 }
 
-/// Lines of the log that were dropped.
+/// Returns the number of dropped log lines.
 pub(crate) fn dropped() -> u64 {
     LOG.get().map_or(0, |(log, _)| log.dropped())
 }

@@ -1,5 +1,5 @@
-//! Tokens as a node tells of them and has them changed: the JSON of `/admin/tokens` and what is
-//! below it. A field that is not known, or says "any", is left out.
+//! Status and changes of tokens: the JSON of `/admin/tokens` and the paths below it. Fields that
+//! are unknown, or mean "any", are left out.
 
 use std::io;
 
@@ -13,42 +13,42 @@ use crate::counters::clocks::wall_micros;
 use crate::node::Node;
 use crate::operations::access::{ChangeError, change};
 
-/// What every token's text begins with, so that scanners of source code find those that got there.
+/// Prefix of every token's text, by which scanners of source code find leaked tokens.
 const MARK: &str = "kvorum_";
 
 /// Random bytes of a token: 256 bits.
 const RANDOM: usize = 32;
 
-/// A token, without its text.
+/// A token without its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TokenStatus {
-    /// What tells it from others, 8 hexadecimal digits.
+    /// Id of the token, 8 hexadecimal digits.
     pub(crate) id: String,
-    /// What people call it.
+    /// Name of the token, for people.
     pub(crate) name: String,
-    /// What it is for: `data`, `metrics`, `admin`.
+    /// Permitted purposes: `data`, `metrics`, `admin`.
     #[serde(rename = "for")]
     pub(crate) kinds: Vec<String>,
-    /// `GET` (and `HEAD`), `PUT`, `DELETE`, `POST`.
+    /// Permitted methods: `GET` (and `HEAD`), `PUT`, `DELETE`, `POST`.
     pub(crate) methods: Vec<String>,
-    /// What its keys begin with, if that is UTF-8 …
+    /// Prefix of the permitted keys, if it is UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix: Option<String>,
-    /// … or if it is not.
+    /// Prefix in Base64, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix_base64: Option<String>,
-    /// When it was made, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     pub(crate) changed_ms: u64,
-    /// When it ends, the same.
+    /// Expiry, in milliseconds since 1970; missing = never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expires_ms: Option<u64>,
-    /// Whether that was before now.
+    /// True if the token has expired.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) expired: bool,
-    /// Requests a second that a node answers.
+    /// Rate limit of each node, in requests a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) requests_per_second: Option<u64>,
-    /// Bytes a second of bodies, in and out.
+    /// Rate limit of each node for bodies, in and out, in bytes a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) bytes_per_second: Option<u64>,
 }
@@ -56,30 +56,30 @@ pub(crate) struct TokenStatus {
 /// All tokens of the cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct TokenList {
-    /// The epoch of the layout that has them.
+    /// Epoch of the layout that has the tokens.
     pub(crate) epoch: u64,
     /// The tokens, sorted by name.
     pub(crate) tokens: Vec<TokenStatus>,
 }
 
-/// One that was made.
+/// A newly created token.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct TokenMade {
-    /// Its text, which is told this once.
+    /// The token's text, which is shown only this once.
     pub(crate) token: String,
-    /// What is known of it besides.
+    /// The token's status.
     #[serde(flatten)]
     pub(crate) status: TokenStatus,
 }
 
-/// What a token is to be.
+/// The wanted properties of a new token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) name: String,
     pub(crate) methods: Methods,
     pub(crate) kinds: Kinds,
     pub(crate) prefix: Vec<u8>,
-    /// For how long, in milliseconds; 0 = for ever.
+    /// Lifetime in milliseconds; 0 = unlimited.
     pub(crate) lives_ms: u64,
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
@@ -110,11 +110,11 @@ impl TokenStatus {
     }
 }
 
-/// Kinds, as people write them.
+/// The names of kinds.
 pub(crate) const KINDS: [(Kinds, &str); 3] =
     [(Kinds::DATA, "data"), (Kinds::METRICS, "metrics"), (Kinds::ADMIN, "admin")];
 
-/// The same of methods.
+/// The names of methods.
 pub(crate) const METHODS: [(Methods, &str); 4] = [
     (Methods::GET, "GET"),
     (Methods::PUT, "PUT"),
@@ -122,12 +122,12 @@ pub(crate) const METHODS: [(Methods, &str); 4] = [
     (Methods::POST, "POST"),
 ];
 
-/// What of these there is.
+/// Returns the names of the contained kinds or methods.
 pub(crate) fn texts<T: Copy>(all: &[(T, &str)], has: impl Fn(T) -> bool) -> Vec<String> {
     all.iter().filter(|(one, _)| has(*one)).map(|(_, text)| (*text).to_owned()).collect()
 }
 
-/// All tokens that the node knows.
+/// Returns all tokens that the node knows.
 pub(super) fn list(node: &Node) -> TokenList {
     let (layout, now_ms) = (node.shared.membership.layouts.entered(), wall_micros() / 1000);
     let tokens = layout.access.tokens.iter().map(|token| TokenStatus::of(token, now_ms));
@@ -136,7 +136,7 @@ pub(super) fn list(node: &Node) -> TokenList {
     TokenList { epoch: layout.epoch, tokens }
 }
 
-/// Makes a token and has it decided.
+/// Creates a token, and has it decided.
 pub(super) async fn create(node: &Node, wanted: Wanted) -> Result<TokenMade, ChangeError> {
     let (random, id) = (random::<RANDOM>()?, u32::from_le_bytes(random()?));
     let text = format!("{MARK}{}", URL_SAFE_NO_PAD.encode(random));
@@ -162,7 +162,7 @@ pub(super) async fn create(node: &Node, wanted: Wanted) -> Result<TokenMade, Cha
     Ok(TokenMade { token: text, status: TokenStatus::of(&token, now_ms) })
 }
 
-/// Has a token revoked, by its id or its name.
+/// Revokes a token, by its id or its name.
 pub(super) async fn revoke(node: &Node, token: &str) -> Result<TokenStatus, ChangeError> {
     let now_ms = wall_micros() / 1000;
     let mut revoked: Option<Token> = None;
@@ -181,7 +181,7 @@ pub(super) async fn revoke(node: &Node, token: &str) -> Result<TokenStatus, Chan
 
 fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    // As little as this is never given in part.
+    // Requests this small are never satisfied only in part.
     if getrandom(&mut bytes, GetRandomFlags::empty())? < N {
         return Err(io::Error::other("the kernel returned too few random bytes"));
     }

@@ -1,5 +1,5 @@
-//! What a node takes of its machine: memory by part of the ledger (see `memory`), processor time,
-//! disk. Asked by `/metrics`, `/v0/status` and the dashboard.
+//! Resource usage of a node: memory by part of the ledger (see `memory`), processor time, disk.
+//! Read by `/metrics`, `/v0/status` and the dashboard.
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -13,16 +13,16 @@ use crate::settings::memory::MEMTABLES;
 /// A part of the memory ledger.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
-    /// As a label.
+    /// Name of the part, used as a label.
     pub(crate) name: &'static str,
-    /// Bytes that are taken.
+    /// Bytes in use.
     pub(crate) used: u64,
-    /// Bytes that may be.
+    /// Limit in bytes.
     pub(crate) budget: u64,
 }
 
-/// The parts whose use is counted. (Messages to and from other nodes are bounded where they wait,
-/// and not counted.)
+/// Returns the parts whose use is counted. (Messages to and from other nodes are bounded where they
+/// wait, and not counted.)
 pub(crate) fn parts(node: &Node, stats: &lsm::Stats) -> [Part; 9] {
     let plan = &node.config.memory;
     let part = |name, used, budget| Part { name, used, budget };
@@ -46,26 +46,26 @@ pub(crate) fn parts(node: &Node, stats: &lsm::Stats) -> [Part; 9] {
     ]
 }
 
-/// Connections of clients that are open, on all loops.
+/// Returns the number of open client connections, on all loops.
 pub(crate) fn open_connections(node: &Node) -> u64 {
     let all = node.counters.iter();
     all.map(|counters| counters.connections.load(Ordering::Relaxed) as u64).sum()
 }
 
-/// Size of the files in the data directory, in bytes.
+/// Returns the size of the files in the data directory, in bytes.
 pub(crate) fn disk_bytes(node: &Node, stats: &lsm::Stats) -> u64 {
     let tables = stats.levels.iter().map(|level| level.bytes).sum::<u64>();
     tables + stats.wal_segments * node.config.memory.segment_bytes
 }
 
-/// Resident memory in bytes; 0 where the kernel does not say.
+/// Returns the resident memory in bytes; 0 where the kernel does not report it.
 pub(crate) fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
     pages * rustix::param::page_size() as u64
 }
 
-/// CPU time of all threads since the process began.
+/// Returns the CPU time of all threads since the process began.
 pub(crate) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -1,4 +1,4 @@
-//! What to think of before a plan is applied.
+//! Warnings to consider before a plan is applied.
 
 use cluster::Topology;
 use cluster::layout::{Layout, Seat, Stage};
@@ -6,10 +6,10 @@ use cluster::layout::{Layout, Seat, Stage};
 use super::layout::names;
 use crate::node::Node;
 
-/// Nodes that a warning names, if it could name all: people read it.
+/// Maximum number of nodes that a warning names: people read it.
 const NAMED: usize = 3;
 
-/// Of a plan for the layout `base`, as this node sees the others.
+/// Returns the warnings for a plan that changes the layout `base`, as this node sees the others.
 pub(super) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology) -> Vec<String> {
     let mut warnings = Vec::new();
     warnings.extend(no_majority(node, base));
@@ -34,7 +34,7 @@ pub(super) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology)
     warnings
 }
 
-/// That fewer nodes of the council may fail from then on.
+/// Warns that the metadata quorum will tolerate fewer failures.
 fn shrinks(was: usize, is: usize) -> Option<String> {
     let may_fail = |nodes: usize| nodes - (nodes / 2 + 1);
     (is < was).then(|| {
@@ -58,7 +58,7 @@ fn text<'a>(nodes: impl Iterator<Item = &'a cluster::layout::Node>) -> String {
     nodes.map(|node| node.member.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a councillor can vote, as far as this node knows.
+/// True if a node of the metadata quorum can vote, as far as this node knows.
 fn can_vote(node: &Node, seat: &Seat) -> bool {
     if seat.node == node.shared.own {
         return node.shared.membership.layouts.has_seat();
@@ -71,7 +71,7 @@ fn can_vote(node: &Node, seat: &Seat) -> bool {
     node.facts.is_up(seat.node) && has_its_disk
 }
 
-/// That nobody can decide it.
+/// Warns that no majority can decide the plan.
 fn no_majority(node: &Node, base: &Layout) -> Option<String> {
     let away: Vec<Seat> =
         base.council.iter().filter(|seat| !can_vote(node, seat)).copied().collect();
@@ -88,7 +88,7 @@ fn no_majority(node: &Node, base: &Layout) -> Option<String> {
     })
 }
 
-/// That a node is given up for lost which is not.
+/// Warns that a node declared lost is up.
 fn alive(node: &Node, planned: &Layout) -> Option<String> {
     let alive = text(before(planned).filter(|lost| lost.is_lost && node.facts.is_up(lost.id)));
     (!alive.is_empty()).then(|| {
@@ -99,7 +99,7 @@ fn alive(node: &Node, planned: &Layout) -> Option<String> {
     })
 }
 
-/// That nobody asks for a place of this plan: it can be looked at only.
+/// Warns that a planned node has not asked to join: such a plan can't be applied.
 fn unasked(base: &Layout, planned: &Layout) -> Option<String> {
     let is_new = |node: &&cluster::layout::Node| base.node(node.id).is_none();
     let new = planned.nodes.iter().filter(is_new);
@@ -112,7 +112,7 @@ fn unasked(base: &Layout, planned: &Layout) -> Option<String> {
     })
 }
 
-/// Nodes that are looked for at another URL from then on.
+/// Warns of nodes whose URL in the layout changes.
 fn elsewhere(base: &Layout, planned: &Layout) -> Vec<String> {
     let text = |node: &cluster::layout::Node| {
         let was = base.node(node.id).filter(|was| was.url != node.url)?;
@@ -125,7 +125,7 @@ fn elsewhere(base: &Layout, planned: &Layout) -> Vec<String> {
     planned.nodes.iter().filter_map(text).collect()
 }
 
-/// That some are reached in clear and others by TLS.
+/// Warns that some nodes are reached in plaintext and others by TLS.
 fn in_clear(planned: &Layout) -> Option<String> {
     let is_in_clear = |node: &&cluster::layout::Node| node.url.starts_with("http://");
     let (clear, secured): (Vec<_>, Vec<_>) = planned.nodes.iter().partition(is_in_clear);
@@ -145,7 +145,7 @@ fn in_clear(planned: &Layout) -> Option<String> {
     ))
 }
 
-/// That it will not end before somebody is back.
+/// Warns that the change will not end before a node is back.
 fn waits(node: &Node, planned: &Layout) -> Option<String> {
     if planned.stage == Stage::Settled {
         return None;

@@ -1,7 +1,7 @@
-//! Words that a node says in JSON and a command understands: an enum each, declared once for both.
-//! A word of a later release is kept as it came, and shown.
+//! Enums of words in a node's JSON that commands understand, each declared once for both. A word of
+//! a later release is kept as received, and shown.
 
-/// Makes an enum of the words, with a variant for any other.
+/// Declares an enum of words, with a variant for any other word.
 macro_rules! words {
     ($(#[$about:meta])* $visible:vis enum $name:ident {
         $($(#[$of:meta])* $variant:ident = $word:literal,)+
@@ -31,11 +31,11 @@ pub(super) use words;
 #[cfg(test)]
 mod tests {
     words! {
-        /// What one may be asked for.
+        /// A taste in the test.
         enum Taste {
-            /// As honey is.
+            /// A word of one part.
             Sweet = "sweet",
-            /// As whey and lemons are.
+            /// A word with spaces.
             SweetAndSour = "sweet and sour",
         }
     }

@@ -1,4 +1,4 @@
-//! Log lines about peers that don't fit: one, not one for each retry of each loop.
+//! Rate-limited log lines about peers: one line for a problem, not one for each retry of each loop.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -6,22 +6,21 @@ use std::time::{Duration, Instant};
 use cluster::NodeId;
 use parking_lot::Mutex;
 
-/// How long the same complaint is not logged again.
+/// Time for which the same complaint is not logged again.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Whom a log line is about: a node of the cluster, or a stranger that connected and proved
-/// nothing.
+/// The subject of a log line: a node of the cluster, or `None` for an unauthenticated connection.
 type Whom = Option<NodeId>;
 
-/// What was logged, and when.
+/// The logged complaints, with their times.
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
-    /// As many as there are nodes and reasons.
+    /// Last time by subject and reason; bounded by the number of nodes and reasons.
     said: Mutex<HashMap<(Whom, &'static str), Instant>>,
 }
 
 impl Complaints {
-    /// Calls `say` to log it, unless it was just logged.
+    /// Calls `say` to log the complaint, unless the same was logged recently.
     pub(super) fn about(&self, whom: impl Into<Whom>, what: &'static str, say: impl FnOnce()) {
         let now = Instant::now();
         let mut said = self.said.lock();
@@ -33,7 +32,7 @@ impl Complaints {
         }
     }
 
-    /// Whom something was logged about, in order.
+    /// Returns the subjects of all complaints, in order.
     #[cfg(test)]
     pub(super) fn about_whom(&self) -> Vec<Whom> {
         let said = self.said.lock();

@@ -1,5 +1,5 @@
-//! One connection to or from another node, after the handshake: what a loop's tasks push to. Its
-//! [`Driver`](super::driver::Driver) does the rest, and is woken by whatever is pushed.
+//! One connection to or from another node, after the handshake: the part that a loop's tasks push
+//! messages to. Its [`Driver`](super::driver::Driver) does the I/O, and is woken by each push.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::counters::Counters;
 use crate::counters::budget::Held;
 use crate::counters::clocks;
 
-/// See the module.
+/// One connection to or from another node.
 pub(super) struct PeerConnection {
     pub(super) counters: Arc<Counters>,
     pub(super) peer: NodeId,
@@ -40,19 +40,19 @@ impl PeerConnection {
         })
     }
 
-    /// Whether the other node asked for no more requests.
+    /// True if the other node asked for no more requests.
     #[cfg(test)]
     pub(super) fn is_leaving(&self) -> bool {
         self.machine.borrow().is_leaving()
     }
 
-    /// Bytes that are to be written yet.
+    /// Returns the number of bytes to be written.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.machine.borrow().waiting()
     }
 
-    /// Adds a message, unless too much waits.
+    /// Queues a message; returns false if too much waits.
     pub(super) fn push(&self, message: Message) -> bool {
         let pushed = self.machine.borrow_mut().push(message, clocks::now);
         if pushed {
@@ -61,38 +61,38 @@ impl PeerConnection {
         pushed
     }
 
-    /// Answers a request that came on it.
+    /// Answers a request that came on this connection.
     pub(super) fn respond(&self, id: u64, reply: Reply) {
         self.machine.borrow_mut().respond(id, reply, clocks::now);
         self.wake();
     }
 
-    /// Says that this node wants no more requests.
+    /// Tells the other node that this one wants no more requests.
     pub(super) fn goodbye(&self) {
         self.machine.borrow_mut().goodbye();
         self.wake();
     }
 
-    /// Asks for a sign of life, if it is time to.
+    /// Sends a ping if one is due.
     pub(super) fn ping(&self, round: Round) {
         let turn = round.is_turn_of(self.peer);
         let mut machine = self.machine.borrow_mut();
         machine.ping(clocks::now(), turn, round.skips);
         let wakes = machine.closed().is_some() || machine.waiting() > 0;
         drop(machine);
-        // Most are idle, and not asked in this round.
+        // Most connections are idle, and not pinged in this round.
         if wakes {
             self.wake();
         }
     }
 
-    /// Ends it when everything is written, and the other node has closed it too.
+    /// Closes the connection once everything is written and the other node has closed it too.
     pub(super) fn finish(&self) {
         self.machine.borrow_mut().finish();
         self.wake();
     }
 
-    /// Ends it, with whatever was not written.
+    /// Closes the connection at once, whatever was not written.
     pub(super) fn close(&self, why: &'static str) {
         self.machine.borrow_mut().close(why);
         self.wake();
@@ -104,7 +104,7 @@ impl PeerConnection {
         }
     }
 
-    /// Has the driver woken by this.
+    /// Registers the driver's waker.
     pub(super) fn attend(&self, waker: &Waker) {
         let mut driver = self.driver.borrow_mut();
         if !driver.as_ref().is_some_and(|known| known.will_wake(waker)) {

@@ -1,4 +1,4 @@
-//! Making a connection to another node: TCP, an HTTP upgrade, the handshake.
+//! Dialing another node: TCP, an HTTP upgrade, the handshake.
 
 use std::cell::RefCell;
 use std::io;
@@ -20,19 +20,19 @@ use crate::counters::Counters;
 use crate::settings::members::authority_of;
 use crate::transport::{self, Stream};
 
-/// How long a node may take to accept a connection, and as long its name to be looked up. One that
-/// is up does so in the time of a round trip; the requests that wait have little more.
+/// Time limit for a TCP connection, and for the lookup of a name. A node that is up accepts within
+/// a round trip; waiting requests have little more time than that.
 const CONNECT_TIME: Duration = Duration::from_millis(250);
 
-/// A connection to a node that has proved itself.
+/// A connection to a node that has authenticated.
 pub(super) struct Connected {
     pub(super) stream: Stream,
     pub(super) seen: PeerSeen,
-    /// What came behind the handshake.
+    /// Bytes received behind the handshake.
     pub(super) rest: Vec<u8>,
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
     #[error("no response within {0:?}")]
@@ -55,7 +55,7 @@ impl From<Refusal> for DialError {
 }
 
 impl DialError {
-    /// Says it, for people.
+    /// Logs the error, rate-limited.
     pub(super) fn complain(&self, facts: &Facts, counters: &Counters, peer: NodeId) {
         let (name, at) = (facts.name(peer), facts.authority(peer));
         match self {
@@ -76,11 +76,12 @@ impl DialError {
     }
 }
 
-/// A name being looked up, which takes a thread of the runtime's.
+/// A name lookup under way, which occupies a thread of the runtime.
 pub(crate) type Lookup = JoinHandle<io::Result<Vec<SocketAddr>>>;
 
-/// Where a node is. `lookup` is one that did not end in time, or becomes one: there is no second
-/// one while it lasts, or a name server that is silent would take thread after thread.
+/// Returns a node's addresses. `lookup` holds a lookup that has not ended in time, before and after
+/// the call: no second one is started meanwhile, or a silent name server would take thread after
+/// thread.
 async fn addresses(
     authority: &str,
     lookup: &RefCell<Option<Lookup>>,
@@ -103,7 +104,7 @@ async fn addresses(
     }
 }
 
-/// Connects to a node's URL. Who is there must still be proved.
+/// Connects to a node's URL. The other end has not authenticated yet.
 pub(crate) async fn connect(
     url: &str,
     lookup: &RefCell<Option<Lookup>>,
@@ -121,7 +122,7 @@ pub(crate) async fn connect(
     Ok(shaken.map_err(|_| DialError::Late(HANDSHAKE_TIME))??)
 }
 
-/// Makes a connection.
+/// Dials a node: connects, upgrades, and performs the handshake.
 pub(super) async fn dial(
     facts: &Arc<Facts>,
     peer: NodeId,
@@ -143,7 +144,7 @@ pub(super) async fn dial(
     Ok(Connected { stream, seen, rest })
 }
 
-/// Asks for the upgrade; returns what came behind the answer.
+/// Requests the upgrade; returns the bytes that came behind the answer.
 async fn upgrade(stream: &mut Stream, authority: &str) -> Result<Vec<u8>, DialError> {
     stream.write_all(Upgrade::request(authority).as_bytes()).await?;
     stream.flush().await?;

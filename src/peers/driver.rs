@@ -1,12 +1,12 @@
-//! Reads and writes a connection's socket, as a task of its own.
+//! Reads and writes a connection's socket, in a task of its own.
 //!
 //! ```text
 //!  socket ─▶ scratch ─▶ node::link::Connection ─▶ events ─▶ sink
-//!         ◀───────────── what it has to send
+//!         ◀───────────── bytes to send
 //! ```
 //!
-//! Being woken by a push, it runs after the tasks that were ready before, so that what they all
-//! push in one turn of the loop is one envelope and one `write`.
+//! A push wakes the driver, which runs after the tasks that were ready before, so that everything
+//! pushed in one iteration of the loop becomes one envelope and one `write`.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -27,10 +27,10 @@ use crate::counters::budget::Held;
 use crate::counters::clocks;
 use crate::transport::Stream;
 
-/// Reads of one connection before others of its loop have their turn.
+/// Maximum reads of one connection before the loop's other connections run.
 const READS_PER_TURN: usize = 4;
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum End {
     #[error("{0}")]
@@ -43,22 +43,22 @@ pub(super) enum End {
     Malformed(#[from] Malformed),
 }
 
-/// Memory that is waited for.
+/// A pending reservation of memory.
 type Waiting = Option<Pin<Box<dyn Future<Output = Held>>>>;
 
 /// Reads and writes a connection's socket.
 pub(super) struct Driver {
     stream: Stream,
     connection: Rc<PeerConnection>,
-    /// What came behind the handshake.
+    /// Bytes received behind the handshake.
     rest: Vec<u8>,
-    /// Memory for the long request that comes in.
+    /// A pending reservation for the long request being received.
     waiting: Waiting,
-    /// Whether nothing more is written.
+    /// True once nothing more is written.
     finished: bool,
 }
 
-/// What the connection is lent while it takes something in.
+/// Resources lent to the connection while it processes input.
 struct Lent<'a, 'c> {
     peers: &'a PeerConnections,
     cx: &'a mut Context<'c>,
@@ -92,12 +92,12 @@ impl Host for Lent<'_, '_> {
 }
 
 impl Driver {
-    /// `rest` is what came behind the handshake.
+    /// Creates a driver; `rest` are the bytes received behind the handshake.
     pub(super) fn new(stream: Stream, connection: Rc<PeerConnection>, rest: Vec<u8>) -> Self {
         Self { stream, connection, rest, waiting: None, finished: false }
     }
 
-    /// The connection that it drives.
+    /// Returns the driven connection.
     pub(super) fn connection(&self) -> Rc<PeerConnection> {
         Rc::clone(&self.connection)
     }
@@ -123,11 +123,11 @@ impl Driver {
             let paused = self.is_paused()?;
             let read = !paused && self.read(cx, peers)?;
             if !read && self.waiting.is_some() {
-                // There may be room now for what came before.
+                // Memory may now be free for input that waited for it.
                 self.take_in(&[], cx, peers)?;
             }
             self.flush(cx)?;
-            // It may have closed itself, of which nobody is told but here.
+            // The connection may have closed itself, which is noticed only here.
             let resumes = !self.is_paused()? && paused;
             if !read && !resumes {
                 return Ok(());
@@ -137,13 +137,13 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether nothing is to be read, if it is not to be ended.
+    /// True if reading is paused; an error if the connection is closed.
     fn is_paused(&self) -> Result<bool, End> {
         let machine = self.connection.machine.borrow();
         machine.closed().map_or(Ok(machine.is_paused()), |why| Err(End::Closed(why)))
     }
 
-    /// Reads once; returns whether anything came.
+    /// Reads once; returns true if anything was received.
     fn read(&mut self, cx: &mut Context<'_>, peers: &PeerConnections) -> Result<bool, End> {
         let mut scratch = mem::take(&mut *peers.inner.scratch.borrow_mut());
         scratch.resize(ENVELOPE_MAX, 0);
@@ -163,7 +163,7 @@ impl Driver {
         result
     }
 
-    /// Takes in what was read, and hands over the events that came of it.
+    /// Processes input, and dispatches the resulting events.
     fn take_in(
         &mut self,
         mut input: &[u8],
@@ -172,7 +172,8 @@ impl Driver {
     ) -> Result<(), Malformed> {
         let mut lent = Lent { peers, cx, waiting: &mut self.waiting };
         loop {
-            // Nothing is borrowed while the sink is called: it may send and respond.
+            // The connection is not borrowed while the sink is called: the sink may send and
+            // respond.
             let came = self.connection.machine.borrow_mut().receive(&mut input, &mut lent)?;
             match came {
                 None => return Ok(()),
@@ -196,7 +197,7 @@ impl Driver {
         while !self.finished {
             let bytes = machine.to_send(clocks::now);
             if bytes.is_empty() {
-                // By TLS, what was written may still wait.
+                // TLS may have buffered written data.
                 match Pin::new(&mut self.stream).poll_flush(cx) {
                     Poll::Pending => break,
                     Poll::Ready(Err(error)) => return Err(End::Broken(error)),

@@ -1,5 +1,5 @@
-//! Whoever connects and asks to be a peer: a stranger, until it has proved something. Until then
-//! it costs a task, a buffer of a few KiB and [`HANDSHAKE_TIME`].
+//! Handshakes with incoming peer connections. Until the other end has authenticated, it costs a
+//! task, a buffer of a few KiB and [`HANDSHAKE_TIME`].
 
 use std::io;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::PeerConnections;
 use super::facts::Facts;
 use crate::transport::Stream;
 
-/// How long a handshake may take, on either side.
+/// Time limit for a handshake, on either side.
 pub(super) const HANDSHAKE_TIME: Duration = Duration::from_micros(HANDSHAKE_MICROS);
 
-/// Handshakes at once with whoever connected to one loop. Beyond it the oldest is broken off, which
-/// is the one that least looks like a peer's: those take milliseconds.
+/// Maximum concurrent handshakes of incoming connections on one loop. Beyond it the oldest is
+/// aborted, the least likely to be a peer's: handshakes of peers take milliseconds.
 const MAX_GREETING: usize = 64;
 
-/// Why a handshake came to nothing.
+/// The reason why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("{0}")]
@@ -32,7 +32,7 @@ pub(super) enum Refusal {
     Refused(HandshakeRefused),
 }
 
-/// Greets whoever is behind `stream`, and has it served if it is a peer.
+/// Starts the handshake on `stream`, and serves the connection if the other end is a peer.
 pub(super) fn start(peers: &PeerConnections, stream: Stream, read: Bytes) {
     let this = peers.clone();
     let task = tokio::task::spawn_local(async move { greet(&this, stream, read).await });
@@ -72,7 +72,8 @@ fn complain(facts: &Facts, stream: &Stream, refused: &HandshakeRefused) {
     facts.complaints.about(None, reason.label(), || {
         let from =
             stream.socket().peer_addr().map_or_else(|_| String::new(), |from| from.to_string());
-        // Anybody can say nonsense; the others have the secret, or believe that they should.
+        // Anyone can send garbage; a node with another reason has the secret, or believes that it
+        // should.
         match reason {
             Reason::Malformed(_) => tracing::info!(from, "refused an unknown peer: {text}"),
             Reason::Removed => tracing::info!(from, "{text}"),
@@ -81,8 +82,8 @@ fn complain(facts: &Facts, stream: &Stream, refused: &HandshakeRefused) {
     });
 }
 
-/// Leads a handshake to its end. `out` is what it has to say first, `input` what came already;
-/// returns what came behind it.
+/// Runs a handshake to its end. `out` is to be sent first, and `input` was received already;
+/// returns the bytes received behind the handshake.
 pub(super) async fn shake(
     stream: &mut Stream,
     mut handshake: Handshake,
@@ -109,10 +110,11 @@ pub(super) async fn shake(
     }
 }
 
-/// Fresh random bytes.
+/// Returns fresh random bytes.
 pub(super) fn nonce() -> io::Result<Nonce> {
     let mut nonce = [0; 32];
-    // As much as this is never given in part, and waits at most for the kernel's own start.
+    // Requests this small are never satisfied only in part, and wait at most for the kernel's own
+    // start.
     if getrandom(&mut nonce, GetRandomFlags::empty())? < nonce.len() {
         return Err(io::Error::other("the kernel returned too few random bytes"));
     }

@@ -1,15 +1,14 @@
-//! Asking for a place in a cluster, before one is a node of it: what is sent, what is answered, and
-//! how both show that they know the cluster's secret.
-//!
+//! The join request of a node that belongs to no cluster: request, answer, and the proofs by which
+//! both sides show that they know the cluster's secret.
 //! ```text
-//!  POST /admin/join ¶ X-Kvorum-Join: NONCE PROOF ¶ who asks   ─▶ a member keeps that, for people
-//!  202 ¶ X-Kvorum-Join: PROOF ¶ the members                   ◀─ no layout has it yet
-//!  200 ¶ X-Kvorum-Join: PROOF ¶ cluster, id, layout           ◀─ one has
+//!  POST /admin/join ¶ X-Kvorum-Join: NONCE PROOF ¶ the node   ─▶ a member lists it, for operators
+//!  202 ¶ X-Kvorum-Join: PROOF ¶ the members                   ◀─ no layout has the node yet
+//!  200 ¶ X-Kvorum-Join: PROOF ¶ cluster, id, layout           ◀─ a layout has the node
 //! ```
 //!
-//! Both proofs are over the nonce, which is fresh, over the body, and by TLS over the connection:
-//! an answer that was recorded is no answer to another question, and nobody in the middle can pass
-//! one on. Without a secret there are none.
+//! Both proofs cover the nonce, which is fresh, the body, and with TLS the connection: a recorded
+//! answer does not fit another request, and nobody in the middle can relay one. Without a secret
+//! there are no proofs.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -27,109 +26,110 @@ use super::dial::{DialError, connect};
 use super::greet::nonce;
 use crate::settings::members::authority_of;
 
-/// The path that a node asks for a place at.
+/// Path of the join request.
 const PATH: &str = "/admin/join";
 
-/// The header with nonce and proof.
+/// Header with nonce and proof.
 pub(crate) const HEADER: &str = "x-kvorum-join";
 
-/// How long a node may take to answer. It does so from memory.
+/// Time limit for an answer. A node answers from memory.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Bytes of an answer's head at most.
+/// Maximum size of an answer's head, in bytes.
 const MAX_HEAD: usize = 16 << 10;
 
-/// Bytes of an answer at most: a layout, of which each byte has two digits.
+/// Maximum size of an answer, in bytes: a layout, of which each byte has two digits.
 const MAX_ANSWER: usize = 2 * MAX_BYTES + MAX_HEAD;
 
 const ASKS: &[u8] = b"kvorum-join/1 ask";
 const ANSWERS: &[u8] = b"kvorum-join/1 answer";
 
-/// Who asks for a place.
+/// The node that asks to join.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Asker {
-    /// What it is to be called.
+    /// Name that the node asks for.
     pub(crate) name: String,
-    /// Where the others are to reach it.
+    /// URL at which the other nodes are to reach it.
     pub(crate) url: String,
-    /// Its zone, if it has one.
+    /// The node's zone; empty = none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) zone: String,
     /// The node's weight, 1 to 1000.
     pub(crate) weight: u32,
-    /// Its directory's incarnation, 16 hexadecimal digits.
+    /// Incarnation of the data directory, 16 hexadecimal digits.
     pub(crate) incarnation: String,
-    /// Which voter it is, the same.
+    /// Voter id, 16 hexadecimal digits.
     pub(crate) voter: String,
-    /// What its clock shows, in milliseconds since 1970.
+    /// The node's wall clock, in milliseconds since 1970.
     pub(crate) clock_ms: u64,
-    /// What that showed when it began to ask.
+    /// The wall clock when the node began to ask, in milliseconds since 1970.
     pub(crate) began_ms: u64,
 }
 
-/// What it is told.
+/// The answer to a join request, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum JoinAnswer {
-    /// It has its place.
+    /// The node is in the layout.
     Placed {
-        /// The cluster's id, 16 hexadecimal digits; 0 = it has none yet.
+        /// The cluster's id, 16 hexadecimal digits; 0 = none yet.
         cluster: String,
         /// The node's id.
         id: u16,
-        /// The layout that has it, in hexadecimal digits.
+        /// The layout that has the node, in hexadecimal digits.
         layout: String,
     },
-    /// It is to wait.
+    /// The node has to wait.
     Waits {
-        /// Which change of the members the node that was asked goes by.
+        /// Epoch of the layout in force on the asked node.
         epoch: u64,
-        /// Where the members are: each is to know who asks, so that each can plan.
+        /// URLs of the members: the node asks each of them, so that each can plan.
         members: Vec<String>,
-        /// Why the node that was asked does not count it among those that ask yet.
+        /// The reason why the asked node does not list the request yet; missing if it does.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         because: Option<String>,
     },
 }
 
-/// What was found of a place.
+/// The decoded answer to a join request.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// It has one: cluster, id, layout.
+    /// The node is a member: cluster, id, layout.
     Placed(Option<ClusterId>, NodeId, Layout),
-    /// It has none, and these are the members; why it is not yet counted among those that ask.
+    /// The node is not a member yet: the members' URLs, and the reason why the request is not
+    /// listed yet.
     Waits(Vec<String>, Option<String>),
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unanswered {
-    /// To be tried again.
+    /// The connection could not be made; the request may be retried.
     #[error("{0}")]
     Dial(#[from] DialError),
-    /// The connection failed. To be tried again.
+    /// The connection failed; the request may be retried.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// No answer came in time. To be tried again.
+    /// No answer came in time; the request may be retried.
     #[error("no response for {} s", PATIENCE.as_secs())]
     Late,
-    /// The same: it is about to stop, or no node.
+    /// The response is unexpected: the node is about to stop, or is not a kvorum node. The request
+    /// may be retried.
     #[error("unexpected response: {0}")]
     Unexpected(String),
-    /// Whoever asks can't be a node of this cluster, or not as it is.
+    /// The node can't join this cluster, or not with its present settings.
     #[error("{0}")]
     Refused(String),
 }
 
 impl Asker {
-    /// As a node of a layout.
+    /// Returns the node as a member of a layout.
     pub(crate) fn member(&self) -> Member {
         Member { name: self.name.clone(), zone: self.zone.clone(), weight: self.weight }
     }
 }
 
-/// What a question or its answer is about, and on which connection, if that is one of TLS: there
-/// alone a proof is good.
+/// The subject of a proof: a request or its answer, bound to its TLS connection if there is one.
 #[derive(Debug, Clone, Copy)]
 struct About<'a> {
     nonce: &'a Nonce,
@@ -142,7 +142,7 @@ impl<'a> About<'a> {
         [self.nonce, self.body, self.channel.map_or(&[], |channel| channel)]
     }
 
-    /// How many of them are proved: in clear there is no channel.
+    /// Returns the number of proven parts: a plaintext connection has no channel.
     fn count(&self) -> usize {
         2 + usize::from(self.channel.is_some())
     }
@@ -157,21 +157,21 @@ impl<'a> About<'a> {
     }
 }
 
-/// Who has shown that it knows the secret.
+/// A request whose sender has proved to know the secret.
 #[derive(Debug)]
 pub(crate) struct Proven {
     nonce: Nonce,
-    /// The one of this node's secrets that it knows.
+    /// The one of this node's secrets that the sender knows.
     secret: Secret,
     channel: Option<Channel>,
 }
 
-/// What precedes the body of who asks, if there is a secret.
+/// Returns the header value of a request; `None` without a secret.
 fn proof_of(secret: Option<&Secret>, about: About<'_>) -> Option<String> {
     Some(format!("{} {}", hex(about.nonce), about.prove(secret?, ASKS)))
 }
 
-/// Who asks, if it knows a secret of this node.
+/// Verifies a request's proof; `None` if the sender knows none of this node's secrets.
 pub(crate) fn proven_by(
     secrets: &Secrets,
     channel: Option<Channel>,
@@ -186,14 +186,14 @@ pub(crate) fn proven_by(
 }
 
 impl Proven {
-    /// What the answer to it has in its header.
+    /// Returns the header value of the answer.
     pub(crate) fn proof_of_answer(&self, body: &[u8]) -> String {
         let about = About { nonce: &self.nonce, channel: self.channel.as_ref(), body };
         about.prove(&self.secret, ANSWERS)
     }
 }
 
-/// Asks one node, at its URL; `token` is for nodes that want one.
+/// Asks one node, at its URL; `token` is for nodes that require one.
 pub(crate) async fn ask(
     url: &str,
     asker: &Asker,
@@ -227,7 +227,7 @@ pub(crate) async fn ask(
     read(&received, secret, (&nonce, channel.as_ref()))
 }
 
-/// Makes sense of an answer.
+/// Parses and verifies an answer.
 fn read(
     received: &[u8],
     secret: Option<&Secret>,
@@ -269,7 +269,7 @@ fn read(
     }
 }
 
-/// What a node says that gives no answer.
+/// Converts an error response.
 fn problem(status: u16, body: &[u8]) -> Unanswered {
     let problem: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());
@@ -280,7 +280,7 @@ fn problem(status: u16, body: &[u8]) -> Unanswered {
     }
 }
 
-/// Digits of bytes.
+/// Formats bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

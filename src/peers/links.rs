@@ -1,4 +1,4 @@
-//! Makes the connections that a [`Link`](node::link::Link) asks for, and serves them to their end.
+//! Dials the connections that a [`Link`](node::link::Link) asks for, and serves them to their end.
 
 use std::rc::Rc;
 
@@ -13,17 +13,17 @@ use super::driver::Driver;
 use super::{FromPeers, PeerConnections};
 use crate::counters::clocks;
 
-/// Why links to a node of another cluster are closed.
+/// Close reason for links to a node of another cluster.
 const FOREIGN: &str = "it belongs to another cluster";
 
-/// Why connections with a node that has left are closed.
+/// Close reason for connections with a node that has left.
 const LEFT: &str = "it is not a member of the cluster any more";
 
 /// The link to one peer.
 pub(super) type Link = node::link::Link<AbortHandle, Rc<PeerConnection>>;
 
-/// Sends, or keeps until there is a connection; `false` if too much waits, or the peer is leaving,
-/// or has left the cluster.
+/// Sends a message, or queues it until there is a connection. Returns false if too much is queued,
+/// or the peer is leaving, or has left the cluster.
 pub(super) fn send(peers: &PeerConnections, peer: NodeId, message: Message) -> bool {
     let facts = &peers.inner.facts;
     let Some(place) = peers.place(peer) else { return false };
@@ -36,7 +36,7 @@ pub(super) fn send(peers: &PeerConnections, peer: NodeId, message: Message) -> b
     )
 }
 
-/// Makes a connection if there is none, with nothing to send.
+/// Dials the peer if there is no connection, with nothing to send.
 pub(super) fn raise(peers: &PeerConnections, peer: NodeId) {
     let dial = |attempt| begin(peers, peer, attempt);
     if let Some(place) = peers.place(peer) {
@@ -44,7 +44,7 @@ pub(super) fn raise(peers: &PeerConnections, peer: NodeId) {
     }
 }
 
-/// Ends the links to nodes that have left the cluster: nothing is sent to them any more.
+/// Closes the links to nodes that have left the cluster.
 pub(super) fn end_those_of_leavers(peers: &PeerConnections) {
     let facts = &peers.inner.facts;
     let is_left = |peer: &&NodeId| !facts.table.has(**peer);
@@ -61,8 +61,8 @@ pub(super) fn end_those_of_leavers(peers: &PeerConnections) {
     }
 }
 
-/// Ends the links to nodes that have turned out to belong to another cluster. The next handshake is
-/// refused, and says so.
+/// Closes the links to nodes that have turned out to belong to another cluster. The next handshake
+/// is refused with that reason.
 pub(super) fn end_those_to_other_clusters(peers: &PeerConnections) {
     let table = &peers.inner.facts.table;
     let is_foreign = |peer: &&NodeId| table.is_foreign(**peer);
@@ -79,7 +79,7 @@ fn begin(peers: &PeerConnections, peer: NodeId, attempt: Attempt) -> AbortHandle
     tokio::task::spawn_local(serve(peers.clone(), peer, attempt)).abort_handle()
 }
 
-/// Makes a connection and serves it to its end.
+/// Dials a connection and serves it to its end.
 async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
     let Attempt { kind, falls, not_before } = attempt;
     let facts = &peers.inner.facts;
@@ -105,7 +105,7 @@ async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
     fall(&peers, peer, falls, false, &end.to_string());
 }
 
-/// A connection stands: what waited for it goes out.
+/// Handles an established connection: sends the messages queued for it.
 fn rise(peers: &PeerConnections, peer: NodeId, falls: u64, connected: Connected) -> Option<Driver> {
     let (facts, counters) = (&peers.inner.facts, &peers.inner.counters);
     let Connected { stream, seen, rest } = connected;
@@ -131,7 +131,8 @@ fn rise(peers: &PeerConnections, peer: NodeId, falls: u64, connected: Connected)
     Some(Driver::new(stream, connection, rest))
 }
 
-/// The link, or an attempt to make it, is at its end: for all of it, and once.
+/// Handles the end of a link, or of an attempt to dial: takes down all of the link's connections,
+/// once.
 fn fall(peers: &PeerConnections, peer: NodeId, falls: u64, refused: bool, why: &str) {
     let facts = &peers.inner.facts;
     let Some(place) = peers.place(peer) else { return };

@@ -1,4 +1,4 @@
-//! The other nodes, as one event loop reaches them and is reached by them.
+//! One event loop's connections to and from the other nodes.
 //!
 //! ```text
 //!   this loop                                           a loop of peer B
@@ -12,9 +12,9 @@
 //! ```
 //!
 //! Each loop dials its own connections and serves those that it accepted, so that nothing crosses
-//! from one thread to another. One of them keeps a connection to each peer; the others dial when
-//! something is asked. What a link and a connection *are* is in [`node::link`]; this brings the
-//! sockets, the clocks, the tasks and the memory.
+//! from one thread to another. One of the loops keeps a connection to each peer; the others dial on
+//! demand. The state machines of links and connections are in [`node::link`]; this module adds
+//! sockets, clocks, tasks and memory.
 
 mod complaints;
 mod connection;
@@ -54,40 +54,40 @@ use driver::{Driver, End};
 pub(crate) use facts::Facts;
 use links::Link;
 
-/// How often a sign of life is asked for on every connection that was dialed.
+/// Interval of pings on each connection.
 const PING_EVERY: Duration = Duration::from_micros(PING_MICROS);
 
-/// How long the node waits, when it stops, for what is still to be sent.
+/// Limit on the wait for unsent data when the node stops.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
-/// What comes from the other nodes.
+/// Input from the other nodes.
 #[derive(Debug)]
 pub(crate) enum FromPeers {
-    /// For the coordinator.
+    /// A protocol event, for the coordinator.
     Event(Event),
-    /// A connection was made, by either side, and the other one has proved who it is.
+    /// A connection was established, by either side, and the other node has authenticated.
     PeerSeen {
         /// The node at the other end.
         peer: NodeId,
-        /// Its incarnation: which disk it has.
+        /// Incarnation of the other node's disk.
         incarnation: Incarnation,
-        /// What it knew of this node's disk.
+        /// The other node's knowledge of this node's disk.
         knows_us: Option<Claim>,
-        /// Whether that is the only disk of this node that it ever knew.
+        /// True if the other node has never known another disk of this node.
         never_another: bool,
-        /// The cluster that it belongs to; `None` = none yet.
+        /// The other node's cluster; `None` = none yet.
         cluster: Option<ClusterId>,
     },
-    /// Another node goes by a later layout than this one.
+    /// Another node has a later layout than this one.
     Later,
     /// This node is fenced.
     Fenced,
 }
 
-/// Takes what comes over the connections.
+/// Receives the input from all connections.
 pub(crate) type Sink = Rc<dyn Fn(FromPeers)>;
 
-/// One loop's connections to and from the other nodes. Clones are the same one.
+/// One loop's connections to and from the other nodes. Clones share them.
 #[derive(Clone)]
 pub(crate) struct PeerConnections {
     inner: Rc<Inner>,
@@ -96,37 +96,38 @@ pub(crate) struct PeerConnections {
 struct Inner {
     facts: Arc<Facts>,
     counters: Arc<Counters>,
-    /// Taken away at the end, for it holds whoever holds this.
+    /// The receiver of input; taken away at the end, because it holds the owner of this struct.
     sink: RefCell<Option<Sink>>,
-    /// What there is for each peer, made when it is first needed, until it leaves the cluster.
+    /// State for each peer, created on first use, and dropped once the peer leaves the cluster.
     places: RefCell<BTreeMap<NodeId, Rc<PeerPlace>>>,
     accepted: RefCell<HashMap<u64, Rc<PeerConnection>>>,
-    /// Room for long records that were asked for, by node and request.
+    /// Memory reserved for requested long records, by node and request.
     fetching: RefCell<HashMap<(NodeId, u64), Held>>,
     next_connection: Cell<u64>,
-    /// Handshakes with whoever connected, the oldest first.
+    /// Handshakes of incoming connections, the oldest first.
     greeting: RefCell<VecDeque<AbortHandle>>,
-    /// Events that wait for the sink.
+    /// Input queued for the sink.
     waiting: RefCell<VecDeque<FromPeers>>,
     waker: RefCell<Option<Waker>>,
     dispatching: Cell<bool>,
     leaving: Cell<bool>,
     keeper: RefCell<Keeper>,
     pings: RefCell<Pings>,
-    /// Where connections read into, one at a time.
+    /// Read buffer that the connections share, one at a time.
     scratch: RefCell<Vec<u8>>,
 }
 
-/// What a loop has for one peer.
+/// A loop's state for one peer.
 #[derive(Default)]
 struct PeerPlace {
     link: RefCell<Link>,
-    /// Its name being looked up.
+    /// The name lookup under way.
     lookup: RefCell<Option<Lookup>>,
 }
 
 impl PeerConnections {
-    /// No connections yet. `sink` is called with nothing borrowed, and may send and respond.
+    /// Creates a set without connections. `sink` is called with nothing borrowed, and may send and
+    /// respond.
     pub(crate) fn new(facts: Arc<Facts>, counters: Arc<Counters>, sink: Sink) -> Self {
         Self {
             inner: Rc::new(Inner {
@@ -149,10 +150,10 @@ impl PeerConnections {
         }
     }
 
-    /// Does what must be done now and then. A task of the loop; never ends.
+    /// Runs periodic work and delayed dispatch, as a task of the loop. Never ends.
     pub(crate) async fn run(&self) {
         let mut ping = tokio::time::interval(PING_EVERY);
-        // After a pause, the others' words are read before they are missed again.
+        // After a pause, received answers are read before further pings can be counted as missed.
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -162,14 +163,13 @@ impl PeerConnections {
         }
     }
 
-    /// From now on, keeps a connection to each peer. For one loop of the process.
+    /// Keeps a connection to each peer from now on. For one loop of the process.
     pub(crate) fn keep_all(&self) {
         self.inner.keeper.borrow_mut().begin();
     }
 
-    /// Sends a request, over a connection that is made if there is none. What becomes of it comes
-    /// as an event, never during this call: a reply, or the loss of the link, or
-    /// [`Event::Overflow`].
+    /// Sends a request, and dials the peer if there is no connection. The outcome comes as an
+    /// event, never during this call: a reply, the loss of the link, or [`Event::Overflow`].
     pub(crate) fn send(&self, peer: NodeId, message: Message) {
         let id = message.id;
         assert_ne!(peer, self.inner.facts.own(), "a node sends nothing to itself");
@@ -178,14 +178,15 @@ impl PeerConnections {
         }
     }
 
-    /// Sends a read whose answer may have as many bytes as `room`, which is where it goes. A long
-    /// record for which there is no room here, or not any more, is thrown away as it comes.
+    /// Sends a read whose answer is received into the reservation `room` and may have as many
+    /// bytes. A long record without a reservation, or whose reservation was withdrawn, is discarded
+    /// as it arrives.
     pub(crate) fn fetch(&self, peer: NodeId, message: Message, room: Held) {
         self.inner.fetching.borrow_mut().insert((peer, message.id), room);
         self.send(peer, message);
     }
 
-    /// Takes the room that was set aside for a fetch, if it did not get there yet.
+    /// Withdraws the reservation of a fetch, unless its answer has used it already.
     pub(crate) fn take_room(&self, peer: NodeId, id: u64) -> Option<Held> {
         let mut fetching = self.inner.fetching.borrow_mut();
         // Nearly always there is none.
@@ -207,14 +208,14 @@ impl PeerConnections {
         connect(&self.inner.facts.url(peer), &place.lookup).await
     }
 
-    /// Takes over a connection on which somebody asked to speak as a peer and was told 101.
-    /// `read` is what came behind the request.
+    /// Takes over a connection that was upgraded to the peer protocol (101). `read` is the data
+    /// received behind the request.
     pub(crate) fn upgrade(&self, stream: Stream, read: Bytes) {
         greet::start(self, stream, read);
     }
 
-    /// Says to the others that this node is about to stop and wants no more requests. Those that
-    /// came are answered.
+    /// Tells the other nodes that this one is about to stop and wants no more requests. Requests
+    /// received before are answered.
     pub(crate) fn goodbye(&self) {
         self.inner.leaving.set(true);
         for connection in self.inner.accepted.borrow().values() {
@@ -222,8 +223,8 @@ impl PeerConnections {
         }
     }
 
-    /// Closes all connections once what is to be sent is sent, or that took too long. The sink gets
-    /// no more events.
+    /// Closes all connections once pending data is sent, or after `LAST_WORDS`. The sink gets no
+    /// more events.
     pub(crate) async fn close(&self) {
         self.inner.leaving.set(true);
         self.inner.sink.borrow_mut().take();
@@ -241,7 +242,7 @@ impl PeerConnections {
         }
     }
 
-    /// What there is for a peer; `None` = it has left the cluster.
+    /// Returns the state for a peer; `None` = the peer has left the cluster.
     fn place(&self, peer: NodeId) -> Option<Rc<PeerPlace>> {
         if let Some(place) = self.inner.places.borrow().get(&peer) {
             return Some(Rc::clone(place));
@@ -250,7 +251,7 @@ impl PeerConnections {
         is_known.then(|| Rc::clone(self.inner.places.borrow_mut().entry(peer).or_default()))
     }
 
-    /// All open connections, whoever made them.
+    /// Returns all open connections, dialed and accepted.
     fn connections(&self) -> Vec<Rc<PeerConnection>> {
         let accepted = self.inner.accepted.borrow();
         let mut connections: Vec<_> = accepted.values().cloned().collect();
@@ -277,7 +278,7 @@ impl PeerConnections {
         }
     }
 
-    /// Serves a connection that another node has dialed and proved its right to.
+    /// Serves a connection dialed by another node that has authenticated.
     fn accept(&self, stream: Stream, seen: PeerSeen, rest: Vec<u8>) {
         let mut accepted = self.inner.accepted.borrow_mut();
         if accepted.len() >= MAX_ACCEPTED || self.inner.leaving.get() {
@@ -324,8 +325,7 @@ impl PeerConnections {
         }
     }
 
-    /// Hands an event to the sink, after those that wait already. Must not be called with anything
-    /// borrowed.
+    /// Passes input to the sink, after the queued input. Must not be called with anything borrowed.
     fn dispatch(&self, what: FromPeers) {
         let inner = &self.inner;
         if inner.dispatching.get() || !inner.waiting.borrow().is_empty() {
@@ -345,7 +345,7 @@ impl PeerConnections {
         }
     }
 
-    /// Hands an event to the sink soon: the caller may be in the middle of something.
+    /// Passes input to the sink soon: the caller may hold a borrow.
     fn dispatch_later(&self, what: FromPeers) {
         self.inner.waiting.borrow_mut().push_back(what);
         if let Some(waker) = self.inner.waker.borrow_mut().take() {

@@ -1,15 +1,14 @@
-//! How a node that asks another one for a page shows that it is one of the cluster's: by the
-//! secret, for it has no token. Over TLS, where nobody looks whose certificate it is, the other one
-//! shows it too.
+//! Authentication of page requests between nodes, by the cluster's secret, because a node has no
+//! token. Over TLS, where nodes do not verify certificates, the answering node proves itself too.
 //!
 //! ```text
 //!  GET /v0/status ¶ X-Kvorum-Node: NONCE TIME PROOF ─▶ TIME is now, NONCE is new; PROOF:
-//!                          over both, the page, the name of who is asked, and the connection
+//!                          over both, the page, the asked node's name, and the connection
 //!  200 ¶ X-Kvorum-Node: PROOF ◀─ over NONCE and the connection
 //! ```
 //!
-//! What was recorded is good for nothing: the node that it was meant for has seen the nonce, and
-//! remembers it for as long as the time is taken for now.
+//! A recorded request is useless: the node it was meant for has seen the nonce, and remembers it
+//! for as long as the time is accepted.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,15 +19,15 @@ use parking_lot::Mutex;
 use super::greet::nonce;
 use super::join::{hex, unhex};
 
-/// The header that carries the proof.
+/// Header that carries the proof.
 pub(crate) const HEADER: &str = "x-kvorum-node";
 
-/// How far the other node's clock may be off, in milliseconds: one that is further off is asked
-/// about by its peers' links, and corrected.
+/// Maximum difference of the other node's clock, in milliseconds: a clock that is further off is
+/// reported by its peers' links, and corrected.
 const WINDOW_MS: u64 = 60_000;
 
-/// Proofs that are remembered: more than a dashboard and `status` in a loop make of hundreds of
-/// nodes.
+/// Maximum number of remembered proofs: more than a dashboard and `status` in a loop make of
+/// hundreds of nodes.
 const MAX_SEEN: usize = 16_384;
 
 const ASKS: &[u8] = b"kvorum-ask/1";
@@ -38,7 +37,7 @@ const ANSWERS: &[u8] = b"kvorum-ask/1 answer";
 #[derive(Debug, Default)]
 pub(crate) struct Proofs(Mutex<VecDeque<(u64, Nonce)>>);
 
-/// What a node says when it asks, and by what it knows the answer.
+/// A page request's proof, and the state that verifies the answer.
 #[derive(Debug)]
 pub(crate) struct Asks {
     /// Value of the header [`HEADER`].
@@ -49,7 +48,7 @@ pub(crate) struct Asks {
 }
 
 impl Asks {
-    /// The node of that name is asked for `target`.
+    /// Creates the proof of a request for `target` to the node `name`.
     pub(crate) fn new(
         secret: Secret,
         channel: Option<Channel>,
@@ -63,8 +62,8 @@ impl Asks {
         Ok(Self { header, nonce, secret, channel })
     }
 
-    /// Whether a node of the cluster answers. In clear nobody shows that: who could be in the
-    /// middle could change the page just as well.
+    /// True if a node of the cluster answered. A plaintext connection proves nothing: an attacker
+    /// in the middle could change the page just as well.
     pub(crate) fn is_answered(&self, header: Option<&str>) -> bool {
         let Some(channel) = &self.channel else { return true };
         let proof = header.and_then(unhex).unwrap_or_default();
@@ -83,8 +82,8 @@ fn parts<'a>(
 }
 
 impl Proofs {
-    /// Whether who asks the node `name` for `target` knows a secret; what it is to be answered by.
-    /// The same header is taken once.
+    /// Verifies a request to node `name` for `target`; returns the header of the answer, or `None`
+    /// if the proof is invalid. Each header is accepted once.
     pub(crate) fn take(
         &self,
         secrets: &Secrets,
@@ -101,8 +100,8 @@ impl Proofs {
         }
         let secret = secrets.find(|secret| secret.is_proven(ASKS, &parts, &proof))?;
         let mut seen = self.0.lock();
-        // Each is remembered from when it came, and was made at most a window later. One that came
-        // while the clock was ahead is of no use once it is right.
+        // A proof is remembered from its arrival, and was created at most a window later than that.
+        // A proof received while this clock was ahead is useless once the clock is right.
         while seen.front().is_some_and(|(came_ms, _)| came_ms.abs_diff(now_ms) > 2 * WINDOW_MS) {
             seen.pop_front();
         }

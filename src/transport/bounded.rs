@@ -1,7 +1,7 @@
-//! The socket below TLS, from which nobody has to read for ever.
+//! The socket below TLS, with a limit on the bytes received without data.
 //!
-//! rustls keeps up to 64 KiB of a handshake message that is not whole yet, before the handshake's
-//! end and after it, of everybody who can connect. That is more than a connection has in the plan.
+//! rustls buffers up to 64 KiB of an incomplete handshake message, before the handshake's end and
+//! after it, for anyone who can connect. That exceeds a connection's share of the memory plan.
 
 use std::io;
 use std::pin::Pin;
@@ -10,18 +10,19 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Bytes that may come with no data among them: a handshake, or what is sent between two pieces of
-/// data. A ClientHello takes 1.8 KiB with a post-quantum key share, and up to 2 KiB more with a
-/// ticket; a certificate 0.5 to 2 KiB, so that chains of five fit; a record with data 16.3 KiB.
+/// Limit on bytes received without application data: a handshake, or the messages between two
+/// pieces of data. A ClientHello takes 1.8 KiB with a post-quantum key share, and up to 2 KiB more
+/// with a ticket; a certificate 0.5 to 2 KiB, so that chains of five fit; a record with data 16.3
+/// KiB.
 pub(super) const MAX_WITHOUT_DATA: usize = 20 << 10;
 
-/// See the module.
+/// A socket with a limit on the bytes received without application data.
 #[derive(Debug)]
 pub(crate) struct Bounded {
     socket: TcpStream,
-    /// Bytes that came since there was data.
+    /// Bytes received since there was data last.
     without_data: usize,
-    /// Whether the limit was reached before, and still is.
+    /// True if the limit was reached at the previous read, and still is.
     is_over: bool,
 }
 
@@ -30,14 +31,14 @@ impl Bounded {
         Self { socket, without_data: 0, is_over: false }
     }
 
-    /// The handshake is over, or what came had data.
+    /// Resets the limit: the handshake is over, or data was received.
     pub(super) fn saw_data(&mut self) {
         self.without_data = 0;
         self.is_over = false;
     }
 
-    /// Nothing is read for the moment: should the handshake be over, its data is told now, although
-    /// the rest of a record is not here yet. Who comes back without that gets no further.
+    /// Pauses reading once: if the handshake is over, its data is delivered now, although the rest
+    /// of a record is still missing. A second call without data in between fails.
     fn pause(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !std::mem::replace(&mut self.is_over, true) {
             cx.waker().wake_by_ref();

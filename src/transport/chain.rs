@@ -1,6 +1,6 @@
-//! What clients make of a node's certificates: their dates, their names, and what each is for.
+//! Checks that clients make of a node's certificates: dates, names, and permitted uses.
 //!
-//! A file holds the node's own certificate first, then those between it and the CA. Nodes look at
+//! A file holds the node's own certificate first, then those between it and the CA. Nodes check
 //! none of this ([`super::tls`]), so it decides whether clients are served, and nothing else.
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ use x509_parser::x509::X509Version;
 
 use super::files::FileError;
 
-/// Why no client accepts a certificate.
+/// The reason why no client accepts a certificate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unaccepted {
     #[error(
@@ -49,10 +49,10 @@ pub(crate) enum Unaccepted {
     SignsNothing { which: String, why: &'static str },
 }
 
-/// The certificates of a file, as far as clients look at them.
+/// The certificates of a file, with the facts that clients check.
 #[derive(Debug, Clone)]
 pub(super) struct Chain {
-    /// The node's own, then the others.
+    /// The node's own certificate, then the others.
     links: Vec<Link>,
     has_names: bool,
     is_for_servers: bool,
@@ -60,12 +60,12 @@ pub(super) struct Chain {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Link {
-    /// What it is called in messages.
+    /// Name of the certificate in messages.
     which: String,
     from: ASN1Time,
     until: ASN1Time,
     is_ca: bool,
-    /// Why nobody accepts a certificate that this one has signed.
+    /// The reason why no certificate signed by this one is accepted; `None` if it may sign.
     signs_nothing: Option<&'static str>,
 }
 
@@ -76,7 +76,7 @@ impl Link {
         Self { which, from, until, is_ca: cert.is_ca(), signs_nothing }
     }
 
-    /// Whether it is valid at `now`, in seconds since 1970.
+    /// Checks that the certificate is valid at `now`, in seconds since 1970.
     fn check_dates(&self, now: u64) -> Result<(), Unaccepted> {
         let (which, now) = (self.which.clone(), now as i64);
         if self.until.timestamp() < now {
@@ -89,7 +89,7 @@ impl Link {
     }
 }
 
-/// The CAs of clients' certificates, as far as a node looks at them.
+/// The CAs of clients' certificates, with the facts that a node checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClientCas(Vec<Link>);
 
@@ -109,7 +109,7 @@ impl ClientCas {
         Ok(Self(links))
     }
 
-    /// Whether one of them is valid at `now`, in seconds since 1970.
+    /// Checks that at least one CA is valid at `now`, in seconds since 1970.
     pub(super) fn check(&self, now: u64) -> Result<(), Unaccepted> {
         let mut checked = self.0.iter().map(|link| link.check_dates(now));
         let first = checked.next().unwrap_or(Ok(()));
@@ -118,7 +118,7 @@ impl ClientCas {
 }
 
 impl Chain {
-    /// Reads them all. One that no TLS library can use is an error.
+    /// Parses the certificates. One that no TLS library can use is an error.
     pub(super) fn of(certs: &[CertificateDer<'_>]) -> Result<Self, FileError> {
         let mut links = Vec::with_capacity(certs.len());
         let (mut has_names, mut is_for_servers) = (false, true);
@@ -143,20 +143,21 @@ impl Chain {
         Ok(Self { links, has_names, is_for_servers })
     }
 
-    /// When the first of them expires, in seconds since 1970: from then on clients refuse them all.
+    /// Returns when the first certificate expires, in seconds since 1970: from then on clients
+    /// refuse the chain.
     pub(super) fn expires(&self) -> u64 {
         let ends = self.links.iter().map(|link| link.until.timestamp());
         ends.min().and_then(|end| end.try_into().ok()).unwrap_or(0)
     }
 
-    /// What the one that expires first is called.
+    /// Returns the name of the certificate that expires first.
     pub(super) fn expires_first(&self) -> &str {
         let first = self.links.iter().min_by_key(|link| link.until.timestamp());
         first.map_or("", |link| &link.which)
     }
 
-    /// Whether clients accept the certificates at `now`, in seconds since 1970, as far as a node
-    /// can tell: a node does not know which CAs clients trust.
+    /// Checks that clients accept the certificates at `now`, in seconds since 1970, as far as a
+    /// node can tell: a node does not know which CAs clients trust.
     pub(super) fn check(&self, certs: &[CertificateDer<'_>], now: u64) -> Result<(), Unaccepted> {
         self.links.iter().try_for_each(|link| link.check_dates(now))?;
         let which = || self.links.first().map_or(String::new(), |own| own.which.clone());
@@ -169,7 +170,7 @@ impl Chain {
         self.check_signature(certs, now)
     }
 
-    /// Whether the certificate in the file that names itself the issuer of the node's own has
+    /// Checks that the certificate in the file whose subject is the issuer of the node's own has
     /// signed the node's own, and may do so. A file need not have one: the issuer may be the CA
     /// that clients trust.
     fn check_signature(&self, certs: &[CertificateDer<'_>], now: u64) -> Result<(), Unaccepted> {
@@ -189,7 +190,7 @@ impl Chain {
         refused.map_or(Ok(()), Err)
     }
 
-    /// What is suspicious, and may be as it should be.
+    /// Returns warnings about settings that are suspicious, and may be intended.
     pub(super) fn doubts(&self, certs: &[CertificateDer<'_>], host: Option<&str>) -> Vec<String> {
         let mut doubts = Vec::new();
         let Some(own) = self.links.first() else { return doubts };
@@ -221,7 +222,7 @@ impl Chain {
     }
 }
 
-/// Whether a certificate's subject is the issuer that another one names.
+/// True if a certificate's subject is the issuer that another one names.
 fn is_issuer(signer: &CertificateDer<'_>, own: &CertificateDer<'_>) -> bool {
     let parse = x509_parser::parse_x509_certificate;
     match (parse(signer), parse(own)) {
@@ -230,12 +231,12 @@ fn is_issuer(signer: &CertificateDer<'_>, own: &CertificateDer<'_>) -> bool {
     }
 }
 
-/// Whether a certificate is named as the issuer of another one in the file.
+/// True if a certificate is named as the issuer of another one in the file.
 fn is_needed(cert: &CertificateDer<'_>, certs: &[CertificateDer<'_>]) -> bool {
     certs.iter().any(|other| other != cert && is_issuer(cert, other))
 }
 
-/// Whether a certificate signed another one, and its constraints allow that.
+/// Checks that a certificate signed another one, and that its constraints allow that.
 fn signed_by(
     own: &CertificateDer<'_>,
     signer: &CertificateDer<'_>,
@@ -249,7 +250,8 @@ fn signed_by(
     verify_server_cert_signed_by_trust_anchor(&own, &roots, &[], now, algorithms)
 }
 
-/// Why nobody accepts a certificate, of a server or else of a client, that this one has signed.
+/// Returns the reason why no certificate, of a server or else of a client, is accepted that this
+/// one has signed.
 fn signs_nothing(cert: &X509Certificate<'_>, of_servers: bool) -> Option<&'static str> {
     let usage = cert.key_usage().ok().flatten();
     let purpose = cert.extended_key_usage().ok().flatten();
@@ -275,19 +277,19 @@ fn signs_nothing(cert: &X509Certificate<'_>, of_servers: bool) -> Option<&'stati
     }
 }
 
-/// Whether a chain's first certificate is for that host.
+/// True if a chain's first certificate is for that host.
 pub(super) fn is_for(certs: &[CertificateDer<'_>], host: &str) -> bool {
     let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
     let (Ok(name), Some(own)) = (name, certs.first()) else { return false };
     ParsedCertificate::try_from(own).is_ok_and(|own| verify_server_name(&own, &name).is_ok())
 }
 
-/// What a certificate of a file without a node's own is called in messages.
+/// Names a certificate in messages, for a file without a node's own.
 fn in_file(number: usize, cert: &X509Certificate<'_>) -> String {
     format!("certificate {} of the file ({})", number + 1, cert.subject())
 }
 
-/// What a certificate is called in messages.
+/// Names a certificate in messages.
 pub(super) fn named(number: usize, cert: &X509Certificate<'_>) -> String {
     let subject = cert.subject().to_string();
     let subject = if subject.is_empty() { String::new() } else { format!(" ({subject})") };

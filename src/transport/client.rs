@@ -34,19 +34,19 @@ pub(crate) struct Certificates {
 /// A blocking connection.
 #[derive(Debug)]
 pub(crate) enum Blocking {
-    /// A connection in clear.
+    /// A plaintext connection.
     Plain(TcpStream),
-    /// By TLS, after its handshake.
+    /// A TLS connection, after its handshake.
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 impl Certificates {
-    /// Those of this CA, and none to show.
+    /// Trusts the CAs of this file, and shows no certificate.
     pub(crate) fn of_ca(ca_file: PathBuf) -> Self {
         Self { ca_file: Some(ca_file), ..Self::default() }
     }
 
-    /// The flags that name them.
+    /// Returns the flags that were given, with their files.
     pub(crate) fn flags(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let files = [
             ("--ca-file", &self.ca_file),
@@ -56,7 +56,7 @@ impl Certificates {
         files.into_iter().filter_map(|(flag, file)| Some((flag, file.as_deref()?)))
     }
 
-    /// Makes a connection one of TLS. `host` is as in the node's URL, without port.
+    /// Performs a TLS handshake on a connection. `host` is as in the node's URL, without port.
     pub(crate) fn secure(&self, mut stream: TcpStream, host: &str) -> io::Result<Blocking> {
         let config = self.config().map_err(io::Error::other)?;
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
@@ -97,7 +97,7 @@ impl Certificates {
         })
     }
 
-    /// What is to be done about a handshake that failed.
+    /// Explains a failed handshake and its remedy.
     fn in_words(&self, error: io::Error, host: &str) -> io::Error {
         let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let Some(cause) = cause else { return error };
@@ -145,7 +145,7 @@ impl Certificates {
     }
 }
 
-/// What the machine trusts.
+/// Returns the CAs that this machine trusts.
 fn of_system() -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
@@ -161,7 +161,8 @@ impl Read for Blocking {
         match self {
             Self::Plain(stream) => stream.read(buf),
             Self::Tls(stream) => match stream.read(buf) {
-                // With TLS 1.3 a node that wants another certificate says so after the handshake.
+                // With TLS 1.3 a node that requires another certificate reports it after the
+                // handshake.
                 Err(error) => Err(refused(error)),
                 read => read,
             },

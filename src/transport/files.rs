@@ -1,4 +1,4 @@
-//! Certificates and keys as files, in PEM.
+//! Certificates and keys in PEM files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use x509_parser::nom;
 use super::chain::{self, Chain, ClientCas, Unaccepted};
 use crate::settings::{self, config::TlsFiles};
 
-/// Bytes of a file at most: a chain has a few KiB, a bundle of all public CAs 230.
+/// Maximum size of a file: a chain has a few KiB, a bundle of all public CAs 230.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Why there are no certificates to go by.
+/// The reason why certificates can't be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
     #[error("{flag} {}: {source}", path.display())]
@@ -28,7 +28,7 @@ pub(crate) enum TlsError {
     NoRandom(#[source] rustls::Error),
 }
 
-/// What is wrong with a file.
+/// An error in the contents of a file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
     #[error(transparent)]
@@ -80,22 +80,22 @@ pub(crate) enum FileError {
 }
 
 impl FileError {
-    /// The same of the file that a flag names.
+    /// Attaches the file that a flag names to the error.
     pub(super) fn of(flag: &'static str, path: &Path) -> impl Fn(Self) -> TlsError {
         move |source| TlsError::File { flag, path: path.to_owned(), source: Box::new(source) }
     }
 }
 
-/// What is in them.
+/// The parsed contents of the files.
 pub(super) struct Material {
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
     pub(super) client_ca: Option<(RootCertStore, ClientCas)>,
-    /// What clients make of the chain.
+    /// The facts about the chain that clients check.
     pub(super) facts: Chain,
 }
 
-/// Their bytes, to be compared with those of another time.
+/// The raw contents of the files, for comparison with a later read.
 #[derive(PartialEq, Eq)]
 pub(super) struct Raw {
     cert: Vec<u8>,
@@ -116,7 +116,7 @@ impl Raw {
         })
     }
 
-    /// Makes sense of what was read.
+    /// Parses and checks the contents.
     pub(super) fn parse(&self, files: &TlsFiles) -> Result<Material, TlsError> {
         let bad_cert = FileError::of("--tls-cert", &files.cert);
         let chain = certificates(&self.cert).map_err(&bad_cert)?;
@@ -147,7 +147,7 @@ pub(super) fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError>
     read().map_err(FileError::of(flag, path))
 }
 
-/// All certificates, at least one.
+/// Parses all certificates, at least one.
 pub(super) fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, FileError> {
     let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(bytes).collect();
     match found {
@@ -157,7 +157,7 @@ pub(super) fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>,
     }
 }
 
-/// The certificates of CAs that are trusted.
+/// Parses the certificates of trusted CAs.
 pub(super) fn roots(bytes: &[u8]) -> Result<RootCertStore, FileError> {
     let mut roots = RootCertStore::empty();
     for cert in certificates(bytes)? {
@@ -166,7 +166,7 @@ pub(super) fn roots(bytes: &[u8]) -> Result<RootCertStore, FileError> {
     Ok(roots)
 }
 
-/// The private key.
+/// Parses the private key.
 pub(super) fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, FileError> {
     let is_mark = |line: &[u8]| {
         line.starts_with(b"-----BEGIN ENCRYPTED") || line.starts_with(b"Proc-Type: 4,ENCRYPTED")
@@ -177,7 +177,7 @@ pub(super) fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, FileEr
     PrivateKeyDer::from_pem_slice(bytes).map_err(FileError::NoKey)
 }
 
-/// What shows a certificate of a client, if no node would accept it.
+/// Refuses a client certificate that is a CA's, because no node would accept it.
 pub(super) fn refuse_ca(chain: &[CertificateDer<'_>]) -> Result<(), FileError> {
     let own = chain.first().map(|own| x509_parser::parse_x509_certificate(own));
     match own {
@@ -188,7 +188,7 @@ pub(super) fn refuse_ca(chain: &[CertificateDer<'_>]) -> Result<(), FileError> {
     }
 }
 
-/// The certificate to which the key belongs, if that is not the first but a later one.
+/// Returns the certificate to which the key belongs, if that is not the first but a later one.
 fn misplaced(chain: &[CertificateDer<'_>], key: &PrivateKeyDer<'_>) -> Option<String> {
     let key = any_supported_type(key).ok()?;
     let key = key.public_key()?;

@@ -1,20 +1,19 @@
-//! Connections as byte streams, in clear or by TLS 1.3: those of clients and, both ways, those
-//! between nodes.
+//! Connections as byte streams, plaintext or TLS 1.3: of clients, and between nodes in both
+//! directions.
 //!
 //! ```text
-//!  accept ─▶ has the node a certificate? ── no ──▶ Stream in clear
-//!                 │ yes                                 (a TLS record there is no HTTP: 400)
+//!  accept ─▶ has the node a certificate? ── no ──▶ Stream in plaintext
+//!                 │ yes                                 (a TLS record is not HTTP there: 400)
 //!                 ▼
-//!            first byte ── no TLS record ──▶ 400 in clear, with the right URL; closed
+//!            first byte ── not a TLS record ──▶ 400 in plaintext, with the right URL; closed
 //!                 │
-//!            ClientHello: ALPN ─┬─ kvorum-peer ──▶ no certificate is asked for: nodes prove
-//!                               │                  themselves by the secret, for this connection
+//!            ClientHello: ALPN ─┬─ kvorum-peer ──▶ no certificate is requested: nodes authenticate
+//!                               │                  by the secret, bound to this connection
 //!                               └─ h2, http/1.1 ─▶ with --tls-client-ca: a certificate of that CA
 //! ```
 //!
-//! Certificates: [`tls`]; how they are read from files, and read anew: [`files`]; whether clients
-//! accept them: [`chain`]. How much may come
-//! before there is data: [`bounded`].
+//! Certificates: [`tls`]; loading and reloading of files: [`files`]; checks that clients make:
+//! [`chain`]; the limit on bytes without data: [`bounded`].
 
 mod bounded;
 mod chain;

@@ -12,26 +12,26 @@ use tokio_rustls::TlsStream;
 use super::bounded::Bounded;
 use super::tls::HTTP2;
 
-/// What both ends of a connection between nodes derive the channel with (RFC 5705).
+/// Exporter label with which both ends of a connection between nodes derive the channel (RFC 5705).
 const LABEL: &[u8] = b"EXPORTER-kvorum-peer";
 
-/// See the module.
+/// A connection as a byte stream.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    /// A connection in clear.
+    /// A plaintext connection.
     Plain(TcpStream),
-    /// By TLS, after its handshake. It is some hundred bytes long.
+    /// A TLS connection, after its handshake. Boxed, because the state has some hundred bytes.
     Tls(Box<TlsStream<Bounded>>),
 }
 
 impl Stream {
-    /// By TLS: the handshake is over.
+    /// Wraps a TLS connection whose handshake is over.
     pub(super) fn secured(mut stream: TlsStream<Bounded>) -> Self {
         stream.get_mut().0.saw_data();
         Self::Tls(Box::new(stream))
     }
 
-    /// The socket below.
+    /// Returns the socket below.
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {
             Self::Plain(stream) => stream,
@@ -39,7 +39,7 @@ impl Stream {
         }
     }
 
-    /// The socket below, for what is no part of the conversation any more.
+    /// Returns the socket below, for use outside of the TLS session.
     pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
         match self {
             Self::Plain(stream) => stream,
@@ -47,13 +47,13 @@ impl Stream {
         }
     }
 
-    /// Whether its two ends agreed on HTTP/2 in the handshake.
+    /// True if the two ends agreed on HTTP/2 in the handshake.
     pub(crate) fn chose_http2(&self) -> bool {
         let Self::Tls(stream) = self else { return false };
         stream.get_ref().1.alpn_protocol() == Some(HTTP2)
     }
 
-    /// What its two ends alone know of it, by TLS.
+    /// Returns the TLS exporter secret, which only the two ends know; `None` without TLS.
     pub(crate) fn channel(&self) -> Option<Channel> {
         let Self::Tls(stream) = self else { return None };
         let exported = match &**stream {
@@ -68,8 +68,8 @@ impl Stream {
     }
 }
 
-/// Reads what one look at the socket brings. (`TlsStream` would look until `buf` is full, and keep
-/// to itself after how many bytes there was data.)
+/// Reads what one look at the socket yields. (`TlsStream` would read until `buf` is full, and hide
+/// after how many bytes there was data.)
 fn read(
     stream: &mut TlsStream<Bounded>,
     cx: &mut Context<'_>,
@@ -81,7 +81,7 @@ fn read(
         buf.put_slice(&data[..length]);
         Pin::new(&mut *stream).consume(length);
         stream.get_mut().0.saw_data();
-        // Otherwise there is more that was decrypted already.
+        // Otherwise more data was decrypted already.
         if length == 0 || buf.remaining() == 0 || stream.get_ref().1.wants_read() {
             return Poll::Ready(Ok(()));
         }
@@ -134,7 +134,7 @@ impl AsyncWrite for Stream {
         true
     }
 
-    /// By TLS, what was written may still wait here for the socket.
+    /// Flushes data that TLS may have buffered for the socket.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(_) => Poll::Ready(Ok(())),

@@ -1,13 +1,13 @@
-//! TLS 1.3: what a node shows and asks for as a server, and how it connects to another node.
+//! TLS 1.3: a node's server configuration, and its connections to other nodes.
 //!
-//! Between nodes nobody looks whose certificate it is. They prove themselves on the connection by
-//! the cluster's secret, and that proof covers the connection's exporter
+//! Nodes do not verify each other's certificates. They authenticate on the connection by the
+//! cluster's secret, and the proof covers the connection's exporter
 //! ([`Channel`](cluster::handshake::Channel)): a certificate could add nothing to it, and can't
-//! keep a node from another one by expiring.
+//! separate nodes by expiring.
 //!
-//! Clients do look. Files that no client would accept ([`super::chain`]) do not replace good ones
-//! while a node runs. At its start there are no good ones: it serves with what there is, and says
-//! what is wrong, because its replicas count for the other nodes whatever clients make of it.
+//! Clients do verify. Files that no client would accept ([`super::chain`]) do not replace good ones
+//! while a node runs. At its start there are no good ones: the node serves with the given files and
+//! logs their errors, because its replicas count for the other nodes whatever clients make of it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,45 +34,47 @@ use super::files::{FileError, Material, Raw, TlsError};
 use crate::counters::clocks::wall_micros;
 use crate::settings::config::TlsFiles;
 
-/// What nodes call what they speak over TLS.
+/// ALPN name of the peer protocol.
 const PEER: &[u8] = b"kvorum-peer";
 
-/// What clients may speak, the first one preferred.
+/// ALPN names for clients, the preferred one first.
 const CLIENTS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
 
-/// What HTTP/2 is called.
+/// ALPN name of HTTP/2.
 pub(super) const HTTP2: &[u8] = b"h2";
 
 /// The first byte of a TLS record with a handshake (RFC 8446, 5.1). No HTTP begins with it.
 const HANDSHAKE: u8 = 22;
 
-/// Bytes of records that wait for a client's socket: about one record. A client that does not read
-/// its answers takes no more; rustls' own limit, 64 KiB, is more than a connection has in the plan.
+/// Limit on the bytes of records that wait for a client's socket: about one record. A client that
+/// does not read its answers takes no more; rustls' own limit, 64 KiB, exceeds a connection's share
+/// of the memory plan.
 const MAX_UNSENT: usize = 16 << 10;
 
-/// Before a certificate's end there is a warning in the log, once a day.
+/// Time before a certificate's expiry from which on a warning is logged, once a day.
 const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
 const WARN_EVERY: u64 = 24 * 3600;
 
-/// A node's certificates, as they are at the moment.
+/// A node's current certificates.
 pub(crate) struct Tls {
     files: TlsFiles,
     served: ArcSwap<Served>,
     last: Mutex<Last>,
     is_bad: AtomicBool,
     reloads: AtomicU64,
-    /// When it was last said that they expire soon, and that they have, in seconds since 1970.
+    /// Times of the last log lines about certificates that expire soon, and about expired ones, in
+    /// seconds since 1970.
     said_soon: AtomicU64,
     said_over: AtomicU64,
 }
 
-/// What was read last, good or not, and what was last said to be wrong with it.
+/// The files as last read, good or not, and the error last logged about them.
 struct Last {
     raw: Option<Raw>,
     said: Option<String>,
 }
 
-/// What is made of good files.
+/// The configuration built from good files.
 struct Served {
     clients: Arc<ServerConfig>,
     peers: Arc<ServerConfig>,
@@ -81,20 +83,20 @@ struct Served {
     client_cas: Option<ClientCas>,
 }
 
-/// Who has connected.
+/// An accepted connection, by the protocol of the other end.
 pub(crate) enum Came {
-    /// A client has connected.
+    /// A connection of a client.
     Client(Stream),
-    /// A node, or somebody who says so.
+    /// A connection that announced the peer protocol; not authenticated yet.
     Peer(Stream),
-    /// Somebody who does not speak TLS.
+    /// A connection that does not speak TLS.
     InClear(TcpStream),
 }
 
 impl Tls {
-    /// Reads the files. What cannot be served is an error. What can, and no client accepts, such as
-    /// an expired certificate, is said, and served: other nodes do not look at it, and need this
-    /// one's replicas ([`check`](Self::check) refuses it).
+    /// Loads the files. Files that cannot be served are an error. Files that can, but that no
+    /// client accepts, such as an expired certificate, are logged and served: other nodes do not
+    /// verify it, and need this node's replicas ([`check`](Self::check) refuses it).
     pub(crate) fn load(files: TlsFiles) -> Result<Self, TlsError> {
         let raw = Raw::read(&files)?;
         let served = Served::of(&files, raw.parse(&files)?)?;
@@ -117,7 +119,7 @@ impl Tls {
         Ok(this)
     }
 
-    /// Whether clients accept what is served, as far as the node can tell.
+    /// Checks that clients accept the served certificates, as far as the node can tell.
     pub(crate) fn check(&self) -> Result<(), TlsError> {
         let served = self.served.load();
         let checked = served.facts.check(&served.certs, seconds());
@@ -131,7 +133,7 @@ impl Tls {
         checked.map_err(FileError::of("--tls-client-ca", path))
     }
 
-    /// What is suspicious about what is served, and may be as it should be.
+    /// Returns warnings about the served certificates, which may be as intended.
     pub(crate) fn doubts(&self) -> Vec<String> {
         let served = self.served.load();
         let doubts = served.facts.doubts(&served.certs, self.files.host.as_deref());
@@ -139,9 +141,9 @@ impl Tls {
         doubts.into_iter().map(|doubt| format!("--tls-cert {path}: {doubt}")).collect()
     }
 
-    /// Looks whether the files have changed. What is good is used from now on, by new connections;
-    /// else what was good last stays. Certificate and key are two files, which nobody can replace
-    /// at once: in between they don't fit, for a moment.
+    /// Reloads the files if they have changed. Good files are used from now on, by new connections;
+    /// otherwise the last good ones stay. Certificate and key are two files, which nobody can
+    /// replace at once: in between they don't match, for a moment.
     pub(crate) fn look(&self) {
         self.warn_of_expiry();
         let mut last = self.last.lock();
@@ -149,7 +151,8 @@ impl Tls {
         let (raw, parsed) = match Raw::read(&self.files) {
             Ok(raw) if last.raw.as_ref() == Some(&raw) && !self.is_bad() => return,
             Ok(raw) => {
-                // What was refused may be accepted by now: a certificate that was not valid yet.
+                // Files that were refused may be accepted by now: a certificate that was not valid
+                // yet.
                 is_known = last.raw.as_ref() == Some(&raw);
                 let parsed = raw.parse(&self.files);
                 (Some(raw), parsed)
@@ -171,7 +174,8 @@ impl Tls {
             }
             Err(error) => {
                 self.is_bad.store(true, Ordering::Relaxed);
-                // A line for each failure, and for other files that fail alike; not for each look.
+                // One line for each failure, and for other files that fail alike; not for each
+                // check.
                 let error = Some(error.to_string());
                 if last.said != error || raw.is_some() && !is_known {
                     tracing::error!(
@@ -185,7 +189,7 @@ impl Tls {
         last.raw = raw;
     }
 
-    /// What is read from new files, if it can be served and clients accept it. Where the
+    /// Builds the configuration of new files, if they can be served and clients accept them. If the
     /// certificates are those in use, nothing is lost by using them with the other new files.
     fn accept_files(&self, material: Material) -> Result<Served, TlsError> {
         let used = self.served.load();
@@ -225,32 +229,32 @@ impl Tls {
         }
     }
 
-    /// When the first of the certificates in use expires, in seconds since 1970.
+    /// Returns when the first of the certificates in use expires, in seconds since 1970.
     pub(crate) fn expires(&self) -> u64 {
         self.served.load().facts.expires()
     }
 
-    /// Whole days until then; negative once it is over.
+    /// Returns the whole days until the first certificate expires; negative afterwards.
     pub(crate) fn days_left(&self) -> i64 {
         days_until(self.expires())
     }
 
-    /// Whether the files hold something that can't be used.
+    /// True if the files hold something that can't be used.
     pub(crate) fn is_bad(&self) -> bool {
         self.is_bad.load(Ordering::Relaxed)
     }
 
-    /// How often certificates were read anew.
+    /// Returns the number of reloads of changed certificates.
     pub(crate) fn reloads(&self) -> u64 {
         self.reloads.load(Ordering::Relaxed)
     }
 
-    /// Whether clients must show a certificate.
+    /// True if clients must show a certificate.
     pub(crate) fn asks_clients(&self) -> bool {
         self.files.client_ca.is_some()
     }
 
-    /// Leads a handshake to its end.
+    /// Accepts a connection, and completes its TLS handshake if it speaks TLS.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Came> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
@@ -303,13 +307,13 @@ impl Served {
         let mut clients = clients.with_single_cert(chain.clone(), key).map_err(unfit)?;
         clients.alpn_protocols = CLIENTS.map(<[u8]>::to_vec).to_vec();
         if files.client_ca.is_some() {
-            // Who resumes a session shows no certificate: nobody would see that it has expired.
+            // A client that resumes a session shows no certificate: nobody would notice its expiry.
             clients.session_storage = Arc::new(NoServerSessionStorage {});
             clients.send_tls13_tickets = 0;
         }
         let client_cas = client_ca.map(|(_, cas)| cas);
         for config in [&mut clients, &mut peers] {
-            // Made anew with each certificate: who was let in before proves itself again.
+            // New keys with each certificate: clients admitted before must authenticate again.
             config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsError::NoRandom)?;
         }
         Ok(Self {
@@ -322,7 +326,8 @@ impl Served {
     }
 }
 
-/// Makes a connection to another node one of TLS. `host` is as in its URL, without port.
+/// Performs the TLS handshake of a connection to another node. `host` is as in its URL, without
+/// port.
 pub(crate) async fn connect(stream: TcpStream, host: &str) -> io::Result<Stream> {
     let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
     let name = name.map_err(|error| io::Error::other(format!("{host}: {error}")))?;
@@ -339,14 +344,15 @@ static CONNECTOR: LazyLock<TlsConnector> = LazyLock::new(|| {
     TlsConnector::from(Arc::new(config))
 });
 
-/// The one provider of cryptography.
+/// Returns the one provider of cryptography.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> =
         LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
     Arc::clone(&PROVIDER)
 }
 
-/// Takes any certificate whose key the other side has: see the module for what nodes go by.
+/// Accepts any certificate whose key the other side has: nodes authenticate by the secret instead,
+/// see the module.
 #[derive(Debug)]
 struct AnyCertificate;
 
@@ -389,7 +395,7 @@ fn seconds() -> u64 {
     wall_micros() / 1_000_000
 }
 
-/// Whole days until then; negative once it is over.
+/// Returns the whole days until `expires`; negative afterwards.
 fn days_until(expires: u64) -> i64 {
     (expires as i64 - seconds() as i64).div_euclid(24 * 3600)
 }

@@ -1,4 +1,4 @@
-// A cluster of real processes on free ports, with a data directory that goes with it.
+// A cluster of real processes on free ports, with a data directory that is removed with it.
 const { spawn } = require('node:child_process');
 const fs = require('node:fs');
 const http = require('node:http');
@@ -7,10 +7,10 @@ const os = require('node:os');
 const path = require('node:path');
 const { binary } = require('./kvorum');
 
-/** How long anything may take before a test gives it up, in milliseconds. */
+/** Limit on any wait before a test fails, in milliseconds. */
 const PATIENCE = 30_000;
 
-/** Free ports: held together until all are known, so that no two are the same. */
+/** Returns free ports: held together until all are known, so that no two are the same. */
 async function ports(count) {
   const held = await Promise.all(Array.from({ length: count }, () => new Promise((done) => {
     const server = net.createServer().listen(0, '127.0.0.1', () => done(server));
@@ -25,7 +25,7 @@ function environment() {
   return Object.fromEntries(kept);
 }
 
-/** Starts a node and waits until it has said that; its process. */
+/** Starts a node and waits for its greeting; returns its process. */
 async function said(args, what) {
   const child = spawn(binary, args, { stdio: ['ignore', 'pipe', 'inherit'], env: environment() });
   await new Promise((done, failed) => {
@@ -63,7 +63,7 @@ class Cluster {
     this.nodes[node] = await said(args, 'listening on');
   }
 
-  /** Starts one more node, which asks for a place, and waits until it does; its number. */
+  /** Starts one more node, and waits until it asks to join; returns its number. */
   async join(args = []) {
     const [port] = await ports(1);
     const node = this.urls.length;
@@ -82,7 +82,7 @@ class Cluster {
     await gone;
   }
 
-  /** One request; its status and body. */
+  /** Sends one request; returns its status and body. */
   ask(node, method, target, body = '') {
     return new Promise((done, failed) => {
       const asked = http.request(this.urls[node] + target, { method, timeout: PATIENCE }, (got) => {
@@ -115,7 +115,7 @@ class Cluster {
         number += 1;
         const target = `/v0/entity?id=key-${(number * 7919) % keys}`;
         const put = number % 3 === 0;
-        // A node that is down is a part of some tests.
+        // Some tests have nodes that are down.
         await this.ask(node, put ? 'PUT' : 'GET', target, put ? `${number}`.padEnd(bytes, '.') : '')
           .catch(() => new Promise((done) => setTimeout(done, 100)));
       }

@@ -2,7 +2,7 @@
 const { test: base, expect, picture } = require('./kvorum');
 const { Cluster } = require('./cluster');
 
-/** A cluster under load for all tests of this file, all its nodes up at the begin of each. */
+/** A cluster under load for all tests of this file, with all its nodes up at the start of each. */
 const test = base.extend({
   shared: [
     async ({}, use) => {
@@ -33,7 +33,7 @@ const rowOf = (page, title, name) => panel(page, title).getByRole('row')
   .filter({ hasText: new RegExp(`^${name}`) });
 const row = (page, name) => rowOf(page, 'Cluster', name);
 
-/** Whether anything but the background is drawn on a canvas. */
+/** Returns true if anything but the background is drawn on a canvas. */
 function drawn(canvas) {
   return canvas.evaluate((made) => {
     const { data } = made.getContext('2d').getImageData(0, 0, made.width, made.height);
@@ -152,10 +152,10 @@ test('what a round could not do is told', async ({ page, cluster }) => {
   }
 });
 
-/** Whole text of a tile at a glance. */
+/** Returns the tile of a figure at a glance, by its name. */
 const tile = (page, name) => page.locator('.tile').filter({ hasText: new RegExp(`^${name}`) });
 
-/** How many keys the page says there are, each counted once. */
+/** Returns the number of keys on the page, each counted once. */
 async function keysOnce(page) {
   const text = await tile(page, 'keys').locator('b').textContent();
   return Number(text.replace('≈ ', ''));
@@ -187,7 +187,7 @@ test('a node that is lost does not look like lost data', async ({ dashboard, clu
   expect(await colour(gone.locator('.keys'))).not.toBe(
     await colour(row(dashboard, 'node-1').locator('.keys')),
   );
-  // Somebody who opens the page now has never heard of what the lost node holds.
+  // A newly opened page has no data of the lost node.
   await dashboard.reload();
   await expect(dashboard.getByRole('status').first()).toHaveText('2 of 3 nodes reached');
   await expect(gone.locator('.badge')).toHaveText('unreachable');
@@ -241,7 +241,7 @@ test('the past is there after a reload, and what is not known of it is labelled'
 ) => {
   const plot = panel(dashboard, 'Requests').locator('canvas');
   const label = () => plot.getAttribute('aria-label');
-  /** What the plot tells of the second so many before the newest. */
+  /** Returns the plot's reading for the second this many before the newest. */
   const ago = async (seconds) => {
     await plot.focus();
     await dashboard.keyboard.press('End');
@@ -318,7 +318,7 @@ test('the node that serves the page goes: the page says so and goes on with it',
   await cluster.up(0);
   await expect(notice).toBeHidden();
   await expect(dashboard.getByRole('status').first()).toHaveText('3 of 3 nodes reached');
-  // The browser logs each attempt in vain by itself.
+  // The browser itself logs each failed attempt.
   expect(wrong.every((line) => line.includes('ERR_'))).toBe(true);
   wrong.length = 0;
 });
@@ -630,8 +630,8 @@ test.describe('on a phone', () => {
 });
 
 /**
- * What is wider than the window, or than the panel it is in, if the nodes have these names (the next
- * snapshot puts their own back).
+ * Returns what is wider than the window, or than its panel, if the nodes have these names (the next
+ * snapshot restores their own).
  */
 function overflowing(page, name = null) {
   return page.evaluate((called) => {
@@ -666,7 +666,7 @@ test.describe('pictures for the documentation', () => {
     const rest = cluster.load({ clients: 6, keys: 40_000, bytes: 700 });
     await page.goto(`${cluster.urls[0]}/ui`);
     await page.waitForTimeout(100_000);
-    // The first one by itself would be an hour after the start.
+    // The first scheduled round would be an hour after the start.
     await cluster.ask(0, 'POST', '/admin/repair');
     await expect(rowOf(page, 'Repair', 'node-1').locator('.badge')).toHaveText('equal', {
       timeout: 60_000,
@@ -683,7 +683,7 @@ test.describe('pictures for the documentation', () => {
     await page.emulateMedia({ colorScheme: 'dark' });
     await page.waitForTimeout(2000);
     await picture(page, 'dashboard-dark', { fullPage: true });
-    // A node that goes would be an error of the page.
+    // A node that stops would be an error of the page.
     await page.close();
     await rest();
     await cluster.stop();

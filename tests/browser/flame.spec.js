@@ -1,5 +1,5 @@
-// Flame graphs as people use them: the page that `kvorum profile diff` writes out of two recordings
-// made up here, and the graphs of a report.
+// Flame graphs as people use them: the page that `kvorum profile diff` writes from two artificial
+// recordings, and the graphs of a report.
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
@@ -37,7 +37,7 @@ async function openReport(page) {
   await page.goto(pathToFileURL(file).href);
 }
 
-/** A point of the graph: row from the top, share of the width. */
+/** Returns a point of the graph: row from the top, share of the width. */
 async function at(page, row, share) {
   const box = await page.locator('canvas').boundingBox();
   return { position: { x: box.width * share, y: (row + 0.5) * ROW } };
@@ -64,7 +64,7 @@ test('a click zooms, the button and Escape zoom out', async ({ page }) => {
   await openDifference(page);
   const canvas = page.locator('canvas');
   await canvas.click(await at(page, 2, 0.9));
-  // What is beside the frame is gone: the root, the thread, the frame and what it calls.
+  // Everything beside the frame is gone: the root, the thread, the frame and its callees remain.
   await expect(canvas).toHaveAttribute('data-boxes', '4');
   await canvas.hover(await at(page, 2, 0.1));
   await expect(info(page)).toContainText(INSERT);

@@ -1,5 +1,5 @@
-// What all browser tests share: a page that tells when something is wrong with it, the binary, and
-// screenshots for docs/images.
+// The base of all browser tests: a page that reports its errors, the binary, and screenshots for
+// docs/images.
 const { execFileSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
@@ -8,10 +8,10 @@ const { test: base, expect } = require('@playwright/test');
 const root = path.resolve(__dirname, '../..');
 const binary = process.env.KVORUM ?? path.join(root, 'target/debug/kvorum');
 
-/** What a page may load: itself, what is inside it, and its own node. */
+/** Resources that a page may load: itself, embedded ones, and its own node. */
 const OWN = /^(file|data|blob|about):|^http:\/\/(127\.0\.0\.1|localhost|\[::1\])[:/]/;
 
-/** Watches `page` and returns a list that grows by everything that is wrong with it. */
+/** Watches `page` and returns a list that grows by each of its errors. */
 function watch(page) {
   const wrong = [];
   page.on('console', (message) => {
@@ -25,8 +25,8 @@ function watch(page) {
 }
 
 /**
- * Playwright's `test`, with a page that fails the test if it logs an error, throws, or asks anything
- * of the network beyond its own node. A test that provokes one takes it out of `wrong`.
+ * Playwright's `test`, with a page that fails the test if it logs an error, throws, or sends a
+ * request beyond its own node. A test that provokes an error removes it from `wrong`.
  */
 const test = base.extend({
   wrong: async ({ page }, use) => use(watch(page)),
@@ -39,14 +39,14 @@ const test = base.extend({
   ],
 });
 
-/** Runs `kvorum ARGS` to its end and returns what it printed. */
+/** Runs `kvorum ARGS` to its end and returns its output. */
 function kvorum(...args) {
   return execFileSync(binary, args, { encoding: 'utf8', timeout: 60_000 });
 }
 
 /**
- * Keeps a picture of the page, or of a part of it, as docs/images/NAME.png, but only if
- * UPDATE_SCREENSHOTS=1 asks for it: pixels differ from machine to machine and are no test.
+ * Saves a picture of the page, or of a part of it, as docs/images/NAME.png, but only if
+ * UPDATE_SCREENSHOTS=1 requests it: pixels differ between machines and prove nothing.
  */
 async function picture(subject, name, options = {}) {
   if (process.env.UPDATE_SCREENSHOTS !== '1') return;

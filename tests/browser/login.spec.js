@@ -1,5 +1,5 @@
-// The dashboard of nodes that want a token: logging in, what tokens are not good for, logging out;
-// names and keys that are made to be run as scripts.
+// The dashboard of nodes that require a token: logging in, missing scopes, logging out; names and
+// keys that would be run as scripts.
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
@@ -8,7 +8,7 @@ const { Cluster } = require('./cluster');
 
 const ADMIN = 'the admin token of this test';
 
-/** Files that nodes and commands are given. */
+/** Creates the files that nodes and commands are given. */
 function files() {
   const made = fs.mkdtempSync(path.join(os.tmpdir(), 'kvorum-login-'));
   for (const [name, text] of [['admin', ADMIN], ['secret', 'a secret of this test']]) {
@@ -17,7 +17,7 @@ function files() {
   return made;
 }
 
-/** Makes a token for that, and returns it. */
+/** Creates a token with these scopes, and returns it. */
 function token(shared, name, scopes, ...args) {
   return kvorum('token', 'create', '--name', name, '--for', scopes, '--url',
     shared.cluster.urls[0], '--token-file', path.join(shared.files, 'admin'), ...args).trim();
@@ -35,14 +35,14 @@ const test = base.extend({
     },
     { scope: 'worker' },
   ],
-  /** The page before anybody has logged in, and all that it asks for. */
+  /** The page before a login, and all of its requests. */
   login: async ({ page, shared, wrong }, use) => {
     const asked = [];
     page.on('request', (request) => asked.push(request));
     await page.goto(`${shared.cluster.urls[0]}/ui`);
     await expect(state(page)).toHaveText('not logged in');
     await use({ page, asked });
-    // A browser logs each refusal by itself.
+    // The browser itself logs each refusal.
     const others = wrong.filter((line) => !/status of 40[13]/.test(line));
     expect(others).toEqual([]);
     wrong.length = 0;
@@ -110,7 +110,7 @@ test('with the admin token all is shown, a reload keeps it, and logging out forg
   await expect(state(page)).toHaveText('2 of 2 nodes reached');
   await expect(page.locator('#session')).toHaveText('Log out');
   await expect(page.getByLabel('Token')).toBeHidden();
-  // Another tab begins without one.
+  // Another tab starts without a token.
   const other = await page.context().newPage();
   await other.goto(`${shared.cluster.urls[0]}/ui`);
   await expect(state(other)).toHaveText('not logged in');
@@ -119,7 +119,7 @@ test('with the admin token all is shown, a reload keeps it, and logging out forg
   await button(page, 'Log out').click();
   await expect(state(page)).toHaveText('not logged in');
   await expect(page.locator('.cluster tbody tr')).toHaveCount(0);
-  // Until the click takes effect, the page asks for the layout every second, with the token.
+  // Until the click takes effect, the page requests the layout every second, with the token.
   const since = asked.slice(before);
   const anew = since.slice(since.findIndex((request) => request.isNavigationRequest()));
   expect(anew.map((request) => new URL(request.url()).pathname)).toContain('/ui/events');
@@ -184,7 +184,7 @@ test('who only administers sees members, and who only reads looks keys up', asyn
   await expect(page.locator('#found')).toContainText('keys that begin with "users/" only');
   await button(page, 'Log out').click();
   await expect(state(page)).toHaveText('not logged in');
-  // Who may only write sees no value.
+  // A token that may only write shows no value.
   await enter(page, token(shared, 'writes', 'data', '--methods', 'write'));
   await look(page, 'users/1');
   await expect(page.locator('#found')).toContainText('token "writes"');
@@ -208,7 +208,7 @@ test('a token that is revoked ends the page, and the next one begins it anew', a
   await expect(panel(page, 'Cluster').locator('table')).toBeVisible();
 });
 
-/** A cluster whose names would be elements if the page took them for such. */
+/** A cluster whose names would be elements if the page took them as markup. */
 class Named extends Cluster {
   name(node) {
     return `<h6>node-${node + 1}`;
@@ -236,7 +236,7 @@ named('names and keys are text, whatever they look like', async ({ page, shared,
   await expect(panel(page, 'Members')).toContainText('token "<h6>t" is for metrics');
   await button(page, 'Log out').click();
   await expect(page.locator('#session')).toHaveText('Log in');
-  // So says the page as it arrives, too, before its scripts run and hear a click.
+  // The page says so from the start, before its scripts run and handle a click.
   await expect(state(page)).toHaveText('2 of 2 nodes reached');
   await button(page, 'Log in').first().click();
   await enter(page, ADMIN);

@@ -15,7 +15,7 @@ module.exports = defineConfig({
   reporter: [['list']],
   outputDir: '../../target/browser-tests',
   use: {
-    // So that a failure says which action it waited for.
+    // A failure then names the action that it waited for.
     actionTimeout: 20_000,
     launchOptions: {
       executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',

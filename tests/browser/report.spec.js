@@ -1,5 +1,5 @@
-// The report as people see it: `kvorum bench report` over run directories made up by runs.js, opened as a
-// file, with the network watched.
+// The report as people see it: `kvorum bench report` over artificial run directories from runs.js,
+// opened as a file, with the network watched.
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
@@ -12,7 +12,7 @@ test.afterAll(() => fs.rmSync(scratch, { recursive: true, force: true }));
 
 let pages = 0;
 
-/** Reports over `directories` and opens the page. */
+/** Creates a report over `directories` and opens the page. */
 async function open(page, directories, ...flags) {
   const file = path.join(scratch, `report-${(pages += 1)}.html`);
   kvorum('bench', 'report', ...directories, '-o', file, ...flags);
@@ -35,7 +35,7 @@ test.beforeAll(() => {
   kvorum('bench', 'import', ...files.map((file) => path.join(texts, file)), '-o', seeds);
 });
 
-/** The drawing of a chart that is shown at this width. */
+/** Returns the drawing of a chart that is visible at this width. */
 const drawing = (page, id) => page.locator(`#${id} > svg:visible`);
 
 test('verdict and warnings come before every figure', async ({ page }) => {
@@ -131,7 +131,7 @@ test('a search shows where it breaks, with the verdict of every trial', async ({
   await expect(chart.locator('.level text')).toHaveText('objective p99 < 10 ms');
   await expect(page.locator('table.trials tbody tr')).toHaveCount(9);
   await expect(page.locator('table.trials')).toContainText('the backlog grew');
-  // Only the trials next to the breaking point are in the way at first.
+  // At first only the trials next to the breaking point are shown.
   await expect(drawing(page, 'percentiles').locator('g.line:visible')).toHaveCount(2);
   await picture(page, 'report-search', { fullPage: false });
 });

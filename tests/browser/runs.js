@@ -1,12 +1,12 @@
-// Run directories for the report's tests, made up: nothing is measured here. Figures come from
+// Artificial run directories for the report's tests: nothing is measured here. Figures come from
 // simple formulas, so that every run of the tests sees the same page.
 const fs = require('node:fs');
 const path = require('node:path');
 
-/** Closes every element it could stand in, if it is not escaped. */
+/** Closes every element that could contain it, if it is not escaped. */
 const HOSTILE = 'wrk.body = "</script></pre><img src=x onerror=alert(1)>" -- \' & "';
 
-/** wrk2's spectrum: five steps each time that the distance to 100 % halves. */
+/** Returns wrk2's spectrum: five steps each time that the distance to 100 % halves. */
 function spectrum(curve, count) {
   const points = [];
   for (let half = 1; 1 / half > 5 / count; half *= 2) {
@@ -28,7 +28,7 @@ function latency(from, base, tail, count) {
   };
 }
 
-/** A run. `tail` is how much slower its slowest percent is. */
+/** Returns a run. `tail` is the factor by which its slowest percent is slower. */
 function run({ rate = 20_000, seconds = 60, base = 0.8, tail = 20, nodes = 1, warnings = [], refused = 0, profiles = [], requests = 'put.lua', cpu = 50 }) {
   const planned = rate * seconds;
   const answered = planned - 120;
@@ -62,7 +62,7 @@ function timeline(one) {
   const flushes = urls.map(() => 0), compacted = urls.map(() => 0);
   const p50 = one.latency[0].spectrum.find((point) => point.quantile >= 0.5).value;
   for (let second = 1; second <= seconds; second += 1) {
-    // A flush every eight seconds, and what it does to the tail.
+    // A flush every eight seconds, and its effect on the tail.
     const flush = second % 8 === 0;
     const wave = 1 + 0.08 * Math.sin(second / 3);
     const p99 = p50 * (flush ? 14 : 3.2) * wave;
@@ -103,7 +103,7 @@ function series(directory, name, fields, trials) {
   return to;
 }
 
-/** A search that found the breaking point between 41k and 43k. */
+/** Writes a search that found the breaking point between 41k and 43k. */
 function search(directory, name) {
   const trial = (number, role, rate, base, verdict, why = '') => ({ dir: `trial-${number}`, role, rate, verdict, why, options: { base, tail: base * 20, cpu: 40 } });
   return series(directory, name, {
@@ -118,7 +118,7 @@ function search(directory, name) {
   ]);
 }
 
-/** A sweep over three values. */
+/** Writes a sweep over three values. */
 function sweep(directory, name) {
   const trials = ['1', '2', '4'].flatMap((value, place) => [20_000, 30_000].map((rate) => ({
     dir: `loops-${value}-${rate}`, role: 'bisect', value, rate: rate * (place + 1), verdict: rate > 25_000 ? 'fail' : 'pass', options: { base: rate > 25_000 ? 20 : 1 },
@@ -127,7 +127,7 @@ function sweep(directory, name) {
   return series(directory, name, { kind: 'search', argv: ['kvorum-bench', 'search', '--sweep', 'loops=1,2,4'], slo: 'p99<10ms', findings }, trials);
 }
 
-/** The four runs of cold and hot. */
+/** Writes the four runs of cold and hot. */
 function coldhot(directory, name) {
   const trial = (role, base, cpu) => ({ dir: role, role, rate: 10_000, options: { base, cpu, profiles: ['cpu'] } });
   return series(directory, name, { kind: 'coldhot', argv: ['kvorum-bench', 'coldhot'] }, [

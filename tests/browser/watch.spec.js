@@ -1,4 +1,4 @@
-// The watch over pages can fail: without these tests a page with errors might pass all others.
+// Tests of the watch over pages: without them a page with errors might pass all other tests.
 const { test, expect } = require('./kvorum');
 
 test('a page without faults passes', async ({ page, wrong }) => {
@@ -14,7 +14,7 @@ test('errors, exceptions and requests to others are seen', async ({ page, wrong 
   await expect.poll(() => wrong.join('\n')).toContain('console: told');
   await expect.poll(() => wrong.join('\n')).toContain('exception: thrown');
   await expect.poll(() => wrong.join('\n')).toContain('network: http://elsewhere.invalid/a.png');
-  // The browser tells of the failed request by itself.
+  // The browser itself logs the failed request.
   await expect.poll(() => wrong.join('\n')).toContain('net::ERR_');
   wrong.length = 0;
 });

@@ -1,5 +1,4 @@
-//! Nodes that come back at other addresses: who joins then finds them, and who is on no list is
-//! found.
+//! Nodes that restart at other addresses: joining nodes find them, and nodes on no list are found.
 
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
@@ -26,7 +25,7 @@ fn url(at: SocketAddr) -> String {
     format!("http://{at}")
 }
 
-/// Node d, which joins the cluster of `n0`; also later, when it has its place.
+/// Starts node d, which joins the cluster of `n0`; also used later, when d is a member.
 fn d_starts(cluster: &Cluster, at: SocketAddr, data: TempDir, more: &[&str]) -> JoinHandle<Node> {
     let of = url(cluster.address(0));
     let args = ["--join", &of, "--name", "d", "--log", "warn"];
@@ -43,7 +42,7 @@ fn d_asks(cluster: &Cluster, at: SocketAddr) -> JoinHandle<Node> {
     starts
 }
 
-/// Its other nodes, each with whether it has a connection to it.
+/// Returns the URL of each peer, and whether the node has a connection to it.
 fn peers(node: &Node) -> Vec<(String, bool)> {
     let status: Value = serde_json::from_slice(&node.client().get("/v0/status").body()).unwrap();
     let peers = status["peers"].as_array().unwrap().iter();
@@ -55,7 +54,7 @@ fn a_node_joins_a_cluster_that_moved_to_other_addresses() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
     write(&cluster);
-    // From its first change on, the layout is what was decided, and not what is listed.
+    // From the first change on, the decided layout counts, not the list.
     assert_eq!(moved(&cluster, 0, &["--council", "n0"]), 2);
     (0..3).for_each(|node| goes_by(&cluster, node, 2));
     (0..3).for_each(|node| cluster.stop(node));

@@ -1,4 +1,5 @@
-//! `kvorum bench`: which program it becomes. A shell stands in for the kit, and tells what it got.
+//! `kvorum bench`: the program that it executes. A shell stands in for the kit, and prints its
+//! arguments.
 
 use std::fs;
 use std::io::Write;
@@ -10,26 +11,27 @@ use tempfile::TempDir;
 
 use crate::process::run;
 
-/// A directory with `kvorum` and nothing else: a link, since a copy could still be open elsewhere
-/// when it is run.
+/// Creates a directory with `kvorum` and nothing else: a link, since a copy could still be open
+/// elsewhere when it is run.
 fn alone() -> TempDir {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     fs::hard_link(env!("CARGO_BIN_EXE_kvorum"), directory.path().join("kvorum")).unwrap();
     directory
 }
 
-/// Runs the `kvorum` in there with these words and nothing but `path` as `PATH`; its process too.
+/// Runs the directory's `kvorum` with these arguments and only `path` as `PATH`; returns its
+/// process id too.
 fn bench(directory: &Path, path: &Path, words: &[&str]) -> (u32, Output) {
     let mut command = Command::new(directory.join("kvorum"));
     command.arg("bench").args(words).env_clear().env("PATH", path);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // One that ends at once reads nothing.
+    // A program that ends at once reads nothing.
     let _ = child.stdin.take().unwrap().write_all(b"from stdin\n");
     (child.id(), child.wait_with_output().unwrap())
 }
 
-/// What the stand-in is told to do.
+/// The script of the stand-in.
 const TELL: [&str; 6] =
     ["-c", "read -r line; echo $$ $line $0 $*; echo no >&2; exit 3", "load", "--help", "--", "-x"];
 

@@ -1,5 +1,5 @@
-//! Changes of the members with what goes wrong in them: nodes that lost their disks, die or come
-//! late, plans that make no sense any more, data and secrets of others.
+//! Membership changes with failures: nodes that lost their disks, die or come late, plans that are
+//! outdated, data and secrets of other clusters.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -34,7 +34,7 @@ impl Joiner {
         Self { name, of: url(cluster.address(0)), at: ports::addresses(1)[0] }
     }
 
-    /// The same, and it asks `n0` of another cluster too.
+    /// Makes the node ask `n0` of another cluster too.
     pub(crate) fn also(self, other: &Cluster) -> Self {
         Self { of: format!("{},{}", self.of, url(other.address(0))), ..self }
     }
@@ -43,7 +43,7 @@ impl Joiner {
         ["--join", &self.of, "--name", self.name, "--log", "warn"]
     }
 
-    /// Starts it on that directory; it is up once it has its place.
+    /// Starts the node on this directory; it is up once it is a member.
     pub(crate) fn starts(&self, data: TempDir) -> JoinHandle<Node> {
         let args = self.args().map(str::to_owned);
         let at = self.at.to_string();
@@ -52,7 +52,7 @@ impl Joiner {
         })
     }
 
-    /// The same, and it asks for a place.
+    /// Starts the node on an empty directory, and waits until it asks to join.
     pub(crate) fn asks(&self, cluster: &Cluster) -> JoinHandle<Node> {
         let node = self.starts(tempfile::tempdir().unwrap());
         wait_until("it asks to join", || {
@@ -62,7 +62,7 @@ impl Joiner {
         node
     }
 
-    /// Asks for a place, and dies when a plan gives it one, of this id.
+    /// Starts the node, and kills it once it asks to join; returns the id of a plan that adds it.
     fn asks_and_dies(&self, cluster: &Cluster) -> String {
         let data = tempfile::tempdir().unwrap();
         let mut command = kvorum();
@@ -78,7 +78,7 @@ impl Joiner {
         plan
     }
 
-    /// Its start must be refused; why.
+    /// Starts the node, which must be refused; returns the reason.
     fn refused(&self, data: &TempDir, more: impl FnOnce(&mut Command)) -> String {
         let mut command = kvorum();
         command.args(["serve", "--listen", &self.at.to_string(), "--data"]);
@@ -104,7 +104,8 @@ fn membership(node: &Node) -> String {
     status["membership"].as_str().unwrap().to_owned()
 }
 
-/// What a shell says to the command in `line`, which begins with `kvorum` and ends it.
+/// Runs the command in `line`, which begins with `kvorum` and extends to the end, in a shell;
+/// returns its output.
 fn typed(line: &str) -> String {
     let command = &line[line.find("kvorum cluster").unwrap()..];
     let command = command.replacen("kvorum", env!("CARGO_BIN_EXE_kvorum"), 1);
@@ -131,7 +132,7 @@ fn commands_that_are_printed_have_the_flags_of_the_connection() {
     let asked = typed(&apply.replace(" --wait", ""));
     let shows = format!("kvorum cluster status{shown} shows its end");
     assert!(asked.contains(&shows), "{asked}");
-    // It was applied: applied again it is the same change.
+    // The plan was applied: applying it again is the same change.
     assert!(typed(apply).starts_with("done: epoch "));
     drop(starts.join().unwrap());
     for (work, begins) in [("repair", "repair round"), ("compact", "compaction")] {
@@ -143,7 +144,7 @@ fn commands_that_are_printed_have_the_flags_of_the_connection() {
     }
 }
 
-/// What a node answers to one that asks to join as d, at that URL.
+/// Sends a request to join as d, with this URL; returns the node's answer.
 fn asks_by_hand(cluster: &Cluster, node: usize, url: &str) -> (u16, String) {
     let one = format!("{:016x}", 1);
     let clock_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
@@ -154,7 +155,7 @@ fn asks_by_hand(cluster: &Cluster, node: usize, url: &str) -> (u16, String) {
     (answer.status, text(&answer.body()))
 }
 
-/// Two processes are started with one name by mistake: who came first waits on.
+/// Two processes are started with one name by mistake: the first one keeps waiting.
 #[test]
 fn of_two_that_ask_to_join_by_one_name_the_second_one_ends() {
     let cluster = Cluster::start(3, &[]);
@@ -168,7 +169,7 @@ fn of_two_that_ask_to_join_by_one_name_the_second_one_ends() {
     let why = other.refused(&tempfile::tempdir().unwrap(), |_| {});
     let said = format!("another node asks to join as d too, at {}, and asked", url(joiner.at));
     assert!(why.contains(&said), "{why}");
-    // With its own URL it may be the same node, whose disk was replaced.
+    // With d's own URL the asker may be the same node, whose disk was replaced.
     for (url, status) in [("http://127.0.0.1:4", 409), (&*url(joiner.at), 202)] {
         let (is, body) = asks_by_hand(&cluster, 2, url);
         assert_eq!(is, status, "{body}");
@@ -194,11 +195,11 @@ fn a_listed_node_that_lost_its_disk_is_told_to_start_with_the_list() {
         assert!(why.contains("node n1 is one of those that --cluster lists"), "{why}");
         assert!(why.contains("start it with the same --cluster as the others"), "{why}");
     }
-    // As it says.
+    // Follows the advice in the error.
     cluster.up(1);
     cluster.settled();
     read(&cluster);
-    // Once a change was made it may join as well as one that joined.
+    // After a change was made, the node may also join like a new one.
     moved(&cluster, 0, &["--council", "n0"]);
     cluster.kill(1);
     cluster.wipe(1);
@@ -216,14 +217,14 @@ fn a_node_that_joined_and_lost_its_disk_takes_its_place_again() {
     write(&cluster);
     let joiner = Joiner::new(&cluster, "d");
     let starts = joiner.asks(&cluster);
-    // Three of four hold a key: d is one of them for three quarters.
+    // Three of four nodes hold a key: d holds three quarters of the keys.
     moved(&cluster, 0, &["--add", "d"]);
     let d = starts.join().unwrap();
     wait_until("its being a member", || membership(&d) == "member");
     let held = d.client().get("/v0/entities?start=%00&local=true").chunks.len();
     assert!(held > KEYS / 2, "{held}");
 
-    // As long as it is up, nobody takes its place.
+    // While d is up, no other process replaces it.
     let other = Joiner { at: ports::addresses(1)[0], ..Joiner::new(&cluster, "d") };
     let advertise = url(joiner.at);
     let why = other.refused(&tempfile::tempdir().unwrap(), |command| {
@@ -234,7 +235,7 @@ fn a_node_that_joined_and_lost_its_disk_takes_its_place_again() {
     let why = other.refused(&tempfile::tempdir().unwrap(), |_| ());
     assert!(why.contains(&format!("node d is a member already, at {advertise}")), "{why}");
 
-    // Its name can't be given on by one plan either, and need not be.
+    // One plan can't give its name to another node either, and need not.
     let again =
         cluster_command(&cluster, 0, &["plan", "--add", "d=http://h:1", "--remove-dead", "d"]);
     let why = text(&again.stderr);
@@ -250,7 +251,7 @@ fn a_node_that_joined_and_lost_its_disk_takes_its_place_again() {
     assert_eq!(moved(&cluster, 1, &["--council", "n0,n1,d"]), 6, "it can be a councillor");
 }
 
-/// What a command says that does nothing.
+/// Runs a command that is refused; returns the reason.
 fn why_not(cluster: &Cluster, node: usize, args: &[&str]) -> String {
     let refused = cluster_command(cluster, node, args);
     assert!(!refused.status.success(), "{args:?}: {}", text(&refused.stdout));
@@ -276,7 +277,7 @@ fn of_two_plans_one_is_done_and_none_is_done_twice() {
     let why = text(&failed.stderr);
     let overtaken = why.contains("another change was decided before: plan again");
     assert!(overtaken || why.contains("the plan was made in epoch 1, and it is epoch"), "{why}");
-    // The first one moved keys: it is over, and not applied once more.
+    // The first plan moved keys: it is complete, and not applied once more.
     (0..4).for_each(|node| goes_by(&cluster, node, 5));
     for node in [first, 1 - first] {
         let why = why_not(&cluster, node, &["apply", &plans[node]]);
@@ -319,7 +320,8 @@ fn who_is_gone_is_nobody_and_somebody_has_to_stay() {
     let why = why_not(&cluster, 0, &["abort"]);
     let says = why.contains("there is nothing to abort") && !why.contains("can't be applied");
     assert!(says, "{why}");
-    // A councillor can go as any other node, also by a plan that it made itself.
+    // A node of the metadata quorum can leave as any other node, also by a plan that it made
+    // itself.
     assert!(layout(&cluster, 0)["council"].to_string().contains("n0"));
     let plan = plan_id(&cluster, 0, &["--remove", "n0", "--replicas", "2"]);
     assert!(cluster_command(&cluster, 0, &["apply", &plan]).status.success());
@@ -340,7 +342,7 @@ fn who_is_down_is_warned_of_and_named_and_can_be_given_up() {
     cluster.kill(3);
     wait_until("its being down", || cluster.status(0)["peers"][2]["up"] == false);
     assert!(!layout(&cluster, 0)["council"].to_string().contains("n3"));
-    // With the disk that it comes back with it may have no vote: one alone could decide nothing.
+    // The disk with which n3 returns may have no vote: n3 alone could decide nothing.
     let why = why_not(&cluster, 0, &["plan", "--council", "n3"]);
     assert!(why.contains("node \"n3\" can't be a councillor"), "{why}");
     let leaves = planned(&cluster, 0, &["--remove", "n3"]);
@@ -380,7 +382,7 @@ fn layout_of(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap()
 }
 
-/// An abort right after a change was applied: the council is about to decide it.
+/// An abort right after a change was applied: the metadata quorum is about to decide it.
 #[test]
 fn an_abort_finds_what_was_applied_before() {
     let cluster = Cluster::start(3, &[]);
@@ -418,7 +420,7 @@ fn a_plan_says_who_did_not_ask_and_who_is_not_dead() {
     assert_eq!(layout(&cluster, 0)["epoch"], 1);
 }
 
-/// Whoever looks after processes must not take it for dead, nor send it requests.
+/// A process supervisor must neither take the node for dead nor send it requests.
 #[test]
 fn a_node_that_waits_for_its_place_is_alive_and_not_ready() {
     let cluster = Cluster::start(3, &[]);
@@ -458,7 +460,7 @@ fn a_joiner_that_dies_in_the_middle_goes_on() {
     let starts = joiner.asks(&cluster);
     let plan = plan_id(&cluster, 0, &["--add", "d"]);
     assert!(cluster_command(&cluster, 0, &["apply", &plan]).status.success());
-    // Killed as soon as it has its place, and once more when keys move.
+    // Killed as soon as it is a member, and once more when keys move.
     let data = starts.join().unwrap().kill();
     assert_ne!(layout(&cluster, 0)["stage"], "settled", "it is waited for");
     let d = joiner.starts(data).join().unwrap();
@@ -470,8 +472,8 @@ fn a_joiner_that_dies_in_the_middle_goes_on() {
     read(&cluster);
 }
 
-/// A process that hangs keeps its connections: requests go round it, and the change goes on once it
-/// does.
+/// A process that hangs keeps its connections: requests bypass it, and the change goes on once it
+/// runs again.
 #[test]
 fn a_joiner_that_hangs_costs_no_request() {
     let cluster = Cluster::start(3, &[]);
@@ -504,7 +506,7 @@ fn data_of_others_is_left_alone() {
     let cluster = Cluster::start(3, &[]);
     cluster.settled();
     let joiner = Joiner::new(&cluster, "d");
-    // A node that was alone, and one of another cluster.
+    // Directories of a node that was alone, and of one of another cluster.
     let alone = Node::start(&["--name", "d", "--log", "warn"]).stop();
     let why = joiner.refused(&alone, |_| ());
     assert!(why.contains("it is that of node d"), "{why}");
@@ -514,7 +516,7 @@ fn data_of_others_is_left_alone() {
     other.stop(1);
     let why = joiner.refused(&other.take_data(1), |_| ());
     assert!(why.contains("it is that of node n1"), "{why}");
-    // What is no store at all.
+    // A directory that is not a store at all.
     let full = tempfile::tempdir().unwrap();
     std::fs::create_dir(full.path().join("data")).unwrap();
     std::fs::write(full.path().join("data/notes.txt"), "mine").unwrap();
@@ -532,7 +534,7 @@ fn once_reads_have_switched_there_is_no_way_back() {
     let cluster = Cluster::start(4, &[]);
     cluster.settled();
     let mut weight = 1;
-    // The stage lasts for half a second at least, unless this process is held up for as long.
+    // The stage lasts for half a second at least, unless this process is delayed for as long.
     let why = loop {
         weight += 1;
         assert!(weight < 8, "it is never seen");

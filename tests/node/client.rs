@@ -11,8 +11,8 @@ use rustls::{ClientConfig, ClientConnection};
 
 use crate::process::PATIENCE;
 
-/// Rests between two turns of a client that goes on until it is stopped: it would have a CPU to
-/// itself otherwise.
+/// Pause between two requests of a client that runs until stopped, which would otherwise keep a CPU
+/// busy.
 pub(crate) fn between_turns() {
     thread::sleep(Duration::from_millis(2));
 }
@@ -24,13 +24,13 @@ pub(crate) struct Client {
     received: Vec<u8>,
 }
 
-/// An answer that came whole.
+/// A complete answer.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) version: String,
     pub(crate) status: u16,
     headers: Vec<(String, String)>,
-    /// The pieces of a chunked body, or the whole of another.
+    /// The chunks of a chunked body, or any other body in one piece.
     pub(crate) chunks: Vec<Vec<u8>>,
 }
 
@@ -71,7 +71,7 @@ impl Client {
         Self { stream, tls: None, received: Vec::new() }
     }
 
-    /// A connection by TLS, or why there is none.
+    /// Connects by TLS.
     pub(crate) fn secured(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<Self> {
         let mut client = Self::connect(address);
         let name = ServerName::try_from(address.ip().to_string()).unwrap();
@@ -83,7 +83,7 @@ impl Client {
         Ok(client)
     }
 
-    /// What the connection's ends alone know.
+    /// Returns the TLS session.
     pub(crate) fn tls(&mut self) -> &mut ClientConnection {
         self.tls.as_mut().unwrap()
     }
@@ -103,7 +103,7 @@ impl Client {
         }
     }
 
-    /// Sends a GET, whatever happens to the connection then.
+    /// Sends a GET; an error of the connection is returned.
     pub(crate) fn try_get(&mut self, target: &str) -> io::Result<Response> {
         self.try_send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
         self.try_response()
@@ -140,7 +140,7 @@ impl Client {
         self.try_response().unwrap()
     }
 
-    /// The head of an answer that has no body.
+    /// Reads the head of an answer that has no body.
     pub(crate) fn head_response(&mut self) -> Response {
         self.read_head().unwrap()
     }
@@ -180,7 +180,7 @@ impl Client {
         }
     }
 
-    /// The next chunk of a chunked body; `None` after the last.
+    /// Reads the next chunk of a chunked body; `None` after the last.
     pub(crate) fn read_chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
         let length = usize::from_str_radix(&self.line("a chunk's head")?, 16).unwrap();
         let chunk = self.take(length, "a chunk")?;
@@ -188,13 +188,13 @@ impl Client {
         Ok((length > 0).then_some(chunk))
     }
 
-    /// Everything up to the end of the connection.
+    /// Reads everything up to the end of the connection.
     pub(crate) fn rest(&mut self) -> io::Result<Vec<u8>> {
         while self.fill()? {}
         Ok(std::mem::take(&mut self.received))
     }
 
-    /// Whether the server closed the connection, in whatever way, and sent nothing more before.
+    /// True if the server closed the connection, in whatever way, and sent nothing more before.
     pub(crate) fn is_closed(&mut self) -> bool {
         match self.fill() {
             Ok(more) => !more && self.received.is_empty(),
@@ -223,7 +223,7 @@ impl Client {
         Ok(self.received.drain(..length).collect())
     }
 
-    /// Receives more; `false` at the end.
+    /// Receives more; false at the end.
     fn fill(&mut self) -> io::Result<bool> {
         let mut piece = [0; 32 << 10];
         let len = loop {
@@ -232,7 +232,7 @@ impl Client {
                 Some(tls) => rustls::Stream::new(&mut **tls, &mut self.stream).read(&mut piece),
             };
             match read {
-                // The process was stopped and goes on, which ends a read that has a timeout.
+                // A stop and continuation of the process interrupts a read that has a timeout.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 read => break read?,
             }

@@ -1,4 +1,5 @@
-//! Several nodes as real processes: quorums, a node down and back, ranges, what a wiped disk costs.
+//! Several nodes as real processes: quorums, a node down and back, ranges, the cost of a wiped
+//! disk.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -14,7 +15,7 @@ use torture::ports;
 use crate::client::{Client, Response};
 use crate::process::{Node, kvorum, run, wait_until};
 
-/// Arguments that every node gets: the cluster's list, and what it logs.
+/// Number of arguments that every node gets: the cluster's list, and the log filter.
 const COMMON_ARGS: usize = 4;
 
 /// Nodes on addresses of their own, named `n0`, `n1` …
@@ -23,11 +24,11 @@ pub(crate) struct Cluster {
     nodes: Vec<Option<Node>>,
     down: Vec<Option<TempDir>>,
     args: Vec<String>,
-    /// By what clients connect, if the nodes serve by TLS.
+    /// TLS configuration of clients; `None` = the nodes serve plaintext.
     tls: Option<Arc<ClientConfig>>,
 }
 
-/// The nodes as `--cluster` lists them.
+/// Formats the nodes for `--cluster`.
 fn listed(addresses: &[SocketAddr], scheme: &str) -> String {
     let node = |(number, at)| format!("n{number}={scheme}://{at}");
     addresses.iter().enumerate().map(node).collect::<Vec<_>>().join(",")
@@ -38,7 +39,7 @@ impl Cluster {
         Self::of(count, args, None)
     }
 
-    /// The same by TLS, which `args` are for.
+    /// Starts a cluster with TLS, which `args` configure.
     pub(crate) fn secured(count: usize, args: &[&str], tls: Arc<ClientConfig>) -> Self {
         Self::of(count, args, Some(tls))
     }
@@ -49,7 +50,7 @@ impl Cluster {
         cluster
     }
 
-    /// The same, of which no node is up.
+    /// Creates a cluster of which no node is up.
     pub(crate) fn made(count: usize, args: &[&str]) -> Self {
         Self::planned(count, args, None)
     }
@@ -66,18 +67,18 @@ impl Cluster {
         Self { addresses, nodes, down, args: all, tls }
     }
 
-    /// The nodes as `--cluster` lists them, with another URL in place of one.
+    /// Returns the `--cluster` list, with another URL in place of one.
     pub(crate) fn list_with(&self, url: &str, other: &str) -> String {
         self.args[1].replace(url, other)
     }
 
-    /// From now on nodes are started with these settings in place of those at the beginning.
+    /// Replaces the settings with which nodes are started from now on.
     pub(crate) fn with(&mut self, args: &[&str]) {
         self.args.truncate(COMMON_ARGS);
         self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
     }
 
-    /// All nodes, which are down, have other addresses from now on, and list those.
+    /// Gives other addresses to all nodes, which must be down, and lists those.
     pub(crate) fn moves_elsewhere(&mut self) {
         self.addresses = ports::addresses(self.addresses.len() as u16);
         self.args[1] = listed(&self.addresses, "http");
@@ -98,20 +99,20 @@ impl Cluster {
         self.down[node] = Some(self.nodes[node].take().unwrap().stop());
     }
 
-    /// Stops a node; what it logged.
+    /// Stops a node; returns its log.
     pub(crate) fn stop_for_its_log(&mut self, node: usize) -> String {
         let mut stopped = self.nodes[node].take().unwrap();
         self.down[node] = Some(std::mem::replace(&mut stopped.data, tempfile::tempdir().unwrap()));
         stopped.stop_for_its_log()
     }
 
-    /// The data directory of a node, up or down.
+    /// Returns the data directory of a node, up or down.
     pub(crate) fn data(&self, node: usize) -> PathBuf {
         let up = self.nodes[node].as_ref().map(|node| node.data.path());
         up.unwrap_or_else(|| self.down[node].as_ref().unwrap().path()).join("data")
     }
 
-    /// Another process that says it is `node`, elsewhere and with that directory.
+    /// Starts another process that claims to be `node`, at another address and on this directory.
     pub(crate) fn twin(&self, node: usize, data: TempDir) -> Node {
         let mut args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         let url = format!("http://{}", self.addresses[node]);
@@ -119,17 +120,17 @@ impl Cluster {
         Node::start_at("127.0.0.1:0", kvorum(), data, &args)
     }
 
-    /// Writes so many keys through the first node, all of three copies.
+    /// Writes `keys` keys through the first node, each with three copies acknowledged.
     pub(crate) fn fill(&self, keys: usize, value: &[u8]) {
         self.fill_of(3, keys, value);
     }
 
-    /// The same, of so many copies.
+    /// Writes `keys` keys through the first node, each with `copies` copies acknowledged.
     pub(crate) fn fill_of(&self, copies: u8, keys: usize, value: &[u8]) {
         let mut client = self.client(0);
         for number in 0..keys {
             let target = format!("{}&ack={copies}&from=3", key(number));
-            // On a busy machine one of them may acknowledge it after the deadline.
+            // On a busy machine a replica may acknowledge a write after the deadline.
             wait_until("a write to all", || {
                 let put = client.put(&target, value);
                 let why = String::from_utf8_lossy(&put.body()).into_owned();
@@ -139,7 +140,7 @@ impl Cluster {
         }
     }
 
-    /// Asserts that these keys are read through the first node with that value.
+    /// Asserts that these keys are read through the first node with this value.
     pub(crate) fn has(&self, keys: Range<usize>, value: &[u8]) {
         let mut client = self.client(0);
         for number in keys {
@@ -152,7 +153,7 @@ impl Cluster {
         self.addresses[node]
     }
 
-    /// The start of a node is refused; what it said.
+    /// Starts a node, which must be refused; returns its output.
     pub(crate) fn refused(&self, node: usize) -> String {
         let (at, data) = (self.addresses[node].to_string(), self.data(node));
         let mut args = vec!["serve", "--listen", &at, "--data", data.to_str().unwrap()];
@@ -163,17 +164,17 @@ impl Cluster {
         said
     }
 
-    /// The disk of a node that is down, which has an empty one from now on.
+    /// Takes the disk of a node that is down, and gives it an empty one.
     pub(crate) fn take_data(&mut self, node: usize) -> TempDir {
         self.down[node].replace(tempfile::tempdir().unwrap()).unwrap()
     }
 
-    /// A node that is down has this disk.
+    /// Gives this disk to a node that is down.
     pub(crate) fn put_back(&mut self, node: usize, data: TempDir) {
         self.down[node] = Some(data);
     }
 
-    /// A node that is down loses its disk.
+    /// Replaces the disk of a node that is down by an empty one.
     pub(crate) fn wipe(&mut self, node: usize) {
         self.down[node] = Some(tempfile::tempdir().unwrap());
     }
@@ -189,7 +190,7 @@ impl Cluster {
         self.nodes[node].as_ref().unwrap().signal(signal);
     }
 
-    /// Keys that `node` holds itself.
+    /// Returns the items that `node` itself holds.
     pub(crate) fn local(&self, node: usize) -> Vec<Vec<u8>> {
         self.client(node).get("/v0/entities?start=%00&local=true").chunks
     }
@@ -203,7 +204,7 @@ impl Cluster {
         self.settled_but(usize::MAX);
     }
 
-    /// The same but for one.
+    /// Waits until every node except `other` is authoritative.
     pub(crate) fn settled_but(&self, other: usize) {
         for node in (0..self.nodes.len()).filter(|node| *node != other) {
             wait_until("being a member", || self.status(node)["membership"] == "member");
@@ -236,7 +237,7 @@ fn any_node_answers_for_all_and_no_more_copies_are_made_than_asked_for() {
             assert_eq!(got.header("etag"), put.header("etag"));
         }
     }
-    // Reads with the default quorum look further, and must not spread what they find.
+    // Reads with the default quorum ask more replicas, and must not spread what they find.
     for number in 0..60 {
         clients[2].get(&key(number));
     }
@@ -248,8 +249,8 @@ fn any_node_answers_for_all_and_no_more_copies_are_made_than_asked_for() {
     assert_eq!(clients[0].get(&format!("{}&from=4", key(1))).status, 400);
 }
 
-/// What `up` replicas can answer where more are needed. It is refused when that is known, which may
-/// be before they have.
+/// Asserts the answer when `up` replicas are available and more are required. The request is
+/// refused as soon as that is known, possibly before they have answered.
 fn refused(answer: &Response, up: u64, needed: (u64, u64)) {
     let (acked, required, from) = votes(answer);
     assert_eq!((answer.status, (required, from)), (504, needed));
@@ -322,7 +323,7 @@ fn a_node_that_comes_back_serves_at_once_and_gets_what_it_missed() {
     wait_until("forgetting the hints", || !waiting());
 }
 
-/// What `n` says of whether the others are up.
+/// Returns whether each other node is up, as `node` sees it.
 fn up(cluster: &Cluster, node: usize) -> Vec<bool> {
     let status = cluster.status(node);
     let peers = status["peers"].as_array().unwrap();
@@ -423,8 +424,8 @@ fn large_values_go_through_any_node() {
     }
 }
 
-/// A range sees what was acknowledged by overlapping quorums, whichever nodes it asks; and as it
-/// repairs nothing, it may go back behind what was not.
+/// A range sees the writes acknowledged by overlapping quorums, whichever nodes it asks; as it
+/// repairs nothing, it may miss other writes that an earlier range saw.
 #[test]
 fn ranges_see_what_overlapping_quorums_acknowledged_and_repair_nothing() {
     let cluster = Cluster::start(3, &[]);
@@ -443,11 +444,11 @@ fn ranges_see_what_overlapping_quorums_acknowledged_and_repair_nothing() {
         let seen = range(&mut clients[(step as usize + 1) % 3], "&ack=2&from=3");
         assert_eq!(seen, format!("key0000\n{value}").as_bytes(), "all of 2 of 3 overlap");
     }
-    // Acknowledged by one of one: two of three need not have it among them.
+    // Acknowledged by one of one: two of three need not include that replica.
     assert_eq!(clients[0].put(&format!("{}&ack=3&from=3", key(0)), b"old").status, 201);
     assert_eq!(clients[0].put(&format!("{}&ack=1&from=1", key(0)), b"new").status, 201);
     let seen: Vec<_> = clients.iter_mut().map(|client| range(client, "&ack=2&from=3")).collect();
-    // Each asks itself and the next: two of the three ask the only holder.
+    // Each node asks itself and the next: two of the three ask the only holder.
     assert_eq!(seen.iter().filter(|items| *items == b"key0000\nnew").count(), 2, "{seen:?}");
     assert_eq!(seen.iter().filter(|items| *items == b"key0000\nold").count(), 1, "{seen:?}");
     let held = (0..3).filter(|node| cluster.local(*node)[0] == b"key0000\nnew").count();

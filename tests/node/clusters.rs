@@ -1,5 +1,6 @@
-//! Two clusters with nodes of the same names, on one machine: no node of one speaks with the other,
-//! wherever it is started and with whichever directory. A new node that is killed early comes back.
+//! Two clusters with nodes of the same names, on one machine: their nodes never talk to each other,
+//! wherever they are started and with whichever directory. A new node that is killed early comes
+//! back.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -17,7 +18,7 @@ use crate::process::{Node, kvorum, run, wait_until};
 
 const KEYS: usize = 40;
 
-/// The id of a cluster, once all its nodes have it.
+/// Returns the id of a cluster, once all its nodes have it.
 fn id(cluster: &Cluster) -> String {
     let of = |node| cluster.status(node)["cluster_id"].as_str().map(str::to_owned);
     wait_until("a cluster id", || (0..3).all(|node| of(node).is_some()));
@@ -26,7 +27,7 @@ fn id(cluster: &Cluster) -> String {
     id
 }
 
-/// Two clusters with other values under the same keys, and their ids.
+/// Starts two clusters with different values under the same keys; returns their ids too.
 fn two() -> ([Cluster; 2], [String; 2]) {
     let clusters = [Cluster::start(3, &[]), Cluster::start(3, &[])];
     clusters.iter().for_each(Cluster::settled);
@@ -46,14 +47,14 @@ fn status(node: &Node) -> Value {
     serde_json::from_slice(&node.client().get("/v0/status").body()).unwrap()
 }
 
-/// Whether a node sees another one.
+/// True if a node sees another one.
 fn sees(cluster: &Cluster, node: usize, name: &str) -> bool {
     let status = cluster.status(node);
     let peers = status["peers"].as_array().unwrap();
     peers.iter().any(|peer| peer["name"] == name && peer["up"] == true)
 }
 
-/// Asserts that a log refuses a node, and says by which two ids.
+/// Asserts that a log reports a refused node, with the ids of both clusters.
 fn refuses(log: &str, ids: &[String; 2]) {
     let line = log.lines().find(|line| line.contains("belongs to cluster")).unwrap_or_else(|| {
         panic!("nothing is refused: {log}");
@@ -63,7 +64,7 @@ fn refuses(log: &str, ids: &[String; 2]) {
     }
 }
 
-/// Asserts that the commands tell node n1, which is one of another cluster, from one that is down.
+/// Asserts that the commands tell node n1, which belongs to another cluster, from one that is down.
 fn is_shown_as_of_another_cluster(cluster: &Cluster, ids: &[String; 2]) {
     let url = format!("http://{}", cluster.address(0));
     for command in [&["status", "--url", &url][..], &["cluster", "status", "--url", &url]] {
@@ -131,7 +132,7 @@ fn a_directory_of_another_cluster_is_refused_by_all() {
     let copied = tempfile::tempdir().unwrap();
     copy(&h.data(1), &copied.path().join("data"));
     g.put_back(1, copied);
-    // The third one is down: with the stray there would be a majority.
+    // The third node is down: with the stray node there would be a majority.
     g.kill(2);
     g.up(1);
     wait_until("coming up", || g.status(1)["cluster_id"] == ids[1].as_str());
@@ -156,7 +157,7 @@ fn a_directory_of_another_cluster_is_refused_by_all() {
 #[test]
 fn two_directories_that_were_swapped_are_refused_and_put_back_hold_everything() {
     let ([mut g, mut h], ids) = two();
-    // Of two nodes of one cluster: neither starts.
+    // Swapped directories of two nodes of one cluster: neither starts.
     g.stop(0);
     g.stop(1);
     let (zero, one) = (g.take_data(0), g.take_data(1));
@@ -174,7 +175,7 @@ fn two_directories_that_were_swapped_are_refused_and_put_back_hold_everything() 
     g.up(1);
     g.settled();
     g.has(0..KEYS, b"of g");
-    // Of the same node of two clusters: each starts, and nobody speaks with it.
+    // Swapped directories of the same node of two clusters: each starts, and no node talks to it.
     g.stop(1);
     h.stop(1);
     let (of_g, of_h) = (g.take_data(1), h.take_data(1));
@@ -206,7 +207,7 @@ fn a_new_cluster_that_was_never_complete_is_refused_too() {
     g.settled();
     let id = id(&g);
     g.fill(KEYS, b"of g");
-    // Two of three: it takes data, and has no id.
+    // Two nodes of three: the cluster takes data, and has no id.
     let mut h = Cluster::made(3, &[]);
     h.up(0);
     h.up(1);
@@ -280,7 +281,8 @@ fn replaced_disks_take_the_id_of_their_cluster() {
         cluster.settled();
     }
     cluster.has(0..KEYS, b"kept");
-    // Two at once: no majority is left of what only they held, and they are taken in.
+    // Two disks lost at once: no majority remains for the data that only they held, and the nodes
+    // are readmitted.
     for node in [0, 1] {
         cluster.kill(node);
         cluster.wipe(node);
@@ -324,8 +326,8 @@ fn a_node_killed_right_after_its_first_answer_serves_as_soon_as_it_is_back() {
     }
 }
 
-/// Additions and exclusive writes through two processes that say they are one node: each that was
-/// answered counts once, and of two that want the same key one gets it.
+/// Sends additions and exclusive writes through two processes that claim to be one node: each
+/// answered addition counts once, and of two writers of one key one succeeds.
 fn are_told_apart(cluster: &Cluster, second: &Node, round: usize) {
     let processes = [cluster.address(0), second.address];
     let mut done = 0;
@@ -360,7 +362,7 @@ fn a_process_with_an_empty_directory_takes_no_running_nodes_place() {
     assert_ne!(status(&second)["membership"], "member");
     let log = second.stop_for_its_log();
     assert!(log.contains("another process that runs as this node, n0"), "{log}");
-    // A replacement whose process waits takes over once the other one is gone.
+    // A replacement process that waits takes over once the other one is gone.
     let second = cluster.twin(0, tempfile::tempdir().unwrap());
     cluster.kill(0);
     wait_until("taking the place", || status(&second)["membership"] == "member");
@@ -378,8 +380,8 @@ fn a_process_that_comes_back_after_it_was_replaced_is_fenced() {
     are_told_apart(&cluster, &second, 0);
 }
 
-/// A member's disk was lost, and its node is started without a list: a store of its own, which
-/// clients that know the old URL write to.
+/// A member's disk was lost, and its node is started without a list: it has a store of its own, to
+/// which clients that know the old URL write.
 #[test]
 fn a_store_of_its_own_at_a_members_url_says_which_cluster_looks_for_its_member_there() {
     let mut cluster = Cluster::start(3, &[]);

@@ -1,4 +1,4 @@
-//! Compactions of a whole store through the doors of a node: `/admin/compact`, `kvorum compact`.
+//! Compactions of a whole store through a node's interfaces: `/admin/compact`, `kvorum compact`.
 
 use std::fs;
 
@@ -7,17 +7,17 @@ use serde_json::Value;
 use crate::client::Client;
 use crate::process::{Node, kvorum, run, wait_until};
 
-/// A small store, so that a few MiB make several tables.
+/// Flags of a small store, so that a few MiB make several tables.
 const SMALL: [&str; 6] = ["--memory", "64MiB", "--memtable", "1MiB", "--sync", "never"];
 
-/// Keys of it.
+/// Number of keys.
 const KEYS: usize = 2000;
 
 fn key(number: usize) -> String {
     format!("/v0/entity?id=key{number:05}")
 }
 
-/// A value that does not compress well.
+/// Returns a value that does not compress well.
 fn value(number: usize, round: u64) -> Vec<u8> {
     let mut state = number as u64 + round * 1_000_003 + 1;
     let next = |_| {
@@ -39,7 +39,7 @@ fn told(client: &mut Client) -> Value {
     serde_json::from_slice(&told.body()).unwrap()
 }
 
-/// Asks for one; its number.
+/// Requests a compaction; returns its number.
 fn ask(client: &mut Client) -> u64 {
     let asked = client.request("POST", "/admin/compact", b"");
     assert_eq!((asked.status, asked.header("content-type")), (202, Some("application/json")));
@@ -79,7 +79,7 @@ fn requests_are_served_meanwhile_and_nothing_is_lost() {
     assert!(last["number"] == number && last["failed"].is_null(), "{last}");
     let count = |name: &str| last[name].as_u64().unwrap();
     assert!(count("records") >= KEYS as u64 && count("records") == count("of_records"), "{last}");
-    // Of three values under each key one is left, and what was written meanwhile.
+    // Of three values under each key one is left, and the keys written meanwhile.
     assert!(count("bytes") < count("bytes_before") + (served * 1100) as u64, "{last}");
     fill(&mut client, 4);
     for number in 0..KEYS {
@@ -123,7 +123,7 @@ fn the_command_says_what_came_of_it() {
     let last: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert!(last["took_ms"].is_u64() && last["failed"].is_null(), "{last}");
     assert_eq!(text(&done.stdout).lines().count(), 1);
-    // The node's own state alone is in one table by now.
+    // Only the node's own state is in a single table by now.
     let again = run(&["compact", "--wait", "--url", &url(&node)]);
     let said = text(&again.stdout);
     assert!(again.status.code() == Some(0) && said.lines().count() == 1, "{said}");

@@ -1,4 +1,4 @@
-//! Conditional writes and additions: what a client sees, on one node and on three.
+//! Conditional writes and additions: the answers that a client gets, on one node and on three.
 
 use std::thread;
 
@@ -44,7 +44,7 @@ fn is(tag: &str) -> String {
 const ABSENT: &str = "If-None-Match: *";
 const EXISTS: &str = "If-Match: *";
 
-/// Everything that a table of requests would say, through any of these clients.
+/// Checks all promises about conditional writes, through these clients in turn.
 fn all_that_is_promised(clients: &mut [Client]) {
     let count = clients.len();
     let mut turn = 0;
@@ -70,7 +70,7 @@ fn all_that_is_promised(clients: &mut [Client]) {
     let weak = format!("If-Match: W/{}", tag(&second));
     assert_eq!(put(&mut clients[next()], "k", &weak, "three").status, 412, "a weak tag");
 
-    // A write without a condition begins anew, and its tag is one like any other.
+    // A plain write starts a new state, with an ordinary tag.
     let plain = clients[next()].put("/v0/entity?id=k", b"plain");
     assert_eq!(put(&mut clients[next()], "k", &is(&tag(&second)), "three").status, 412);
     let third = put(&mut clients[next()], "k", &is(&tag(&plain)), "three");
@@ -211,7 +211,8 @@ fn a_majority_suffices_and_less_does_not() {
     cluster.up(1);
     cluster.up(2);
     cluster.settled();
-    // Who was away has it by now, or gets it with the next: nothing is lost, nothing done twice.
+    // The node that was away has the write by now, or gets it with the next: nothing is lost,
+    // nothing done twice.
     let mut other = cluster.client(2);
     let read = other.get("/v0/entity?id=k");
     assert_eq!((read.status, read.body(), tag(&read)), (200, b"two".to_vec(), tag(&second)));
@@ -236,8 +237,8 @@ fn what_was_acknowledged_outlives_a_kill_whatever_the_sync_mode() {
     }
 }
 
-/// The same write, sent again with the same idempotency key, is done once: told by the key's list,
-/// by replicas that have stored it when others came between, and after a restart too.
+/// A write repeated with the same idempotency key is done once: recognized by the key's list, by
+/// replicas that have stored it when other writes came between, and after a restart too.
 #[test]
 fn a_write_with_an_idempotency_key_is_done_once() {
     let mut cluster = Cluster::start(3, &[]);
@@ -299,7 +300,7 @@ fn plain_writes_with_an_idempotency_key_are_done_once_too() {
     }
 }
 
-/// What a client may do wrong with a word that it used for `PUT` of `one`.
+/// Requests that misuse an idempotency key, which was used for `PUT` of `one`.
 const OTHERS: [(&str, &str, &str, &str); 7] = [
     ("DELETE", "id=k", "", ""),
     ("PUT", "id=k", "", "two"),
@@ -310,7 +311,7 @@ const OTHERS: [(&str, &str, &str, &str); 7] = [
     ("POST", "id=k&add=1", "", ""),
 ];
 
-/// Each of them is refused at each node, and nothing is done.
+/// Asserts that each of them is refused at each node, and nothing is done.
 fn others_are_refused(cluster: &Cluster, word: &str, when: &str) {
     for (node, (method, target, headers, body)) in
         (0..3).flat_map(|node| OTHERS.map(|other| (node, other)))
@@ -329,7 +330,7 @@ fn others_are_refused(cluster: &Cluster, word: &str, when: &str) {
     }
 }
 
-/// Told by the key's list, by replicas when the list does not tell any more, and after a restart.
+/// Recognized by the key's list, by replicas when the list no longer has it, and after a restart.
 #[test]
 fn an_idempotency_key_is_good_for_one_request_only() {
     let mut cluster = Cluster::start(3, &[]);
@@ -359,7 +360,7 @@ fn an_idempotency_key_is_good_for_one_request_only() {
     assert_eq!(elsewhere.status, 201, "a word belongs to its key");
 }
 
-/// However it is framed and written.
+/// The framing and the notation of the request do not matter.
 #[test]
 fn the_same_request_is_known_again() {
     let node = Node::start(&[]);

@@ -1,5 +1,4 @@
-//! What a request makes its execution depend on is honoured or refused, never ignored; and what its
-//! head says can mean one thing only.
+//! Conditions of a request are honored or refused, never ignored; and its head must be unambiguous.
 
 use crate::client::{Client, Response};
 use crate::process::Node;

@@ -1,4 +1,4 @@
-//! Flags, variables and file: who wins, and what each error says.
+//! Flags, variables and file: their precedence, and each error message.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::process::{Node, kvorum, run};
 
-/// What a node with this configuration takes for a value.
+/// Returns the longest value, up to 5 bytes, that a node with this configuration accepts.
 fn max_value(node: &Node) -> usize {
     let fits = |len: usize| node.client().put("/v0/entity?id=k", &vec![0; len]).status == 201;
     [1, 2, 3, 4, 5].into_iter().take_while(|len| fits(*len)).last().unwrap()
@@ -96,7 +96,7 @@ fn errors_are_one_line_that_names_what_is_wrong() {
     }
 }
 
-/// The only line of a node that is refused its settings, as JSON.
+/// Returns the only line, JSON, of a node whose settings are refused.
 fn refused_as_json(mut command: Command) -> String {
     let output = command.output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

@@ -1,5 +1,5 @@
-//! More clients than there are places: peers, probes and those who look after the node get in, idle
-//! clients make room, and whoever finds no place is told so.
+//! More clients than slots: peers, probes and operators get in, idle clients are closed to make
+//! room, and a client that finds no slot is told.
 
 use crate::client::Client;
 use crate::cluster::Cluster;
@@ -7,7 +7,7 @@ use crate::process::{Node, wait_until};
 
 const PLACES: usize = 6;
 
-/// Whether a new client gets in and is served.
+/// True if a new client is admitted and served.
 fn is_served(node: &Node) -> bool {
     let mut client = node.client();
     client.put("/v0/entity?id=new", b"v").status == 201
@@ -24,7 +24,7 @@ fn node() -> Node {
     Node::start(&["--sync", "never", "--connections", &places, "--loops", "2"])
 }
 
-/// Clients that are all in the middle of a request.
+/// Connects clients that are all in the middle of a request.
 fn busy(node: &Node) -> Vec<Client> {
     let mut clients: Vec<_> = (0..PLACES).map(|_| node.client()).collect();
     for client in &mut clients {

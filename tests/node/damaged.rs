@@ -1,4 +1,4 @@
-//! A node whose files are damaged: what it says, and the way out.
+//! A node whose files are damaged: its messages, and the remedy.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::process::{Node, kvorum, run};
 
 const KEYS: usize = 50;
 
-/// Flips a byte in each file with this ending, where it holds `bytes` first.
+/// Flips a byte in each file with this suffix, at the first occurrence of `bytes`.
 fn flip_where(data: &Path, ending: &str, bytes: &[u8]) {
     let mut flips = 0;
     for file in fs::read_dir(data).unwrap().flatten() {
@@ -27,7 +27,7 @@ fn flip_where(data: &Path, ending: &str, bytes: &[u8]) {
     assert!(flips > 0, "{ending} holds it somewhere");
 }
 
-/// What it keeps for itself no other node has. It must not guess, and its data is not lost.
+/// No other node has this node's own state. The node must not guess, and its data is not lost.
 #[test]
 fn a_node_that_can_not_read_its_own_state_is_replaced_by_an_empty_one() {
     let mut cluster = Cluster::start(3, &["--repair-interval", "off"]);
@@ -72,8 +72,8 @@ fn a_single_node_is_sent_to_its_backup() {
     assert!(last.contains("Nothing was changed") && last.contains("a backup"), "{said}");
 }
 
-/// Where there are no replicas no round looks for damage: a compaction finds it, and must say so
-/// where somebody looks.
+/// Without replicas no repair round looks for damage: a compaction finds it, and must report it
+/// where an operator looks.
 #[test]
 fn a_table_that_a_compaction_can_not_read_is_counted() {
     let args = ["--sync", "never", "--memory", "64MiB"];

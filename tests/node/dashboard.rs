@@ -1,5 +1,5 @@
-//! What the dashboard asks of a node: its files, snapshots as server-sent events, the replicas of a
-//! key. How it looks is tested in a browser (`tests/browser/dashboard.spec.js`).
+//! The dashboard's requests to a node: its files, snapshots as server-sent events, the replicas of
+//! a key. The page itself is tested in a browser (`tests/browser/dashboard.spec.js`).
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::process::{Node, PATIENCE, wait_until};
 
-/// As `MAX_STREAMS` in `src/http/ui/events.rs`.
+/// Equals `MAX_STREAMS` in `src/http/ui/events.rs`.
 const MAX_STREAMS: usize = 64;
 
 /// The events of one stream.
@@ -27,7 +27,7 @@ impl Events {
         Self { client, text: String::new() }
     }
 
-    /// The next event: its name (empty = none) and its data.
+    /// Reads the next event: its name (empty = none) and its data.
     fn next(&mut self) -> (String, Value) {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
@@ -43,7 +43,7 @@ impl Events {
         }
     }
 
-    /// Whether the stream ends properly, whatever comes before.
+    /// True if the stream ends properly, whatever comes before.
     fn ends(mut self) -> bool {
         while let Ok(piece) = self.client.read_chunk() {
             if piece.is_none() {
@@ -70,7 +70,7 @@ fn the_page_is_part_of_the_program_and_may_load_nothing_else() {
         assert_eq!(got.status, 200, "{path}");
         assert_eq!(got.header("x-content-type-options"), Some("nosniff"), "{path}");
         let text = String::from_utf8(got.body()).unwrap();
-        // What a page links to, and what a script imports.
+        // Links of a page, and imports of a script.
         for word in text.split('"').filter(|word| word.ends_with(".js") || word.ends_with(".css")) {
             wanted.push(word.replace("./", "/ui/"));
         }
@@ -148,8 +148,7 @@ fn snapshots_come_by_themselves_and_count_requests() {
     }
 }
 
-/// PUTs that a node answered by 201 in the seconds of a piece of its past, whose values have these
-/// names.
+/// Counts the PUTs answered by 201 in a piece of a node's samples, whose values have these names.
 fn past_puts(fields: &[String], seconds: &Value) -> u64 {
     let place = fields.iter().position(|field| field == "put.statuses.201").unwrap() as u64;
     let seconds = seconds.as_array().unwrap().iter();
@@ -157,7 +156,7 @@ fn past_puts(fields: &[String], seconds: &Value) -> u64 {
     values.filter(|pair| pair[0] == place).map(|pair| pair[1].as_u64().unwrap()).sum()
 }
 
-/// Counts the PUTs of `node` in what the stream tells of the past, until it has told `all`.
+/// Counts the PUTs of `node` in the stream's samples, until there are `all`.
 fn count_past_puts(events: &mut Events, node: &str, all: u64) {
     let mut fields = Vec::new();
     let mut puts = 0;
@@ -184,7 +183,7 @@ fn the_past_of_all_nodes_is_told_to_whoever_connects() {
         let put = cluster.client(1).put(&format!("/v0/entity?id={key}"), b"v");
         assert_eq!(put.status, 201);
     }
-    // Once the second in which they were written is over, nobody having looked.
+    // The sample exists once its second is over, although no client was connected.
     wait_until("the sample of that second", || {
         let mut local = Events::open(cluster.client(1), "/ui/events?local=true");
         let fields: Vec<String> = loop {
@@ -240,7 +239,7 @@ fn an_open_dashboard_does_not_hold_up_the_end() {
     let (status, log) = node.wait();
     assert_eq!(status.code(), Some(0), "{log}");
     assert!(!log.contains("still busy after"), "{log}");
-    // It waits 10 s for requests in flight.
+    // A node that stops waits 10 s for requests in flight.
     assert!(begun.elapsed() < PATIENCE / 5, "it took {:?}", begun.elapsed());
 }
 
@@ -259,7 +258,7 @@ fn all_nodes_are_seen_through_one_and_a_lost_one_is_named() {
         }
     }
     assert!(seen.contains(own["node"].as_str().unwrap()));
-    // Others may be slow for a moment, on a machine that does much else.
+    // Other nodes may be slow for a moment, on a busy machine.
     let lost = |events: &mut Events, node: &str| loop {
         let (name, data) = events.next();
         if name == "lost" && data["node"] == node {
@@ -284,7 +283,7 @@ fn all_nodes_are_seen_through_one_and_a_lost_one_is_named() {
             break;
         }
     }
-    // A stopped process says nothing, and nothing says so.
+    // A stopped process sends nothing, and no connection is closed.
     cluster.signal(1, Signal::STOP);
     let silent = lost(&mut events, "n1");
     assert!(silent["why"].as_str().unwrap().contains("no response for 3 s"), "{silent}");
@@ -366,7 +365,7 @@ fn a_look_up_shows_the_begin_of_the_newest_value() {
     assert_eq!(shown(b"\x00\xff"), serde_json::json!({"hex": "00ff", "bytes": 2}));
     let long = shown("a".repeat(5000).as_bytes());
     assert_eq!((&long["bytes"], long["text"].as_str().unwrap().len()), (&2048.into(), 2048));
-    // The last character that fits whole.
+    // The last character that fits completely.
     let cut = shown(format!("a{}", "é".repeat(3000)).as_bytes());
     assert_eq!(cut["bytes"], 2047);
     assert_eq!(shown(&[b'x'; 20_000]), Value::Null, "it is not read");

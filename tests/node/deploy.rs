@@ -1,4 +1,4 @@
-//! What is in `deploy/` fits the binary: metrics, flags and settings that are named there exist.
+//! The files in `deploy/` match the binary: metrics, flags and settings named there exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,14 +20,14 @@ fn text(path: &str) -> String {
     fs::read_to_string(deploy().join(path)).unwrap()
 }
 
-/// The words of `text` that begin with `prefix`.
+/// Returns the words of `text` that begin with `prefix`.
 fn words<'a>(text: &'a str, prefix: &str) -> BTreeSet<&'a str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
         .filter(|word| word.starts_with(prefix) && word.len() > prefix.len())
         .collect()
 }
 
-/// All names under which `/metrics` has figures.
+/// Returns all names of figures in `/metrics`.
 fn metrics(node: &Node) -> BTreeSet<String> {
     let text = String::from_utf8(node.client().get("/metrics").body()).unwrap();
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
@@ -60,7 +60,7 @@ fn every_metric_that_is_watched_exists() {
     }
 }
 
-/// Alerts that some test expects to be raised.
+/// Returns the alerts that some test expects to be raised.
 fn raised_in_tests() -> BTreeSet<String> {
     let tests = &YamlLoader::load_from_str(&text("prometheus/kvorum.rules.test.yml")).unwrap()[0];
     let looks = tests["tests"].as_vec().unwrap().iter();
@@ -94,7 +94,7 @@ fn the_rules_are_complete() {
     assert_eq!(scrape["scrape_configs"][0]["job_name"].as_str(), Some("kvorum"));
 }
 
-/// The example for nodes with TLS and tokens, its files where `at` is.
+/// Returns the example for nodes with TLS and tokens, with its files at `at`.
 fn secured_scrape(at: &Path) -> String {
     text("prometheus/prometheus-tls.yml").replace("/etc/prometheus/", &format!("{}/", at.display()))
 }
@@ -113,7 +113,7 @@ fn a_node_with_tls_and_tokens_is_scraped_as_in_the_example() {
     );
     assert!(job["tls_config"]["ca_file"].as_str().is_some(), "{example}");
     assert!(job["authorization"]["credentials_file"].as_str().is_some(), "{example}");
-    // The comment's command makes the token that the node wants.
+    // The command in the comment makes the token that the node requires.
     let command = "kvorum token create --name prometheus --for metrics --methods read";
     assert!(example.contains(command), "{example}");
     fs::write(certs.path("admin"), "0123456789abcdef0123456789abcdef").unwrap();
@@ -207,7 +207,8 @@ fn the_settings_of_the_service_are_taken() {
     node.stop();
 }
 
-/// Commands of the manual that start a node, each on one line, without those that leave words out.
+/// Returns the manual's commands that start a node, each on one line, without those that are
+/// abbreviated.
 fn starts() -> Vec<String> {
     let manual = include_str!("../../docs/operation.md").replace("\\\n", "");
     let blocks = manual.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
@@ -215,7 +216,8 @@ fn starts() -> Vec<String> {
     lines.filter(|line| !line.contains('…')).map(str::to_owned).collect()
 }
 
-/// With the files that they name, and in stories with the environment that the manual gives them.
+/// The commands run with the files that they name, and in stories with the environment that the
+/// manual gives them.
 #[test]
 fn the_commands_of_the_manual_start_nodes() {
     let certs = Certs::new();
@@ -241,7 +243,7 @@ fn the_commands_of_the_manual_start_nodes() {
     }
 }
 
-/// Whether `tool` is installed here, where its judgment is asked for.
+/// True if `tool` is installed here.
 fn is_here(tool: &str) -> bool {
     let tried =
         Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();

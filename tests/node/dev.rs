@@ -1,4 +1,4 @@
-//! `kvorum dev`: processes that run, are killed, come back, and stop.
+//! `kvorum dev`: processes that run, are killed, are restarted, and stop.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::process::{kvorum, run, wait_until};
 use crate::stderr;
 
-/// Ports that are free when it starts: as many as nodes may come.
+/// Number of ports that are free at the start: the maximum number of nodes.
 const MOST: u16 = 8;
 
 /// A running `kvorum dev`, stopped with its nodes when dropped.
@@ -28,14 +28,14 @@ impl Dev {
     pub(crate) fn start(nodes: u16, flags: &[&str]) -> Self {
         loop {
             let data = tempfile::tempdir().unwrap();
-            // Somebody else may have taken a port meanwhile.
+            // Another process may have taken a port meanwhile.
             if let Some(dev) = Self::begin(data, nodes, ports::free(MOST), flags) {
                 return dev;
             }
         }
     }
 
-    /// Stops it, and starts it again with what it has.
+    /// Stops `kvorum dev`, and restarts it on its data.
     pub(crate) fn again(self, nodes: u16, flags: &[&str]) -> Self {
         let port = self.port;
         Self::begin(self.stop(), nodes, port, flags).unwrap()
@@ -56,19 +56,19 @@ impl Dev {
         Self { child, out, port, data }
     }
 
-    /// Stops it with its nodes; its data.
+    /// Stops `kvorum dev` with its nodes; returns its data.
     pub(crate) fn stop(self) -> TempDir {
         self.signal(Signal::TERM);
         self.ended()
     }
 
-    /// Waits until it has ended; its data.
+    /// Waits until the process has ended; returns its data.
     fn ended(mut self) -> TempDir {
         wait_until("the end", || self.child.try_wait().unwrap().is_some());
         std::mem::replace(&mut self.data, tempfile::tempdir().unwrap())
     }
 
-    /// Stops it with its nodes; the lines that it printed since they were read last.
+    /// Stops `kvorum dev` with its nodes; returns the lines printed since the last read.
     fn stop_for_its_lines(mut self) -> Vec<String> {
         self.signal(Signal::TERM);
         let lines = (&mut self.out).lines().map(Result::unwrap).collect();
@@ -76,12 +76,12 @@ impl Dev {
         lines
     }
 
-    /// Its data directory.
+    /// Returns the data directory.
     pub(crate) fn data(&self) -> PathBuf {
         self.data.path().join("dev")
     }
 
-    /// Reads lines up to one with `what` in it; `None` if all ended before.
+    /// Reads lines up to one that contains `what`; `None` if the output ended before.
     pub(crate) fn until(&mut self, what: &str) -> Option<String> {
         let mut line = String::new();
         while self.out.read_line(&mut line).unwrap() > 0 {
@@ -104,7 +104,7 @@ impl Dev {
 
 impl Drop for Dev {
     fn drop(&mut self) {
-        // It takes its nodes along, which SIGKILL would not. (It may have ended.)
+        // SIGTERM ends its nodes too, which SIGKILL would not. (The process may have ended.)
         for signal in [Signal::TERM, Signal::CONT] {
             let _ = kill_process(Pid::from_child(&self.child), signal);
         }
@@ -161,14 +161,14 @@ fn a_cluster_heals_after_a_kill() {
     assert_eq!(value(2, "before"), b"1");
     let table = kvorum(1, &["status"]);
     assert_eq!(table.status.code(), Some(0), "{}", String::from_utf8_lossy(&table.stdout));
-    // Until each has a connection to each other, that is said below the table.
+    // Until all nodes are connected to each other, a line below the table says so.
     wait_until("nothing to be said", || {
         String::from_utf8(kvorum(1, &["status"]).stdout).unwrap().lines().count() == 4
     });
-    // While it stands still itself it starts nothing again, however long the next steps take.
+    // While `kvorum dev` itself is stopped it restarts nothing, however long the next steps take.
     dev.signal(Signal::STOP);
     kill_process(pid_of(&dev, "node-3"), Signal::KILL).unwrap();
-    // In the instant in which it dies, a write may wait for it to the deadline.
+    // A write at the instant of the node's death may wait for it up to the deadline.
     wait_until("a write", || kvorum(0, &["put", "while-away", "2", "--ack", "2"]).status.success());
     assert_eq!(value(1, "while-away"), b"2");
     assert_eq!(kvorum(1, &["status"]).status.code(), Some(1), "one is down");
@@ -183,7 +183,7 @@ fn a_cluster_heals_after_a_kill() {
     assert!(dev.until("node-3 = down").is_some() && dev.until("node-3 = up").is_some());
 }
 
-/// The only process that works on a node's directory.
+/// Returns the only process that works on a node's directory.
 pub(crate) fn pid_of(dev: &Dev, name: &str) -> Pid {
     let data = dev.data.path().join("dev").join(name);
     let mut found = None;
@@ -233,7 +233,7 @@ fn a_node_that_ends_at_its_start_stops_the_rest() {
     assert!(log.contains("node-1 | kvorum: data directory"), "{log}");
 }
 
-/// Another one has taken some of the ports, or the directory: nothing of it is touched.
+/// Another `kvorum dev` has taken some of the ports, or the directory: nothing of it is touched.
 #[test]
 fn a_second_kvorum_dev_on_the_ports_or_the_data_of_the_first_one_is_refused() {
     let dev = Dev::start(2, &["--sync", "never", "--memory", "64MiB"]);
@@ -257,7 +257,7 @@ fn a_second_kvorum_dev_on_the_ports_or_the_data_of_the_first_one_is_refused() {
     }
 }
 
-/// Nodes that nobody keeps any more: killed when the test is over.
+/// Nodes without a keeper, killed at the end of the test.
 struct Left([Pid; 2]);
 
 impl Drop for Left {
@@ -296,7 +296,7 @@ fn nodes_that_a_killed_kvorum_dev_left_are_named_with_how_to_stop_them() {
     let why = refused(port, &elsewhere.path().join("dev"));
     assert!(why.contains("another --port") && why.contains("go on if it is killed"), "{why}");
     pids.iter().for_each(|pid| kill_process(*pid, Signal::TERM).unwrap());
-    // Whoever is to read their exit codes by now may let them wait as zombies.
+    // Their new parent may leave them as zombies until it reads their exit codes.
     let command = |pid: &Pid| std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
     let has_ended = |pid: &Pid| command(pid).unwrap_or_default().is_empty();
     wait_until("their end", || pids.iter().all(has_ended));
@@ -307,7 +307,7 @@ fn nodes_that_a_killed_kvorum_dev_left_are_named_with_how_to_stop_them() {
     });
 }
 
-/// The commands that a `kvorum dev` prints, until it has printed all of them.
+/// Returns the commands that a `kvorum dev` prints, once it has printed all of them.
 fn printed(dev: &mut Dev) -> Option<Vec<String>> {
     let mut commands = Vec::new();
     dev.until("Try in another terminal")?;
@@ -323,7 +323,7 @@ fn printed(dev: &mut Dev) -> Option<Vec<String>> {
     }
 }
 
-/// Exactly the commands that are printed, from another directory, in their order.
+/// Runs exactly the printed commands, from another directory, in their order.
 #[test]
 fn what_is_printed_can_be_typed() {
     if !Command::new("curl").arg("--version").output().is_ok_and(|curl| curl.status.success()) {
@@ -337,7 +337,7 @@ fn what_is_printed_can_be_typed() {
         let (mut dev, commands) = loop {
             let data = tempfile::Builder::new().prefix("with space").tempdir().unwrap();
             let mut dev = Dev::spawn(data, 3, ports::free(MOST), &flags);
-            // Somebody else may have taken a port meanwhile.
+            // Another process may have taken a port meanwhile.
             if let Some(commands) = printed(&mut dev) {
                 break (dev, commands);
             }
@@ -345,7 +345,7 @@ fn what_is_printed_can_be_typed() {
         assert_eq!(commands.len(), 8, "{commands:?}");
         let elsewhere = tempfile::tempdir().unwrap();
         for command in &commands {
-            // Whoever watches ends it; what a script would do is to look once.
+            // A user ends the watch by hand; a script would look once.
             let once = command.replace(" --watch", "");
             let mut outcome = (false, String::new());
             wait_until(&once, || {
@@ -372,7 +372,7 @@ fn what_is_printed_can_be_typed() {
     }
 }
 
-/// That a node leaves as it was told is no error, on any node.
+/// A planned removal of a node is not an error, on any node.
 #[test]
 fn a_node_that_is_removed_logs_no_error() {
     let dev = Dev::start(3, &["--sync", "never", "--memory", "64MiB", "--log-format", "json"]);

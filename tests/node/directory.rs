@@ -1,4 +1,4 @@
-//! What becomes of the data directory while a node has it open, and who else gets in.
+//! The data directory of a running node: changes to its files, and access by other processes.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn put(client: &mut Client, key: &str) -> u16 {
     client.put(&format!("/v0/entity?id={key}"), b"value").status
 }
 
-/// The node must say that it accepts no writes, wherever it is asked.
+/// Asserts that the node reports everywhere that it accepts no writes.
 fn takes_no_writes(node: &Node, what: &str) {
     let mut client = node.client();
     let mut ready = client.get("/readyz");
@@ -32,8 +32,8 @@ fn takes_no_writes(node: &Node, what: &str) {
     for i in 0..100 {
         assert_eq!(put(&mut client, &format!("late{i}")), 500, "{what}");
     }
-    // Writes for which the node issues ballots fail in the same way, also once the clock has passed
-    // its bound, which can't be stored any more: that is at most a second ahead.
+    // Conditional writes, for which the node issues ballots, fail in the same way, also once the
+    // clock has passed its bound, which can't be stored any more: that is at most a second ahead.
     let conditional = "PUT /v0/entity?id=once HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: *\r\n\
         Content-Length: 1\r\n\r\nv";
     let begun = Instant::now();
@@ -107,7 +107,7 @@ fn a_directory_whose_lock_file_was_removed_lets_nobody_else_in() {
     assert_eq!(node.client().get("/v0/entity?id=k").body(), b"value");
 }
 
-/// Bytes of the log, and its files.
+/// Returns the bytes of the log, and the number of its files.
 fn log(data: &Path) -> (u64, usize) {
     let files = fs::read_dir(data.join("data")).unwrap().map(|entry| entry.unwrap());
     let segments = files.filter(|file| file.file_name().to_string_lossy().ends_with(".wal"));
@@ -115,7 +115,7 @@ fn log(data: &Path) -> (u64, usize) {
     (lens.iter().sum(), lens.len())
 }
 
-/// With every other way to end a process: nothing piles up, and nothing is replayed twice.
+/// Restarts with all ways to end a process: nothing accumulates, and nothing is replayed twice.
 #[test]
 fn restarts_leave_no_log_behind() {
     let args = ["--memory", "64MiB"];
@@ -135,7 +135,7 @@ fn restarts_leave_no_log_behind() {
         if stopped {
             assert!(bytes < 1024, "life {life}: {bytes} bytes of log after a stop");
         }
-        // Of two lives at most, and one ahead.
+        // Segments of two runs at most, and one ahead.
         assert!(segments <= 5, "life {life}: {segments} segments, {bytes} bytes");
     }
 }
@@ -146,7 +146,8 @@ fn a_directory_that_can_not_be_written_is_one_clear_line() {
     assert_eq!(put(&mut node.client(), "k"), 201);
     let data = node.stop();
     let path = data.path().join("data");
-    // Not even root may change a file that is immutable; where that can't be set, there is no row.
+    // Not even root may change a file that is immutable; where that can't be set, the test ends
+    // here.
     let store = path.join("MANIFEST");
     let lock = |flag: &str| Command::new("chattr").arg(flag).arg(&store).output();
     if !lock("+i").is_ok_and(|output| output.status.success()) {

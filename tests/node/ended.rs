@@ -1,5 +1,5 @@
-//! Tokens that are revoked or expire while a request is under way: nothing is stored by a token
-//! that is not valid any more.
+//! Tokens that are revoked or expire while a request is under way: nothing is stored with a token
+//! that is no longer valid.
 
 use bytes::Bytes;
 
@@ -7,7 +7,7 @@ use crate::http2::client::{Http2, all_of};
 use crate::process::{Node, wait_until};
 use crate::tokens::{ADMIN, Files, bearer, lone, status};
 
-/// How a token ends.
+/// The way in which a token ends.
 #[derive(Debug, Clone, Copy)]
 enum End {
     Revoked,

@@ -1,5 +1,5 @@
-//! Future records, written with a clock that was far ahead: they hide nothing, keep
-//! nobody from writing, are not spread, and a stopped node can be rid of them.
+//! Future records, written with a clock that was far ahead: they hide nothing, block no writes, are
+//! not spread, and can be removed from a stopped node.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::process::{run, wait_until};
 
 const DAY_MICROS: u64 = 86_400_000_000;
 
-/// Keys that have a future record on one node.
+/// Number of keys that have a future record on one node.
 const KEYS: usize = 10;
 
 fn tomorrow() -> u64 {
@@ -24,8 +24,8 @@ fn target(key: usize, votes: &str) -> String {
     format!("/v0/entity?id=key{key}{votes}")
 }
 
-/// Opens a stopped node's store. A process that another test starts just now may have a copy of the
-/// lock of a moment ago until it runs its program.
+/// Opens a stopped node's store. A process that another test is just starting may hold a copy of
+/// the directory's lock until it executes its program.
 fn open(data: &Path) -> Engine {
     let mut disk = None;
     wait_until("that the directory is free", || {
@@ -35,8 +35,8 @@ fn open(data: &Path) -> Engine {
     Engine::open(Arc::new(disk.unwrap()), Options::default()).unwrap()
 }
 
-/// Has the clock of the stopped node n2 have been a day ahead: what it stored, and keeps for
-/// others.
+/// Plants records as if the clock of the stopped node n2 had been a day ahead: values, and hints
+/// for others.
 fn plant(data: &Path) {
     let engine = open(data);
     let (mut batch, origin) = (Batch::new(), cluster::origin_of("n2"));
@@ -54,7 +54,7 @@ fn plant(data: &Path) {
     engine.close().unwrap();
 }
 
-/// Has it have promised, besides, to issue no version below a day ahead.
+/// Plants a clock bound too: n2 has promised to issue no version below a day ahead.
 fn plant_bound(data: &Path) {
     let engine = open(data);
     let (mut batch, version) = (Batch::new(), Version { time: u64::MAX >> 1, origin: 0 });
@@ -70,8 +70,8 @@ fn repair(data: &Path, more: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(said).unwrap())
 }
 
-/// A cluster in which every node holds an old value of every key, and n2, which is down, one of the
-/// future; its data.
+/// Starts a cluster in which every node holds an old value of every key, and n2, which is down, a
+/// future one; returns n2's data.
 fn poisoned() -> (Cluster, PathBuf) {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();

@@ -1,5 +1,5 @@
-//! Headers that a request may have, and what answers say beside their bodies: to caches, browsers
-//! and tools that speak to any server.
+//! Request headers that are permitted, and answer headers for caches, browsers and tools that talk
+//! to any server.
 
 use crate::client::{Client, Response};
 use crate::process::Node;
@@ -11,7 +11,7 @@ fn ask(client: &mut Client, method: &str, target: &str, headers: &str) -> Respon
     if has_body { client.response() } else { client.head_response() }
 }
 
-/// A PUT of one byte.
+/// Sends a PUT of one byte.
 fn put(client: &mut Client, headers: &str) -> Response {
     let headers = format!("{headers}Content-Length: 1\r\n");
     client.send(format!("PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n{headers}\r\nv"));
@@ -113,7 +113,7 @@ fn metrics_come_in_the_format_that_is_wanted() {
         ("Accept: text/plain\r\n", plain),
         ("Accept: text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n", plain),
         ("Accept: text/*;q=0.5\r\nAccept: application/*;q=0.4\r\n", plain),
-        // As Prometheus asks.
+        // The `Accept` of Prometheus.
         (
             "Accept: application/openmetrics-text;version=1.0.0;q=0.6,\
              application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;q=0.4,\
@@ -162,7 +162,7 @@ fn the_root_leads_people_to_the_dashboard_and_tools_to_what_there_is() {
     assert_eq!((allowed.status, allowed.header("allow")), (204, Some("GET, HEAD, OPTIONS")));
     let refused = client.request("POST", "/", b"");
     assert_eq!((refused.status, refused.header("allow")), (405, Some("GET, HEAD, OPTIONS")));
-    // As haproxy asks with `option httpchk` alone.
+    // The request of haproxy with `option httpchk` alone.
     let mut old = node.client();
     old.send("OPTIONS / HTTP/1.0\r\n\r\n");
     assert_eq!(old.head_response().status, 204);

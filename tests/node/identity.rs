@@ -1,16 +1,16 @@
-//! Whose a data directory is: what a start with another name or topology says.
+//! Ownership of a data directory: errors of a start with another name or topology.
 
 use crate::process::{Node, kvorum, run};
 
 const OWN: &str = "http://127.0.0.1:1";
 const THREE: &str = "a=http://127.0.0.1:1,b=http://127.0.0.1:2,c=http://127.0.0.1:3";
 
-/// Starts a node that is `OWN` in this list, and stops it again: its data.
+/// Starts a node that is `OWN` in this list, and stops it again; returns its data.
 fn made(data: tempfile::TempDir, args: &[&str]) -> tempfile::TempDir {
     Node::start_with(kvorum(), data, args).stop()
 }
 
-/// A start on this data is refused in one line, which contains `named`.
+/// Asserts that a start on this data is refused in one line that contains `named`.
 fn refused(data: &tempfile::TempDir, args: &[&str], named: &str) {
     let path = data.path().join("data");
     let serve = ["serve", "--listen", "127.0.0.1:0", "--data", path.to_str().unwrap()];

@@ -1,5 +1,6 @@
-//! `kvorum serve --join`: a node with an empty directory waits until it has a place in a cluster,
-//! or is told why it can't have one. Node a is a member; the test is the others, and the council.
+//! `kvorum serve --join`: a node with an empty directory waits until it is a member of a cluster,
+//! or is told why it can't be. Node a is a member; the test plays the other nodes, and the metadata
+//! quorum.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +13,7 @@ use crate::members::{c_joins, json, node, peers, start, tells};
 use crate::peers::{SECRET, good_b, shake, upgraded};
 use crate::process::{Node, kvorum, run, wait_until};
 
-/// Where node c says that it is: the layouts of these tests have it there.
+/// URL of node c in the layouts of these tests.
 const C: &str = "http://127.0.0.1:3";
 
 fn url(node: &Node) -> String {
@@ -25,7 +26,7 @@ fn with_secret(secret: &str) -> Command {
     command
 }
 
-/// A node that joins the cluster of that one, with that name and URL.
+/// Returns the command of a node with this name and URL that joins the cluster of `of`.
 fn joining(secret: &str, data: &std::path::Path, of: &str, name: &str, url: &str) -> Command {
     let mut command = with_secret(secret);
     command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data);
@@ -33,7 +34,7 @@ fn joining(secret: &str, data: &std::path::Path, of: &str, name: &str, url: &str
     command
 }
 
-/// A process that is killed when the test is over.
+/// A process that is killed at the end of the test.
 struct Waiting(Child);
 
 impl Waiting {
@@ -42,7 +43,7 @@ impl Waiting {
         Self(pipes.spawn().unwrap())
     }
 
-    /// Stops it as an operator does; what it wrote to stdout, and what it logged.
+    /// Stops the process as an operator does; returns its stdout and its log.
     fn stop(mut self) -> (String, String) {
         kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
         let status = self.0.wait().unwrap();
@@ -61,7 +62,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Who asks a node to join.
+/// Returns the names of the nodes that ask a node to join.
 fn asking(node: &Node) -> Vec<String> {
     let layout = json(node, "/admin/layout");
     let joining = layout["joining"].as_array().cloned().unwrap_or_default();
@@ -80,11 +81,11 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
     let why = String::from_utf8(unknown.stderr).unwrap();
     assert!(why.contains("does not ask this node to join (those that do: none)"), "{why}");
 
-    // It waits, and a restart changes neither its disk nor its voter.
+    // The node waits, and a restart changes neither its disk nor its voter id.
     let command = || joining(SECRET, &data.path().join("data"), &url(&node), "c", C);
     let mut voters = Vec::new();
     for _ in 0..2 {
-        // Of the last time, which says nothing of this one.
+        // The previous process's request must not count for this one.
         wait_until("what was asked is forgotten", || asking(&node).is_empty());
         let waiting = Waiting::start(command());
         wait_until("it asks", || asking(&node) == ["c"]);
@@ -94,7 +95,7 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
         let council = ["cluster", "plan", "--json", "--council", "c", "--add", "c", "--url"];
         let council = run(&[&council[..], &[&url(&node)]].concat());
         let council: Value = serde_json::from_slice(&council.stdout).unwrap();
-        // The plan's id is a hash of it all, its voter included.
+        // The plan's id is a hash of its contents, including the voter id.
         voters.push(council["plan"].as_str().unwrap().to_owned());
         let status = run(&["cluster", "status", "--url", &url(&node)]);
         let status = String::from_utf8(status.stdout).unwrap();
@@ -106,7 +107,7 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
     }
     assert_eq!(voters[0], voters[1]);
 
-    // A node that waits can't be started as another one.
+    // A waiting node can't be started in another role.
     let mut alone = with_secret(SECRET);
     alone.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path().join("data"));
     let refused = alone.output().unwrap();
@@ -131,14 +132,14 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
     };
     goes_by(&c);
     wait_until("it asks no more", || asking(&node).is_empty());
-    // From now on it needs nothing of that, and minds nothing.
+    // From now on the node needs none of these flags, and accepts them.
     let c = start(c.stop(), &[]);
     goes_by(&c);
     let c = start(c.stop(), &["--join", "http://127.0.0.1:9", "--advertise", C]);
     goes_by(&c);
 }
 
-/// What a node that asks is told, before it ends: one line.
+/// Runs a join that is refused; returns the reason, which is one line.
 fn refused(mut command: Command) -> String {
     let refused = command.stdin(Stdio::null()).output().unwrap();
     assert!(!refused.status.success());
@@ -169,7 +170,7 @@ fn who_can_not_join_is_told_why() {
         let said = refused(joining(secret, data.path(), &of, name, at));
         assert!(said.contains(&format!("cannot join the cluster of {of}: {says}")), "{said}");
     }
-    // Without the secret it does not get as far.
+    // Without the secret the request is refused earlier.
     let data = tempfile::tempdir().unwrap();
     let mut command = joining(SECRET, data.path(), &of, "c", C);
     command.env_remove("KVORUM_CLUSTER_SECRET");
@@ -203,7 +204,8 @@ fn nobody_reachable_is_said_once_and_tried_on() {
         assert_ne!(log.read_line(&mut line).unwrap(), 0, "{lines}");
         lines += &line;
     }
-    // It is forgotten when it asks no more, and asks once a second: twice in this time.
+    // A node is forgotten some time after its last request, and asks once a second: twice in this
+    // time.
     wait_until("it asks on", || asking(&node) == ["c"]);
     kill_process(Pid::from_child(&waiting.0), Signal::TERM).unwrap();
     log.read_to_string(&mut lines).unwrap();

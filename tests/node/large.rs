@@ -1,4 +1,4 @@
-//! Large values: what they may take of memory, and what happens when more are asked for at once.
+//! Large values: their limit on memory, and the behavior when more are requested at once.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use crate::process::{Node, wait_until};
 
 const MIB: usize = 1 << 20;
 
-/// What `/metrics` says of a gauge or a counter.
+/// Returns a gauge or a counter of `/metrics`.
 fn metric(client: &mut Client, name: &str) -> f64 {
     let text = String::from_utf8(client.get("/metrics").body()).unwrap();
     let is_it = |line: &&str| line.split([' ', '{']).next() == Some(name);
@@ -24,14 +24,14 @@ fn value(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 251 + number) as u8).collect()
 }
 
-/// Begins an upload of 1 MiB, and goes on with nothing.
+/// Starts an upload of 1 MiB, and sends one byte of it.
 fn begin(mut client: Client) -> Client {
     let head = "PUT /v0/entity?id=slow HTTP/1.1\r\nHost: localhost\r\n";
     client.send(format!("{head}Content-Length: {MIB}\r\n\r\nx"));
     client
 }
 
-/// What waits is neither sent nor refused, as long as there is time.
+/// A waiting write is neither sent nor refused, as long as there is time.
 #[test]
 fn many_large_writes_at_once_are_all_done() {
     let cluster = Cluster::start(3, &["--sync", "interval", "--deadline", "30s"]);
@@ -53,20 +53,20 @@ fn many_large_writes_at_once_are_all_done() {
     }
 }
 
-/// A refusal of what waited is one before anything was sent.
+/// A write that waited is refused before anything of it was sent.
 #[test]
 fn large_writes_that_find_no_room_are_refused_as_not_done() {
     let args = ["--sync", "interval", "--memory", "64MiB", "--deadline", "250ms"];
     let cluster = Cluster::start(3, &args);
     cluster.settled();
-    // Two uploads that do not end take all the memory there is for bodies.
+    // Two uploads that do not end take all the memory for bodies.
     let uploads: Vec<_> = (0..2).map(|_| begin(cluster.client(0))).collect();
     let mut client = cluster.client(0);
     wait_until("taking the memory", || {
         metric(&mut client, "kvorum_request_body_bytes") >= 2.0 * MIB as f64
     });
     let put = cluster.client(0).put(&key(1), &value(1, MIB));
-    // The uploads give way once they have had their memory for a second.
+    // The uploads are aborted once they have had their memory for a second.
     if put.status != 201 {
         assert_eq!((put.status, put.header("retry-after")), (503, Some("1")));
         assert_eq!(put.json()["outcome"], "none");
@@ -101,7 +101,7 @@ fn slow_uploads_give_way_to_those_who_wait() {
     }
 }
 
-/// What was stored with more memory is served with less, one value at a time.
+/// A value stored with more memory is served with less, one value at a time.
 #[test]
 fn a_value_larger_than_all_the_memory_for_answers_is_served() {
     let node = Node::start(&["--max-value", "8MiB"]);

@@ -1,5 +1,6 @@
-//! The cluster's layout through the doors of a node: `kvorum cluster`, `/admin/layout`; councils
-//! that change under load, while nodes are down, and after they lost their disks.
+//! The cluster's layout through a node's interfaces: `kvorum cluster`, `/admin/layout`; changes of
+//! the metadata quorum (the council) under load, while nodes are down, and after they lost their
+//! disks.
 
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Plans another council at a node; the plan's id.
+/// Plans another metadata quorum at a node; returns the plan's id.
 fn planned(cluster: &Cluster, node: usize, council: &str) -> String {
     let planned = cluster_command(cluster, node, &["plan", "--json", "--council", council]);
     assert!(planned.status.success(), "{}", text(&planned.stderr));
@@ -30,7 +31,7 @@ fn planned(cluster: &Cluster, node: usize, council: &str) -> String {
     plan["plan"].as_str().unwrap().to_owned()
 }
 
-/// Has another council decided by a node; the epoch.
+/// Changes the metadata quorum through a node; returns the epoch.
 fn change(cluster: &Cluster, node: usize, council: &str) -> u64 {
     let plan = planned(cluster, node, council);
     let applied = cluster_command(cluster, node, &["apply", "--wait", "--json", &plan]);
@@ -47,7 +48,7 @@ fn goes_by(cluster: &Cluster, node: usize, epoch: u64) {
     wait_until("the node goes by the layout", || layout(cluster, node)["epoch"] == epoch);
 }
 
-/// Whoever looks at it stops when this is dropped.
+/// Sets the flag when dropped, which stops the threads that watch it.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -110,7 +111,7 @@ fn a_minority_decides_nothing_and_who_was_away_hears_of_it() {
     let status = cluster_command(&cluster, 1, &["status"]);
     assert!(status.status.success(), "{}{}", text(&status.stdout), text(&status.stderr));
 
-    // What was planned before is refused, by whoever is asked.
+    // Each node refuses the plan made before.
     let late = cluster_command(&cluster, 0, &["apply", "--wait", &late]);
     let why = text(&late.stderr);
     assert!(!late.status.success() && why.contains("made in epoch 1, and it is epoch 2"), "{why}");
@@ -118,8 +119,8 @@ fn a_minority_decides_nothing_and_who_was_away_hears_of_it() {
     let why = text(&stranger.stderr);
     assert!(!stranger.status.success() && why.contains("this node knows no plan 0000"), "{why}");
 
-    // With one of three left the change waits; with the second one back it is done, though its
-    // plan is not asked for again.
+    // With one of three left the change waits; with the second one back it is done, though its plan
+    // is not applied again.
     let plan = planned(&cluster, 0, "n0");
     cluster.kill(1);
     cluster.kill(2);
@@ -137,7 +138,7 @@ fn a_minority_decides_nothing_and_who_was_away_hears_of_it() {
     cluster.up(2);
     goes_by(&cluster, 2, 3);
 
-    // It is durable: all of them go by it after a restart, alone too.
+    // The layout is durable: all nodes have it after a restart, also a node alone.
     for node in 0..3 {
         cluster.kill(node);
     }
@@ -158,7 +159,7 @@ fn who_lost_its_disk_has_no_vote_until_it_is_seated_again() {
     cluster.settled();
     goes_by(&cluster, 2, 2);
     assert_eq!(layout(&cluster, 2)["has_vote"], false);
-    // Whoever looks is told, and a plan says that it mends that.
+    // The status reports the missing vote, and a plan shows that it restores the vote.
     let url = format!("http://{}", cluster.address(0));
     for command in [&["status"][..], &["cluster", "status"]] {
         let shown = run(&[command, &["--url", &url]].concat());
@@ -168,7 +169,7 @@ fn who_lost_its_disk_has_no_vote_until_it_is_seated_again() {
     }
     let planned = text(&cluster_command(&cluster, 0, &["plan"]).stdout);
     assert!(planned.contains("n2 votes again, with the disk that it has now"), "{planned}");
-    // The others decide, and seat it.
+    // The other nodes decide, and seat it again.
     assert_eq!(change(&cluster, 2, "n0,n1,n2"), 3);
     goes_by(&cluster, 2, 3);
     assert_eq!(layout(&cluster, 2)["has_vote"], true);
@@ -180,7 +181,7 @@ fn who_lost_its_disk_has_no_vote_until_it_is_seated_again() {
 fn a_plan_shows_what_would_move_and_what_makes_no_sense_is_said() {
     let cluster = Cluster::start(3, &[]);
     cluster.settled();
-    // The seats of the first layout name no voters; after that, the same is the same.
+    // The seats of the first layout name no voters; from then on, an equal change changes nothing.
     assert_eq!(change(&cluster, 0, "n0,n1,n2"), 2);
     let plan = |args: &[&str]| cluster_command(&cluster, 0, &[&["plan"], args].concat());
     let grown = plan(&["--add", "d=http://127.0.0.1:1;zone=x", "--weight", "n0=2", "--json"]);
@@ -205,8 +206,9 @@ fn a_plan_shows_what_would_move_and_what_makes_no_sense_is_said() {
         let why = text(&refused.stderr);
         assert!(!refused.status.success() && why.contains(said), "{args:?}: {why}");
     }
-    // While a councillor is not reached for a moment, a plan seats another; if one was not reached
-    // when the change above was planned, its seat still names no voter, and one more names it.
+    // While a node of the metadata quorum is unreachable for a moment, a plan seats another; if a
+    // node was unreachable when the change above was planned, its seat still names no voter, and
+    // one more change names it.
     wait_until("that there is nothing to change", || {
         let refused = plan(&["--json"]);
         if refused.status.success() {

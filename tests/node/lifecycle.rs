@@ -1,4 +1,4 @@
-//! Start and stop.
+//! Start and stop of a node.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -55,7 +55,7 @@ fn sigterm_and_ctrl_c_finish_what_is_in_flight() {
     }
 }
 
-/// An operator types it to have certificates read again, which the node does by itself.
+/// An operator sends it to reload certificates, which the node does by itself.
 #[test]
 fn sighup_changes_nothing() {
     let node = Node::start(&[]);
@@ -178,7 +178,7 @@ fn logs_can_be_json() {
     }
 }
 
-/// Whoever collects both streams gets JSON only, the last words of a node that fails included.
+/// A collector of both streams gets JSON only, including the last line of a node that fails.
 #[test]
 fn with_json_nothing_else_is_printed() {
     let data = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ fn with_json_nothing_else_is_printed() {
     }
 }
 
-/// Where Debian and Ubuntu put what makes a process see another time.
+/// Paths on Debian and Ubuntu of the library that fakes a process's time.
 const FAKETIME: [&str; 2] = [
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
     "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
@@ -245,11 +245,11 @@ fn a_clock_after_2112_is_refused_and_nothing_is_changed() {
     assert_eq!(node.client().get("/v0/entity?id=k").body(), b"v");
 }
 
-/// Row 12 of the reliability table, the half that is the acceptor's.
+/// Row 12 of the reliability table: the acceptor's part.
 #[test]
 fn too_few_file_descriptors_refuse_nobody_who_is_served() {
     // A node has no more connections than it has descriptors for. Here the limit is lowered while
-    // it runs: it has eight more than it needs without any connection.
+    // the node runs: it has eight more than it needs without any connection.
     let node = Node::start(&["--read-threads", "1", "--loops", "1"]);
     let pid = node.proc("").split('/').nth(2).and_then(|pid| pid.parse().ok());
     let limit = Some(node.open_files() as u64 + 8);

@@ -1,5 +1,5 @@
-//! The `kvorum` binary, run as users run it and talked to over raw sockets, so that what no client
-//! library would send can be sent.
+//! Tests of the `kvorum` binary, run as users run it, over raw sockets, so that input can be sent
+//! that no client library would send.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod a_while;

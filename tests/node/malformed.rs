@@ -1,9 +1,9 @@
-//! Rows 32 and 34 of the reliability table: what is no HTTP, and what is too much of it.
+//! Rows 32 and 34 of the reliability table: input that is not HTTP, and excessive input.
 
 use crate::client::Client;
 use crate::process::Node;
 
-/// Sends `bytes`, then tells whether the server refuses them with 400 and closes.
+/// Sends `bytes`; asserts that the server closes the connection, and returns its status.
 fn refused(node: &Node, bytes: impl AsRef<[u8]>) -> u16 {
     let mut client = node.client();
     client.send(bytes);
@@ -53,7 +53,7 @@ fn ambiguous_or_malformed_lengths_are_refused() {
     assert_alive(&node);
 }
 
-/// By HTTP/1.0 a body may end with the connection: taken for none, it would be lost.
+/// By HTTP/1.0 a body may end with the connection: taken for empty, it would be lost.
 #[test]
 fn a_put_by_http_1_0_without_a_length_overwrites_nothing() {
     let node = Node::start(&[]);
@@ -71,7 +71,7 @@ fn a_put_by_http_1_0_without_a_length_overwrites_nothing() {
     assert_eq!(node.client().get("/v0/entity?id=other").body(), b"new");
 }
 
-/// Whatever a write is refused for before it begins: its client is told that nothing was done.
+/// A write refused before it begins tells its client that nothing was done, whatever the reason.
 #[test]
 fn a_write_that_was_not_begun_says_so() {
     let node = Node::start(&[]);
@@ -129,8 +129,8 @@ fn malformed_chunks_are_refused() {
     assert_alive(&node);
 }
 
-/// Content-Length with Transfer-Encoding: refused, or read as chunked, answered once and closed,
-/// so that what a front end took for the next request is never run.
+/// Content-Length with Transfer-Encoding: refused, or read as chunked, answered once and closed, so
+/// that what a front end took for the next request is never run.
 #[test]
 fn two_kinds_of_length_smuggle_nothing() {
     let node = Node::start(&[]);
@@ -201,7 +201,7 @@ fn endless_input_takes_no_memory() {
         let mut client = node.client();
         client.send(start);
         send_until_refused(&mut client, block.as_bytes());
-        // A client that sends far more than is thrown away may lose the answer to the reset.
+        // A client that sends far more than is discarded may lose the answer to the reset.
         if let Ok(response) = client.try_response() {
             assert!(expected.contains(&response.status), "{}", response.status);
         }

@@ -1,5 +1,5 @@
-//! Who belongs to the cluster, as a node on its own hears of it: by the layout that another node
-//! tells it, and by the one on its disk after that. The test is everybody else.
+//! Membership as a single node learns it: from the layout that another node sends, and after that
+//! from the one on its disk. The test plays all other nodes.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn first() -> Layout {
     Layout::first(&USUAL, |id| format!("http://127.0.0.1:{}", id.0 + 1))
 }
 
-/// The layout that such a change ends in.
+/// Returns the layout in which this change ends.
 fn changed(base: &Layout, change: &PlanChange) -> Layout {
     let mut layout = base.planned(change, |_| Some(VoterId(1))).unwrap();
     while let Some(next) = layout.next_stage() {
@@ -36,7 +36,7 @@ fn a_leaves() -> Layout {
     changed(&first(), &PlanChange { remove, replicas: Some(1), ..PlanChange::default() })
 }
 
-/// Node b, which goes by a later layout, comes to node a.
+/// Connects to node a as node b, which has a later layout.
 pub(crate) fn tells(node: &Node, layout: &Layout) {
     let met = shake(&mut upgraded(node), good_b()).0.unwrap();
     let topology = layout.topology().unwrap();
@@ -59,7 +59,7 @@ pub(crate) fn start(data: tempfile::TempDir, args: &[&str]) -> Node {
     Node::start_with(command, data, args)
 }
 
-/// Node a, of two.
+/// Starts node a, of two.
 pub(crate) fn node() -> Node {
     let args = ["--advertise", "http://127.0.0.1:1", "--cluster", CLUSTER];
     start(tempfile::tempdir().unwrap(), &args)
@@ -73,7 +73,7 @@ fn goes_by(node: &Node, layout: &Layout) {
     wait_until("it goes by the layout", || json(node, "/v0/status")["epoch"] == layout.epoch);
 }
 
-/// Names and URLs of the other nodes, as a node's status has them.
+/// Returns names and URLs of the other nodes, from a node's status.
 pub(crate) fn peers(node: &Node) -> Vec<(String, String)> {
     let status = json(node, "/v0/status");
     let text = |peer: &Value, field: &str| peer[field].as_str().unwrap().to_owned();
@@ -117,7 +117,7 @@ fn who_joins_is_a_peer_and_a_start_needs_no_list() {
     assert!(log.contains("node c is missing"), "{log}");
 }
 
-/// What this node hears of another one when it asks for its status.
+/// Returns the error with which this node reports another one in the cluster's status.
 fn cluster_error(node: &Node, name: &str) -> Option<String> {
     let cluster = json(node, "/v0/cluster");
     let row = cluster["nodes"].as_array().unwrap().iter().find(|row| row["name"] == name)?;

@@ -12,7 +12,7 @@ use crate::client::between_turns;
 use crate::cluster::{Cluster, key};
 use crate::process::{run, wait_until};
 
-/// Keys that clients write and read, each its own.
+/// Number of keys that each client writes and reads.
 const KEYS: usize = 300;
 
 pub(crate) fn cluster_command(cluster: &Cluster, node: usize, args: &[&str]) -> Output {
@@ -24,14 +24,14 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Plans a change at a node; the plan.
+/// Plans a change at a node; returns the plan.
 pub(crate) fn planned(cluster: &Cluster, node: usize, change: &[&str]) -> Value {
     let planned = cluster_command(cluster, node, &[&["plan", "--json"], change].concat());
     assert!(planned.status.success(), "{}", text(&planned.stderr));
     serde_json::from_slice(&planned.stdout).unwrap()
 }
 
-/// Has a change carried out to its end; the epoch.
+/// Applies a change and waits for its end; returns the epoch.
 pub(crate) fn moved(cluster: &Cluster, node: usize, change: &[&str]) -> u64 {
     let plan = planned(cluster, node, change);
     let id = plan["plan"].as_str().unwrap();
@@ -45,7 +45,7 @@ pub(crate) fn layout(cluster: &Cluster, node: usize) -> Value {
     serde_json::from_slice(&cluster.client(node).get("/admin/layout").body()).unwrap()
 }
 
-/// Clients of each node that write values, read them and find what they wrote, until it is dropped.
+/// Clients of each node that write values, read them and check them, until this is dropped.
 struct Clients {
     stop: AtomicBool,
     done: AtomicU64,
@@ -60,7 +60,7 @@ impl Drop for Stops<'_> {
 }
 
 impl Clients {
-    /// Goes on with `what` while clients ask these nodes.
+    /// Runs `what` while clients send requests to these nodes.
     fn during(cluster: &Cluster, nodes: &[usize], what: impl FnOnce(&Self)) -> u64 {
         let clients = Self { stop: AtomicBool::new(false), done: AtomicU64::new(0) };
         thread::scope(|scope| {
@@ -110,7 +110,7 @@ impl Clients {
         }
     }
 
-    /// Waits until they have been answered some more.
+    /// Waits until more requests have been answered.
     fn go_on(&self) {
         let before = self.done.load(Ordering::Relaxed);
         wait_until("clients go on", || self.done.load(Ordering::Relaxed) > before + 50);
@@ -150,7 +150,8 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
     let refused = cluster_command(&cluster, 0, &["abort"]);
     assert!(text(&refused.stderr).contains("no keys move"), "{}", text(&refused.stderr));
     Clients::during(&cluster, &[0, 1, 2], |clients| {
-        // Who leaves is waited for, for what it alone may hold; who stays before anything moves.
+        // The change waits for the absent node: for a leaving one because of the records that it
+        // alone may hold; for a staying one before anything moves.
         for (change, stage, epoch) in
             [(["--remove", "n3"], "read old", 4), (["--weight", "n1=5"], "prepare", 6)]
         {
@@ -161,7 +162,7 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
                 wait_until("the stage", || layout(&cluster, node)["stage"] == stage);
             });
             clients.go_on();
-            // All but the node that is away have told.
+            // All but the node that is away have reported.
             wait_until("others have told", || {
                 let layout = layout(&cluster, 0);
                 layout["moves"].as_array().is_some_and(|moves| moves.len() == 3)
@@ -177,11 +178,11 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
     });
     cluster.up(3);
     (0..4).for_each(|node| goes_by(&cluster, node, 6));
-    // What was taken is of no use, and in nobody's way.
+    // The records pulled before are useless, and do no harm.
     assert_eq!(moved(&cluster, 2, &["--weight", "n1=5"]), 10);
 }
 
-/// Bytes of a value that is read and sent only once there is room for it.
+/// Length of a value that is read and sent only once memory is reserved for it.
 const LONG: usize = 200_000;
 
 #[test]
@@ -207,8 +208,8 @@ fn long_values_of_conditional_writes_move_too() {
     }
 }
 
-/// One was down while it was removed, one cut off: it stood still. Of the members that each knew, a
-/// single one is left to tell it.
+/// One node was down while it was removed, one was stopped and so cut off. Of the members that each
+/// knew, a single one is left to tell it.
 #[test]
 fn who_was_removed_while_it_was_away_hears_of_it_from_any_member() {
     let mut cluster = Cluster::start(5, &[]);
@@ -232,7 +233,7 @@ fn who_was_removed_while_it_was_away_hears_of_it_from_any_member() {
     for node in [3, 4] {
         let log = cluster.stop_for_its_log(node);
         assert_eq!(said(&log), 1, "{log}");
-        // It knows when it starts, and speaks with nobody.
+        // The node knows at its start, and talks to no other node.
         cluster.up(node);
         assert_eq!(cluster.status(node)["membership"], "removed");
         let log = cluster.stop_for_its_log(node);

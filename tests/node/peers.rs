@@ -1,4 +1,4 @@
-//! Whoever comes to the route of the peers: strangers, liars, and another node that is broken.
+//! Connections to the peer route: strangers, impostors, and another node that is broken.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -20,13 +20,13 @@ use crate::process::{Node, PATIENCE, kvorum, wait_until};
 
 pub(crate) const SECRET: &str = "sixteen bytes and more";
 
-/// Where the nodes are said to be: nobody listens there, and the test comes by itself.
+/// Addresses of the nodes: nobody listens there, and the test connects by itself.
 pub(crate) const CLUSTER: &str = "a=http://127.0.0.1:1,b=http://127.0.0.1:2";
 
 pub(crate) const UPGRADE: &str = "GET /v0/peer HTTP/1.1\r\nHost: localhost\r\n\
      Connection: Upgrade\r\nUpgrade: kvorum-peer/1\r\n\r\n";
 
-/// Node a. The test is everybody else.
+/// Starts node a. The test plays all other nodes.
 fn node() -> Node {
     let mut command = kvorum();
     command.env("KVORUM_CLUSTER_SECRET", SECRET);
@@ -39,12 +39,12 @@ pub(crate) fn topology(names: &[&str]) -> Topology {
     Topology::new(names.iter().map(member).collect(), 3).unwrap()
 }
 
-/// What a node knows the others by.
+/// Returns a node's secrets.
 pub(crate) fn secrets(secret: &str) -> Arc<Secrets> {
     Arc::new(Secrets::new(Secret::new(secret.into()), None))
 }
 
-/// Node b, as far as a handshake shows.
+/// Returns node b's identity in handshakes.
 fn b(topology: Topology, secret: &str) -> Arc<HandshakeIdentity> {
     let own = topology.own("b").unwrap();
     let layouts = Arc::new(Layouts::fixed(&topology, own));
@@ -60,7 +60,7 @@ pub(crate) fn good_b() -> Arc<HandshakeIdentity> {
     b(USUAL.clone(), SECRET)
 }
 
-/// A connection that was granted the upgrade.
+/// Returns a connection that was granted the upgrade.
 pub(crate) fn upgraded(node: &Node) -> TcpStream {
     let mut client = node.client();
     client.send(UPGRADE);
@@ -69,7 +69,7 @@ pub(crate) fn upgraded(node: &Node) -> TcpStream {
     client.stream
 }
 
-/// A handshake as the dialer; what was sent of it, too.
+/// Performs a handshake as the dialer; returns the bytes sent too.
 pub(crate) fn shake(
     stream: &mut TcpStream,
     own: Arc<HandshakeIdentity>,
@@ -84,14 +84,14 @@ pub(crate) fn shake(
         assert_ne!(length, 0, "closed in the handshake");
         let received = dialing.receive(&heard[..length], &mut told);
         if let Some(outcome) = received.transpose() {
-            // What was refused is closed on already, maybe.
+            // A refused connection may be closed already.
             let _ = stream.write_all(&told[sent..]);
             return (outcome, told);
         }
     }
 }
 
-/// A connection on which b has proved itself.
+/// Returns a connection on which b has authenticated.
 fn proven(node: &Node) -> TcpStream {
     let mut stream = upgraded(node);
     let met = shake(&mut stream, good_b()).0.unwrap();
@@ -99,7 +99,7 @@ fn proven(node: &Node) -> TcpStream {
     stream
 }
 
-/// Everything that comes until the connection is closed, in whatever way.
+/// Reads everything until the connection is closed, in whatever way.
 fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut all = Vec::new();
@@ -129,7 +129,7 @@ fn envelope(message: &Message, sender: Sender) -> Vec<u8> {
     writer.sealed().to_vec()
 }
 
-/// The next reply, and who sent it.
+/// Reads the next reply, and its sender.
 fn reply(stream: &mut TcpStream) -> (Sender, u64, Reply) {
     let mut read = Vec::new();
     loop {
@@ -215,7 +215,7 @@ fn strangers_get_nothing() {
     let http = UPGRADE.as_bytes().to_vec();
     for said in [vec![], vec![0; 100_000], vec![0xff; 100_000], tls, http, recording] {
         let mut stream = upgraded(&node);
-        // It may be closed on before all of it is sent.
+        // The connection may be closed before everything is sent.
         let _ = stream.write_all(&said);
         let heard = until_closed(&mut stream);
         let refusal = [1, 0, 0, 0, 3, 3];
@@ -235,7 +235,7 @@ fn strangers_in_numbers_keep_nobody_out_and_are_gone_soon() {
     let (files, resident) = (node.open_files(), node.resident());
     let mut strangers: Vec<TcpStream> = (0..300).map(|_| upgraded(&node)).collect();
     for stranger in &mut strangers {
-        // Those that came first are closed on already.
+        // The first connections are closed already.
         let _ = stranger.write_all(&[90, 0, 0]);
     }
     let mut peer = proven(&node);
@@ -303,7 +303,7 @@ fn what_is_malformed_closes_its_connection_and_no_other() {
     flipped[ENVELOPE_HEAD] ^= 1;
     let garbage: Vec<u8> = (0..50_000_u32).map(|at| (at * 31 % 251) as u8).collect();
     let endless = [[0; 8].as_slice(), &[0xff; 4]].concat();
-    // A record that is none: nothing of it may reach the store.
+    // A malformed record: nothing of it may reach the store.
     let mut record = envelope(&request(1, Request::Read { key: "k".into(), most: 1 }), honest());
     record[ENVELOPE_HEAD] = 2;
     let check = xxhash_rust::xxh3::xxh3_64(&record[8..]);

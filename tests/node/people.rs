@@ -1,4 +1,4 @@
-//! `put`, `get`, `del`, `scan`, `status` against a real node: bytes, exit codes, what is said.
+//! `put`, `get`, `del`, `scan`, `status` against a real node: bytes, exit codes, messages.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -20,7 +20,7 @@ fn run_at(url: &str, args: &[&str], input: &[u8]) -> Output {
     command.args(args).env("KVORUM_URL", url);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // One that takes no input may have ended already.
+    // A command that takes no input may have ended already.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
@@ -29,7 +29,7 @@ fn url(node: &Node) -> String {
     format!("http://{}", node.address)
 }
 
-/// Runs a command that must do what it is told; its output.
+/// Runs a command that must succeed; returns its output.
 fn done(node: &Node, args: &[&str]) -> Vec<u8> {
     let output = run_at(&url(node), args, b"");
     assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
@@ -37,7 +37,7 @@ fn done(node: &Node, args: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// Runs a command that must not; what it says, on one line.
+/// Runs a command that must fail; returns its message, which is one line.
 fn refused(node: &Node, code: i32, args: &[&str]) -> String {
     let output = run_at(&url(node), args, b"");
     assert_eq!(output.status.code(), Some(code), "{args:?}: {}", said(&output));
@@ -212,7 +212,7 @@ fn a_scan_prints_lines_that_can_be_read_back() {
     assert!(refused(&node, 2, &["scan", "--ack", "9"]).contains("ack=9"));
 }
 
-/// A zero-width or bidirectional character makes a line say something else than its bytes.
+/// A zero-width or bidirectional character makes a line look different from its bytes.
 #[test]
 fn characters_that_nobody_sees_are_written_out() {
     let node = Node::start(&["--name", "safe\u{202e}evil", "--greet", "--log-format", "json"]);
@@ -234,7 +234,7 @@ fn characters_that_nobody_sees_are_written_out() {
 
     let lines = done(&node, &["scan", "--json"]);
     assert!(!String::from_utf8(lines).unwrap().contains('\u{200b}'));
-    // U+0085 ends a line, and a terminal does what follows U+009B.
+    // U+0085 ends a line, and a terminal executes the sequence that follows U+009B.
     let unseen = "\u{7f}\u{85}\u{9b}2J\u{2028}\u{2029}\u{202e}\u{200b}";
     done(&node, &["put", unseen, unseen]);
     for command in [&["scan", unseen, "--json"][..], &["get", unseen, "--json"]] {
@@ -300,8 +300,8 @@ fn status_shows_the_node() {
     assert_eq!((&settings["sync"], &settings["deadline"]), (&"always".into(), &"1s".into()));
 }
 
-/// Nodes listen on addresses that nobody but they can reach, as in containers: whoever asks one of
-/// them goes through a forwarded port.
+/// Nodes listen on addresses that only they can reach, as in containers: a client of one of them
+/// goes through a forwarded port.
 #[test]
 fn status_needs_to_reach_one_node_only() {
     let mut cluster = Cluster::start(3, &[]);
@@ -332,7 +332,7 @@ fn status_needs_to_reach_one_node_only() {
     assert!(lines[3].starts_with("n2 ") && lines[3].contains("  down  "), "{text}");
     let at = cluster.address(2);
     assert!(lines[4].starts_with(&format!("n2 does not answer n1 at http://{at}: ")), "{text}");
-    // One that accepts connections and says nothing.
+    // A node that accepts connections and sends nothing.
     cluster.signal(0, Signal::STOP);
     let silent = json(&look(true).stdout);
     cluster.signal(0, Signal::CONT);
@@ -340,7 +340,7 @@ fn status_needs_to_reach_one_node_only() {
     assert!(why.contains("no response for") && silent["nodes"][1]["up"] == true, "{silent}");
 }
 
-/// Ends of what `status` asks for: too many at once are told so.
+/// Limits on the requests that `status` sends: too many at once are refused with that reason.
 #[test]
 fn looks_at_the_whole_cluster_are_bounded() {
     let cluster = Cluster::start(3, &[]);
@@ -361,8 +361,8 @@ fn looks_at_the_whole_cluster_are_bounded() {
     assert_eq!(refused.header("retry-after"), Some("1"));
 }
 
-/// Runs a command against a server that gives one answer and closes the connection; the server's
-/// URL, and what came of the command.
+/// Runs a command against a server that gives one answer and closes the connection; returns the
+/// server's URL, and the command's output.
 fn answered(answer: &str, args: &[&str]) -> (String, Output) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -410,7 +410,7 @@ fn another_programs_answers_are_not_taken_for_kvorums() {
     }
 }
 
-/// A proxy that gave a write up does not know what became of the write.
+/// A proxy that gave a write up does not know the outcome of the write.
 #[test]
 fn a_write_that_another_program_answers_has_an_unknown_outcome() {
     let page = "<html>gave up</html>";
@@ -423,7 +423,7 @@ fn a_write_that_another_program_answers_has_an_unknown_outcome() {
         ("504 Gateway Timeout", &until_end),
         ("200 OK", &sized),
         ("201 Created", &sized),
-        // It is how a node says that a key was deleted, but with a receipt.
+        // A node reports a deletion like this, but with a receipt.
         ("202 Accepted", &sized),
     ];
     let writes: [&[&str]; 7] = [
@@ -461,7 +461,7 @@ fn a_write_that_another_program_answers_has_an_unknown_outcome() {
     }
 }
 
-/// No more does one that gave up what an administrator asked for, or answers by itself.
+/// The same for an administrator's change that a proxy gave up, or answered by itself.
 #[test]
 fn a_change_that_another_program_answers_has_an_unknown_outcome() {
     let page = "Content-Length: 6\r\n\r\n<html>";
@@ -494,7 +494,7 @@ fn a_change_that_another_program_answers_has_an_unknown_outcome() {
     }
     let (_, output) = answered("", &["cluster", "abort"]);
     assert!(said(&output).contains(unknown), "{}", said(&output));
-    // What changes nothing has no outcome.
+    // A command that changes nothing has no outcome.
     for args in [&["cluster", "plan", "--replicas", "2"][..], &["quota", "list"], &["status"]] {
         let (_, output) = answered(&format!("HTTP/1.1 502 Bad Gateway\r\n{page}"), args);
         let told = said(&output);
@@ -502,7 +502,7 @@ fn a_change_that_another_program_answers_has_an_unknown_outcome() {
     }
 }
 
-/// Without an answer the outcome is as unknown, and is told to programs too.
+/// Without an answer the outcome is as unknown, and is reported to programs too.
 #[test]
 fn a_write_without_an_answer_has_an_unknown_outcome() {
     let (url, output) = answered("", &["put", "k", "v"]);
@@ -514,7 +514,7 @@ fn a_write_without_an_answer_has_an_unknown_outcome() {
     assert!(problem["detail"].as_str().unwrap().contains(&url), "{problem}");
 }
 
-/// A node's refusal is for programs what it is over HTTP, of whichever command.
+/// A node's refusal of any command is the same JSON for programs as over HTTP.
 #[test]
 fn a_refusal_of_an_admin_command_is_json_for_programs() {
     let cluster = Cluster::start(3, &[]);
@@ -539,7 +539,7 @@ fn a_refusal_of_an_admin_command_is_json_for_programs() {
         assert_eq!((&problem["status"], &problem["type"]), (&status.into(), &kind.into()));
         assert!(problem["detail"].is_string(), "{args:?}: {problem}");
     }
-    // Of the status too, which a node refuses while too many ask for it.
+    // Also of the status, which a node refuses while too many clients request it.
     let body = r#"{"type":"overload","title":"Overload","status":503,"detail":"four at once"}"#;
     let answer = format!("HTTP/1.1 503 No\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     let (url, output) = answered(&answer, &["status"]);
@@ -562,7 +562,7 @@ impl Tunnel {
         let address = listener.local_addr().unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&accepted);
-        // It ends with the test's process.
+        // The thread ends with the test's process.
         thread::spawn(move || {
             while let Ok((near, _)) = listener.accept() {
                 count.fetch_add(1, Ordering::Relaxed);
@@ -588,7 +588,7 @@ impl Tunnel {
     }
 }
 
-/// A process that was stopped still takes connections: the kernel does it.
+/// A process that was stopped still accepts connections: the kernel does it.
 #[test]
 fn a_node_that_hangs_is_given_up_in_time_and_by_name() {
     let node = Node::start(&[]);

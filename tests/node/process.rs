@@ -9,10 +9,10 @@ use tempfile::TempDir;
 
 use crate::client::Client;
 
-/// How long anything may take before a test gives it up. Far longer than it ever takes.
+/// Limit on any wait before a test fails, far longer than it ever takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The binary with a clean environment.
+/// Returns a command for the binary with a clean environment.
 pub(crate) fn kvorum() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvorum"));
     for (name, _) in std::env::vars_os() {
@@ -23,7 +23,7 @@ pub(crate) fn kvorum() -> Command {
     command
 }
 
-/// Runs to the end; what it said.
+/// Runs a command to its end; returns its output.
 pub(crate) fn run(args: &[&str]) -> Output {
     kvorum().args(args).stdin(Stdio::null()).output().unwrap()
 }
@@ -43,12 +43,12 @@ impl Node {
         Self::start_with(kvorum(), data, args)
     }
 
-    /// Starts `command serve` on `data` and reads where it listens.
+    /// Starts `command serve` on `data`, and reads the address that it prints.
     pub(crate) fn start_with(command: Command, data: TempDir, args: &[&str]) -> Self {
         Self::start_at("127.0.0.1:0", command, data, args)
     }
 
-    /// The same, listening where it is told to.
+    /// Starts `command serve` on `data`, listening at `listen`.
     pub(crate) fn start_at(
         listen: &str,
         mut command: Command,
@@ -88,12 +88,12 @@ impl Node {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Its data directory.
+    /// Returns the data directory.
     pub(crate) fn data(&self) -> std::path::PathBuf {
         self.data.path().join("data")
     }
 
-    /// Stops it as an operator does; its data.
+    /// Stops the node as an operator does; returns its data.
     pub(crate) fn stop(mut self) -> TempDir {
         self.signal(rustix::process::Signal::TERM);
         let data = std::mem::replace(&mut self.data, tempfile::tempdir().unwrap());
@@ -102,23 +102,23 @@ impl Node {
         data
     }
 
-    /// Stops it as an operator does; what it logged.
+    /// Stops the node as an operator does; returns its log.
     pub(crate) fn stop_for_its_log(self) -> String {
         self.signal(rustix::process::Signal::TERM);
         self.wait().1
     }
 
-    /// Kills it; its data.
+    /// Kills the node; returns its data.
     pub(crate) fn kill(mut self) -> TempDir {
         std::mem::replace(&mut self.data, tempfile::tempdir().unwrap())
     }
 
-    /// Where it logs to, for the test to read or to close.
+    /// Takes the node's stderr, for the test to read or to close.
     pub(crate) fn take_stderr(&mut self) -> ChildStderr {
         self.child.stderr.take().unwrap()
     }
 
-    /// Waits for the process to end by itself; how it ended, and what it logged (unless that was
+    /// Waits for the process to end by itself; returns its exit status and its log (unless that was
     /// taken).
     pub(crate) fn wait(mut self) -> (ExitStatus, String) {
         let begun = Instant::now();
@@ -138,17 +138,17 @@ impl Node {
         (status, log)
     }
 
-    /// A file that the kernel keeps about the process.
+    /// Returns the path of a file of the kernel about the process.
     pub(crate) fn proc(&self, name: &str) -> String {
         format!("/proc/{}/{name}", self.child.id())
     }
 
-    /// File descriptors in use.
+    /// Returns the number of file descriptors in use.
     pub(crate) fn open_files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    /// Resident memory in bytes.
+    /// Returns the resident memory in bytes.
     pub(crate) fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -163,7 +163,7 @@ impl Drop for Node {
     }
 }
 
-/// Waits until `done` says so.
+/// Waits until `done` returns true.
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {

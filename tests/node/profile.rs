@@ -1,12 +1,11 @@
-//! `/admin/profile` and `kvorum profile`: who may, what is refused, what comes, what is left
-//! behind.
+//! `/admin/profile` and `kvorum profile`: the required right, refusals, results, and cleanup.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::process::{Node, kvorum, run, wait_until};
 
-/// What a node has that a recording uses: descriptors, timers, handled signals.
+/// Returns the resources of a node that a recording uses: descriptors, timers, handled signals.
 fn traces(node: &Node) -> (usize, usize, String) {
     let events = fs::read_dir(node.proc("fd")).unwrap().flatten().filter(|file| {
         fs::read_link(file.path()).is_ok_and(|to| to.to_string_lossy().contains("perf_event"))
@@ -105,7 +104,7 @@ fn a_node_that_stops_does_not_wait_for_a_recording() {
     node.stop();
 }
 
-/// Row 36 of the reliability table, at the admin door.
+/// Row 36 of the reliability table, for administration.
 #[test]
 fn strangers_get_nothing() {
     const TOKEN: &str = "sixteen letters!";
@@ -138,8 +137,8 @@ fn strangers_get_nothing() {
     assert_eq!(ask(&format!("Authorization: Bearer {TOKEN}\r\n")).status, 200);
 }
 
-/// An address of this machine that is not loopback, if it has one: nothing is sent there, but the
-/// kernel says from where it would be.
+/// Returns an address of this machine that is not loopback, if it has one: nothing is sent there,
+/// but the kernel chooses the source address.
 pub(crate) fn own_address() -> Option<std::net::IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.connect("192.0.2.1:9").ok()?;
@@ -176,7 +175,7 @@ fn the_command_writes_a_file_for_each_node_and_event() {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        // What is to be known about a recording comes there too.
+        // Notes about a recording are on stderr too.
         let notes = |line: &str| line.contains("CPU time is sampled by timers");
         assert!(output.status.success() && said.lines().all(notes), "{said}");
         String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
@@ -191,7 +190,7 @@ fn the_command_writes_a_file_for_each_node_and_event() {
     let [first, second] = ["a", "b"].map(|name| dir.join(format!("{name}-cpu.folded")));
     fs::write(&first, "loop-0;lsm::memtable::insert 10\n").unwrap();
     fs::write(&second, "loop-0;lsm::memtable::insert 10\nloop-0;hyper::poll 10\n").unwrap();
-    // In the page the stacks are compressed; tests/browser looks at them.
+    // The stacks in the page are compressed; tests/browser checks them.
     for (output, shown) in [("d.svg", "memtable"), ("d.html", "\"base\":1")] {
         let output = dir.join(output);
         let mut diff = kvorum();

@@ -1,5 +1,5 @@
-//! How much may be stored under a prefix: writes that are refused, and answered again; on one node
-//! and on several, whoever is asked, and after restarts.
+//! Storage quotas of prefixes: writes that are refused, and repeated writes; on one node and on
+//! several, through any node, and after restarts.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::conditional::ask;
 use crate::moves::{moved, text};
 use crate::process::{Node, run, wait_until};
 
-/// The quota of a prefix, as the node that a client is connected to tells of it.
+/// Returns the quota of a prefix, as the node reports it to which a client is connected.
 fn quota(client: &mut Client, prefix: &str) -> Value {
     let list: Value = serde_json::from_slice(&client.get("/admin/quotas").body()).unwrap();
     let quotas = list["quotas"].as_array().unwrap();
@@ -46,7 +46,7 @@ fn a_full_prefix_refuses_what_is_stored_there_and_nothing_else() {
     assert_eq!((0..5).map(|n| put(client, n)).collect::<Vec<_>>(), [201; 5]);
     assert_eq!(state(client, "a/"), "above-soft", "at once");
     wait_until("the sum is right", || quota(client, "a/")["stored_bytes"] == 5 * 1024);
-    // What is written again counts once.
+    // An overwritten value counts once.
     (0..40).for_each(|_| assert_eq!(put(client, 1), 201));
     assert_eq!((5..8).map(|n| put(client, n)).collect::<Vec<_>>(), [201; 3]);
     assert_eq!(state(client, "a/"), "full", "at once");
@@ -73,15 +73,15 @@ fn a_full_prefix_refuses_what_is_stored_there_and_nothing_else() {
     assert_eq!(metric(client, &labels("quota_stored_bytes")), Some(8192));
     assert_eq!(metric(client, &labels("quota_hard_bytes")), Some(8192));
 
-    // There is room again once enough is deleted, …
+    // Writes are accepted again once enough is deleted.
     assert_eq!(client.delete("/v0/entity?id=a/0").status, 202);
     wait_until("there is room", || put(client, 9) == 201);
     wait_until("it is full", || state(client, "a/") == "full");
-    // … or has expired, or the limit is another one, …
+    // Writes are accepted again after an expiry, or with another limit.
     assert_eq!(set_status(client, "prefix=a%2F&hard=65536"), 200);
     assert_eq!(client.put("/v0/entity?id=a/short&ttl=1s", &vec![1; 128 << 10]).status, 201);
     wait_until("it has expired", || state(client, "a/") == "below");
-    // … or there is none any more.
+    // Writes are accepted again without a quota.
     assert_eq!(set_status(client, "prefix=a%2F&hard=1"), 200);
     wait_until("it is full", || put(client, 9) == 507);
     assert_eq!(client.request("POST", "/admin/quotas/remove?prefix=a/", b"").status, 200);
@@ -129,7 +129,7 @@ fn whoever_is_asked_refuses_and_restarts_change_nothing() {
     }
     let list = command(&cluster, 2, &["quota", "list"]);
     assert!(list.starts_with("\"a/\"  hard 100.00 KiB  about 100.00 KiB stored: full"), "{list}");
-    // Members that come and go, and layouts in between, keep it.
+    // The quota survives members that join and leave, and the layouts in between.
     moved(&cluster, 0, &["--weight", "n2=2"]);
     let removed = command(&cluster, 1, &["quota", "remove", "a/"]);
     assert_eq!(removed, "removed: \"a/\"  hard 100.00 KiB\n");
@@ -140,10 +140,10 @@ fn whoever_is_asked_refuses_and_restarts_change_nothing() {
     assert_eq!(command(&cluster, 0, &["quota", "list"]), "there are no quotas\n");
 }
 
-/// Values of this length are written where a quota is to be reached quickly.
+/// Length of the values with which a quota is to be reached quickly.
 const LONG: usize = 64 << 10;
 
-/// What a hard limit may be exceeded by, for each node.
+/// Bytes by which a hard limit may be exceeded, for each node.
 const OVERRUN: u64 = 1 << 20;
 
 /// Sets a quota, and waits until all nodes have counted.
@@ -156,7 +156,7 @@ fn limited(cluster: &Cluster, nodes: usize, hard: u64) {
 }
 
 /// Writers, each with a connection of its own to one of the nodes, write keys until they are
-/// refused. What they were told is stored.
+/// refused. Returns the bytes of the acknowledged writes.
 fn write_until_full(cluster: &Cluster, nodes: usize, writers: usize, steady: bool) -> u64 {
     let write = |writer: usize| {
         let mut client = cluster.client(writer % nodes);
@@ -170,7 +170,7 @@ fn write_until_full(cluster: &Cluster, nodes: usize, writers: usize, steady: boo
                 other => panic!("{other}"),
             }
             if steady {
-                // As fast as one that looks at what is stored between two writes.
+                // At the pace of a client that checks the stored bytes between two writes.
                 state(&mut client, "a/");
             }
         }
@@ -192,12 +192,12 @@ fn a_hard_limit_stops_who_writes_fast(nodes: usize) {
     let most = hard + nodes as u64 * OVERRUN;
     assert!(burst <= most, "{burst} of {hard} were stored");
     assert!(burst >= hard / 2, "{burst} of {hard}: others were refused long before");
-    // It is shown at once, too.
+    // The usage is reported at once, too.
     for node in 0..nodes {
         let shown = quota(&mut cluster.client(node), "a/")["stored_bytes"].as_u64().unwrap();
         assert!(shown >= hard / 2, "node {node} shows {shown} of {burst}");
     }
-    // Again, with keys of its own, by clients that are not in a hurry.
+    // Again, with other keys, by clients that are not in a hurry.
     let again = 2 * hard;
     set(&mut cluster.client(0), &format!("prefix=a%2F&hard={again}"));
     for node in 0..nodes {
@@ -225,8 +225,8 @@ fn a_hard_limit_stops_who_writes_fast_on_five_nodes() {
     a_hard_limit_stops_who_writes_fast(5);
 }
 
-/// What replaces a value counts for what is more of it, so that a client which stays below its
-/// quota is not refused, however much it writes. The same of what is deleted before.
+/// A replacement of a value counts only for its growth, so that a client which stays below its
+/// quota is not refused, however much it writes. The same holds for deletions and new values.
 fn who_stays_below_is_not_refused(nodes: usize) {
     let cluster = Cluster::start(nodes, &[]);
     cluster.settled();
@@ -263,8 +263,8 @@ fn who_stays_below_a_hard_limit_is_not_refused_on_five_nodes() {
     who_stays_below_is_not_refused(5);
 }
 
-/// Sent again with its idempotency key, a write is answered as the first time, whether its key
-/// still tells of it or the replicas do; and it tells nobody that it was not done.
+/// A write repeated with its idempotency key gets the first answer, whether its key still has the
+/// outcome or the replicas do; and no such answer claims that the write was not done.
 #[test]
 fn what_was_done_before_there_was_no_room_is_answered_as_then() {
     let cluster = Cluster::start(3, &[]);
@@ -298,7 +298,7 @@ fn what_was_done_before_there_was_no_room_is_answered_as_then() {
         }
         let used = ask(client, "PUT", "id=a/n", &word("add"), "");
         assert_eq!((used.status, &used.json()["outcome"]), (422, &"none".into()));
-        // Two were, and what was answered as the first time was not.
+        // Two writes were refused; the repeated ones that got the first answer do not count.
         assert_eq!(quota(client, "a/")["refused_writes"], 2, "node {node}");
     }
     assert_eq!(client.get("/v0/entity?id=a/n").body(), b"14");

@@ -69,7 +69,7 @@ fn delete_keys(client: &mut Client, count: usize, votes: &str) {
         });
         client.send(requests.collect::<String>());
         for _ in 0..AT_ONCE {
-            // Whether all of them are acknowledged matters to nobody here.
+            // Not all of them need to be acknowledged.
             assert!(matches!(client.response().status, 202 | 503 | 504));
         }
     }
@@ -87,11 +87,11 @@ fn a_range_goes_on_over_any_number_of_tombstones() {
     }
 }
 
-/// So many ranges at once that all of them need far more than the deadline of a request, though
-/// none of their pages does.
+/// Concurrent ranges that together need far more than the deadline of a request, though none of
+/// their pages does.
 ///
-/// How long that takes depends on the machine and on what else it does. So it is measured first,
-/// and the deadline is half of it, of several times as many pages.
+/// The time for that depends on the machine and its load. So it is measured first, and the deadline
+/// is half of it, with several times as many pages.
 #[test]
 fn the_deadline_is_a_pages_and_not_that_of_the_way_to_the_first_item() {
     let settings = |deadline: &str| {
@@ -115,14 +115,14 @@ fn the_deadline_is_a_pages_and_not_that_of_the_way_to_the_first_item() {
         }
         cluster.settled();
         took = read_at_once(&cluster);
-        // Otherwise the machine has become so much faster meanwhile that it says nothing.
+        // Otherwise the machine has become so much faster meanwhile that the run proves nothing.
         if took > deadline {
             break;
         }
     }
 }
 
-/// Reads a range of tombstones and one value forty times at once; how long that took.
+/// Reads a range of tombstones and one value forty times at once; returns the duration.
 fn read_at_once(cluster: &Cluster) -> Duration {
     const VOTES: [&str; 4] = ["", "&ack=3&from=3", "&ack=1&from=1", "&local=true"];
     let begun = Instant::now();
@@ -160,7 +160,7 @@ fn a_range_waits_for_its_reader() {
         assert_eq!(reader.read_head().unwrap().status, 200);
         assert_eq!(reader.read_chunk().unwrap().unwrap(), items[0]);
     }
-    // Until their sockets are full there are moments between two pages.
+    // Until their sockets are full, readers hold no memory between two pages.
     wait_until("holding a page for each", || {
         let bytes = held(&mut client);
         assert!(bytes < 4.0 * 1024.0 * 1024.0, "{bytes} bytes are held");
@@ -177,8 +177,8 @@ fn a_range_waits_for_its_reader() {
     wait_until("giving back what ranges held", || held(&mut client) == 0.0);
 }
 
-/// Readers that wait for memory must not hold what the others wait for: they would all be broken
-/// off in the end.
+/// Readers that wait for memory must not hold memory that others wait for: all would be aborted in
+/// the end.
 #[test]
 fn more_readers_than_memory_for_pages_all_get_on() {
     let node = Node::start(&["--sync", "never", "--memory", "64MiB"]);

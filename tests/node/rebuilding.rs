@@ -1,5 +1,5 @@
-//! A node that is being rebuilt while another one is down: what clients are answered, and what
-//! `kvorum status` says meanwhile.
+//! A node under rebuild while another one is down: the answers to clients, and the output of
+//! `kvorum status`.
 
 use crate::client::Response;
 use crate::cluster::{Cluster, key};
@@ -8,7 +8,8 @@ use crate::process::{run, wait_until};
 
 const KEYS: usize = 4;
 
-/// Three nodes with some keys: n2 is down, and n1, whose disk was lost, waits for it to be rebuilt.
+/// Starts three nodes with some keys: n2 is down, and n1, whose disk was lost, waits for it to
+/// rebuild.
 fn rebuilding() -> Cluster {
     let mut cluster = Cluster::start(3, &["--deadline", "250ms"]);
     cluster.settled();
@@ -21,8 +22,8 @@ fn rebuilding() -> Cluster {
     cluster
 }
 
-/// Asserts that too few replicas answered, of which the one that is rebuilt is none. (It is asked
-/// again and again, so that it may just be asked when the deadline is over.)
+/// Asserts that too few replicas answered, without the one under rebuild. (It is asked repeatedly,
+/// so a request may be pending at the deadline.)
 fn lacks_replicas(answer: &Response) {
     let json = answer.json();
     assert_eq!((answer.status, &json["type"]), (504, &"too-few-replicas".into()), "{json}");

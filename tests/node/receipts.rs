@@ -1,4 +1,4 @@
-//! Receipts: who acknowledged a write, on one node and on three.
+//! Receipts: the replicas that acknowledged a write, on one node and on three.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ fn receipt(answer: &Response) -> String {
     answer.header("kvorum-receipt").expect("it has a receipt").to_owned()
 }
 
-/// The names in a receipt.
+/// Returns the names in a receipt.
 fn names(receipt: &str) -> BTreeSet<String> {
     let names = receipt.split_once(", by=(").unwrap().1.strip_suffix(')').unwrap();
     names.split(' ').map(|name| name.trim_matches('"').to_owned()).collect()
@@ -131,7 +131,7 @@ fn a_replica_that_is_down_is_not_in_it() {
             }
         }
     };
-    // The home of one key or the other is another node than the one that is asked.
+    // The leader of one key or another is a node other than the one asked.
     for key in ["a", "b", "c", "d"] {
         all(&cluster, key, "&ack=3", &["n0", "n1", "n2"], &[0, 1, 2]);
     }

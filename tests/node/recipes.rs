@@ -1,5 +1,5 @@
-//! The README's recipes, run as they stand there, and as people run them: twice, on what is empty,
-//! by two at once, and with a crash between any two steps.
+//! The README's recipes, run as written, and as people run them: twice, on empty keys, by two
+//! clients at once, and with a crash between any two steps.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -7,13 +7,13 @@ use std::thread;
 
 use crate::process::Node;
 
-/// Takers that run at once.
+/// Number of concurrent takers.
 const TAKERS: usize = 3;
 
-/// Items that they take.
+/// Number of items that they take.
 const ITEMS: usize = 12;
 
-/// The shell block that a comment in the README marks, as recipes.
+/// Returns the recipes in the shell block that a comment in the README marks.
 fn recipes() -> [String; 6] {
     let readme = include_str!("../../README.md");
     let (_, marked) = readme.split_once("tests/node/recipes.rs runs them").unwrap();
@@ -23,13 +23,13 @@ fn recipes() -> [String; 6] {
     recipes.try_into().expect("six recipes, with a line between them")
 }
 
-/// A recipe's functions, without the lines that call them.
+/// Returns a recipe's functions, without the lines that call them.
 fn functions(recipe: &str) -> String {
     let (functions, _) = recipe.rsplit_once("\n}\n").unwrap();
     format!("{functions}\n}}\n")
 }
 
-/// Runs a script; whether it succeeds, and what it prints.
+/// Runs a script; returns true if it succeeds, and its output.
 fn try_run(node: &Node, script: &str) -> (bool, String) {
     let mut shell = Command::new("sh");
     shell.args(["-c", script]).env("HOSTNAME", "here");
@@ -38,14 +38,14 @@ fn try_run(node: &Node, script: &str) -> (bool, String) {
     (output.status.success(), String::from_utf8(output.stdout).unwrap())
 }
 
-/// The same of one that succeeds.
+/// Runs a script that must succeed; returns its output.
 fn run(node: &Node, script: &str) -> String {
     let (succeeds, printed) = try_run(node, script);
     assert!(succeeds, "{script}\n{printed}");
     printed
 }
 
-/// A node for recipes; `None` = there is no curl.
+/// Starts a node for recipes; `None` = there is no curl.
 fn node() -> Option<Node> {
     if Command::new("curl").arg("--version").output().is_err() {
         eprintln!("skipped: there is no curl");
@@ -98,7 +98,7 @@ fn a_lease_is_renewed_as_often_as_its_holder_wants_and_has_one_holder() {
     let got = node.client().get("/v0/entity?id=lease");
     assert!(got.status == 200 && got.header("kvorum-expires").is_some());
     assert!(!try_run(&node, &renewed).0, "its holder has crashed, and its time has not come");
-    // As if it had: another one holds it then, and the first one's renewals fail.
+    // Simulates an expired lease: another client holds it then, and the first one's renewals fail.
     let next = run(
         &node,
         &format!(
@@ -128,7 +128,7 @@ fn a_queue_that_is_empty_loses_nothing() {
     assert_eq!(try_run(&node, &take), (false, String::new()));
     run(&node, &format!("{queue}put three"));
     assert_eq!(run(&node, &take), "three\n");
-    // What begins like the name of a file is none.
+    // An item that begins like a file name is stored literally.
     run(&node, &format!("{queue}put @/etc/passwd"));
     assert_eq!(run(&node, &take), "@/etc/passwd\n");
 }
@@ -156,7 +156,7 @@ fn takers_at_once_take_each_item_once() {
     let queue = &functions(queue);
     let put = format!("{queue}N=0; while [ $N -lt {ITEMS} ]; do put x || exit 1; done");
     run(&node, &put);
-    // Each goes on until the head is at the end, whoever has taken what.
+    // Each taker goes on until the head is at the end, whichever taker took the items.
     let take_all = format!(
         "{queue}until [ \"$(curl -sf \"$K?id=head\")\" = {ITEMS} ]; do \
          take > /dev/null && echo $N; done; true"

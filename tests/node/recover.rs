@@ -1,5 +1,5 @@
-//! `kvorum cluster recover`: the council's majority is lost with its disks, and a node that is left
-//! decides alone; who knew more than it, or comes back, is told so.
+//! `kvorum cluster recover`: a majority of the metadata quorum (the council) is lost with its
+//! disks, and a remaining node decides alone; nodes that knew more, or come back, are told.
 
 use std::process::Output;
 use std::thread::{self, JoinHandle};
@@ -21,14 +21,14 @@ fn recover(cluster: &Cluster, node: usize, args: &[&str]) -> Output {
     run(&[&["cluster", "recover", "--data", data.to_str().unwrap()], args].concat())
 }
 
-/// The same, done.
+/// Runs a recovery that must succeed.
 fn recovered(cluster: &Cluster, node: usize, args: &[&str]) -> String {
     let done = recover(cluster, node, &[args, &["--yes"]].concat());
     assert!(done.status.success(), "{}", text(&done.stderr));
     text(&done.stdout)
 }
 
-/// A node that joins the cluster of `n0` once a plan has it.
+/// Starts a node that joins the cluster of `n0` once a plan adds it.
 fn joins(cluster: &Cluster, name: &str) -> JoinHandle<Node> {
     let of = format!("http://{}", cluster.address(0));
     let name = name.to_owned();
@@ -79,7 +79,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     assert!(warned.contains("kvorum cluster recover"), "{warned}");
     cluster.kill(0);
 
-    // Who is lost has to be said, and nothing is done unless that is.
+    // The lost nodes must be named, and nothing is done otherwise.
     for (args, said) in [
         (&[][..], "n0, n1, n2 can vote, and 2 are enough"),
         (&["--lost", "n1", "--yes"], "n0, n2 can vote, and 2 are enough"),
@@ -114,7 +114,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     assert_eq!(council, r#"["n0","d","e"]"#, "the council has its size again");
     read(&cluster);
 
-    // One of the dead comes back as it was: it hears that it was removed.
+    // A node declared lost comes back as it was: it learns that it was removed.
     cluster.put_back(1, old);
     cluster.up(1);
     wait_until("being told", || cluster.status(1)["membership"] == "removed");
@@ -122,8 +122,8 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     read(&cluster);
 }
 
-/// Two of three disks are replaced one after the other, with no plan in between that seats them
-/// again.
+/// Two of three disks are replaced one after the other, with no plan in between that seats the
+/// nodes again.
 #[test]
 fn a_plan_says_that_councillors_have_lost_their_votes() {
     let mut cluster = Cluster::start(3, &[]);
@@ -153,7 +153,7 @@ fn survivors_hear_of_it_and_a_councillor_that_comes_back_follows() {
     recovered(&cluster, 0, &["--lost", "n3,n4"]);
     cluster.up(0);
     (0..3).for_each(|node| goes_by(&cluster, node, RECOVERED));
-    // It was not lost after all, and has no say any more.
+    // The node was not lost after all, and has no vote any more.
     cluster.up(3);
     goes_by(&cluster, 3, RECOVERED);
     assert_eq!(layout(&cluster, 3)["has_vote"], false);
@@ -186,7 +186,8 @@ fn a_copy_of_a_directory_decides_too() {
         assert_eq!(layout(&cluster, 0)["has_vote"], true, "whatever it may lack");
         cluster.stop(0);
     }
-    // It is rebuilt from nodes that hold nothing: those that held something are declared lost.
+    // The node is rebuilt from nodes that hold nothing: those that held something are declared
+    // lost.
     cluster.up(0);
     let joiners = ["d", "e"].map(|name| joins(&cluster, name));
     moved(&cluster, 0, &["--add", "d,e", "--remove-dead", "n1,n2"]);
@@ -195,7 +196,7 @@ fn a_copy_of_a_directory_decides_too() {
     read(&cluster);
 }
 
-/// The stage waits for a node that is down when the council is lost as well.
+/// The stage waits for a node that is down when the metadata quorum is lost as well.
 #[test]
 fn a_change_that_is_under_way_is_gone_back_from() {
     let mut cluster = Cluster::start(4, &[]);
@@ -214,7 +215,7 @@ fn a_change_that_is_under_way_is_gone_back_from() {
     cluster.up(0);
     goes_by(&cluster, 0, RECOVERED);
     assert_eq!(layout(&cluster, 0)["nodes"].as_array().unwrap().len(), 4);
-    // It was away all the time.
+    // The node was away all the time.
     cluster.up(3);
     goes_by(&cluster, 3, RECOVERED);
     let change = ["--remove-dead", "n1,n2", "--replicas", "2"];
@@ -224,8 +225,8 @@ fn a_change_that_is_under_way_is_gone_back_from() {
     assert_eq!(held, KEYS, "each key was on one of the two that are left");
 }
 
-/// A node that is rebuilt waits for what all others hold, but not for those that are declared lost:
-/// else the plan that removes them would wait for it, and it for them.
+/// A node under rebuild waits for the records of all other nodes, but not for those declared lost:
+/// otherwise it and the plan that removes them would wait for each other.
 #[test]
 fn who_is_rebuilt_does_not_wait_for_the_dead() {
     let mut cluster = Cluster::start(4, &[]);
@@ -241,7 +242,7 @@ fn who_is_rebuilt_does_not_wait_for_the_dead() {
     read(&cluster);
 }
 
-/// Whether a node has refused to work with another one.
+/// True if a node has refused a handshake.
 fn has_refused(cluster: &Cluster, node: usize) -> bool {
     let metrics = text(&cluster.client(node).get("/metrics").body());
     let mut lines = metrics.lines();
@@ -258,7 +259,7 @@ fn councillors_that_decided_something_else_are_refused() {
     write(&cluster);
     cluster.kill(0);
     recovered(&cluster, 0, &["--lost", "n1,n2"]);
-    // They were not lost, and are a majority by themselves.
+    // These nodes were not lost, and are a majority by themselves.
     assert_eq!(moved(&cluster, 1, &["--council", "n1"]), 2);
     goes_by(&cluster, 2, 2);
     cluster.up(0);

@@ -1,4 +1,4 @@
-//! What is remembered of writes with an idempotency key, where the partitions of their keys move.
+//! Outcomes remembered for idempotency keys, while the partitions of their keys move.
 
 use crate::changes::Joiner;
 use crate::client::{Client, Response};
@@ -16,13 +16,14 @@ fn answer(response: &Response) -> Answer {
     (response.status, response.body(), response.header("etag").map(str::to_owned))
 }
 
-/// Adds 5 to a counter, under a word.
+/// Adds 5 to a counter, with an idempotency key.
 fn add(client: &mut Client, number: usize, word: &str) -> Response {
     let header = format!("Idempotency-Key: {word}-{number}\r\n");
     ask(client, "POST", &format!("id=n{number}&add=5"), &header, "")
 }
 
-/// Each counter is 5, then 100: the keys do not tell any more what was done.
+/// Sets each counter to 5, then to 100, after which the keys no longer have the outcomes of the
+/// additions.
 fn count(client: &mut Client) -> Vec<Answer> {
     let count = |number| {
         let first = add(client, number, "first");
@@ -51,15 +52,15 @@ fn is_done(client: &mut Client, word: &str, sum: &str) {
     }
 }
 
-/// Two of three disks are replaced, one after the other. What the others remember is streamed back
-/// before a node counts as rebuilt.
+/// Two of three disks are replaced, one after the other. The outcomes that other nodes remember are
+/// streamed back before a node counts as rebuilt.
 #[test]
 fn nothing_is_forgotten_when_disks_are_replaced_one_at_a_time() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
     let firsts = count(&mut cluster.client(0));
-    // On a busy machine one replica may have missed a write that the lost disk stored: nobody else
-    // could tell then that a majority had. It gets the write as a hint.
+    // On a busy machine one replica may have missed a write that the lost disk stored: no other
+    // node could then tell that a majority had it. The replica gets the write as a hint.
     let has_hints = |node| {
         let status = cluster.status(node);
         status["peers"].as_array().unwrap().iter().any(|peer| peer["hints"] != 0)
@@ -86,10 +87,10 @@ fn nothing_is_forgotten_when_disks_are_replaced_one_at_a_time() {
         );
         assert_eq!(new.status, 201, "{number}: {}", text(&new.body()));
     }
-    // The node that kept its disk stops: the two new ones know it all by themselves.
+    // The node that kept its disk stops: the two new ones have all outcomes by themselves.
     cluster.kill(1);
     is_told(&mut cluster.client(2), &firsts);
-    // They know it for good.
+    // The outcomes are durable.
     cluster.stop(0);
     cluster.up(0);
     wait_until("both are up", || add(&mut cluster.client(0), 0, "fourth").status == 200);
@@ -97,8 +98,8 @@ fn nothing_is_forgotten_when_disks_are_replaced_one_at_a_time() {
     is_done(&mut cluster.client(2), "fourth", "115");
 }
 
-/// Two of the three replicas are new, and have been told what the third remembers. That one was
-/// the home of some keys, and dies.
+/// Two of the three replicas are new, and have been told the outcomes that the third remembers. The
+/// third was the leader of some keys, and dies.
 #[test]
 fn those_to_which_keys_have_moved_know_what_was_done_and_what_was_not() {
     let mut cluster = Cluster::start(1, &["--replicas", "3"]);
@@ -114,7 +115,7 @@ fn those_to_which_keys_have_moved_know_what_was_done_and_what_was_not() {
     is_told(&mut e.client(), &firsts);
     is_done(&mut d.client(), "third", "110");
     is_done(&mut e.client(), "third", "110");
-    // They know it for good.
+    // The outcomes are durable.
     let [d, e] = [(&joiners[0], d), (&joiners[1], e)].map(|(joiner, node)| {
         let data = node.kill();
         joiner.starts(data)

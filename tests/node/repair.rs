@@ -1,4 +1,4 @@
-//! Rounds of repair through the doors of a node: `/admin/repair`, `kvorum repair`, the settings.
+//! Repair rounds through a node's interfaces: `/admin/repair`, `kvorum repair`, the settings.
 
 use std::fs;
 use std::process::Output;
@@ -14,13 +14,13 @@ use crate::client::Client;
 use crate::cluster::{Cluster, key};
 use crate::process::{Node, kvorum, run, wait_until};
 
-/// Keys of a cluster.
+/// Number of a cluster's keys.
 const KEYS: usize = 50;
 
-/// Nodes that drive no round by themselves.
+/// Settings of nodes that start no rounds by themselves.
 const BY_HAND: [&str; 2] = ["--repair-interval", "off"];
 
-/// Asks for a round; its number.
+/// Requests a round; returns its number.
 fn ask(client: &mut Client, query: &str) -> u64 {
     let asked = client.request("POST", &format!("/admin/repair{query}"), b"");
     let said = String::from_utf8(asked.body()).unwrap();
@@ -34,7 +34,7 @@ fn rounds(client: &mut Client) -> Value {
     serde_json::from_slice(&told.body()).unwrap()
 }
 
-/// Waits for the end of a round; what came of it, or of the one after it.
+/// Waits for the end of a round; returns its report, or that of a later one.
 fn ended(client: &mut Client, number: u64) -> Value {
     let mut last = Value::Null;
     wait_until("the end of a round", || {
@@ -44,7 +44,7 @@ fn ended(client: &mut Client, number: u64) -> Value {
     last
 }
 
-/// `kvorum repair --wait` at a node.
+/// Runs `kvorum repair --wait` at a node.
 fn repair(cluster: &Cluster, node: usize, args: &[&str]) -> Output {
     let url = format!("http://{}", cluster.address(node));
     run(&[&["repair", "--wait", "--url", &url], args].concat())
@@ -54,7 +54,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// A cluster in which each node holds all keys.
+/// Starts a cluster in which each node holds all keys.
 fn whole(args: &[&str]) -> Cluster {
     let cluster = Cluster::start(3, &[&BY_HAND, args].concat());
     cluster.settled();
@@ -68,8 +68,8 @@ fn whole(args: &[&str]) -> Cluster {
     cluster
 }
 
-/// What a node that is down holds from then on, and nobody else: its store is as if it alone had
-/// been sent writes whose coordinators are gone.
+/// Stores keys that only this node, which is down, holds from then on: as if it alone had received
+/// writes whose coordinators are gone.
 fn holds_alone(cluster: &Cluster, node: usize) {
     let disk = Arc::new(RealDisk::open(&cluster.data(node)).unwrap());
     let db = Db::open(disk, Options::default()).unwrap();
@@ -146,7 +146,7 @@ fn the_command_waits_and_says_what_came_of_it() {
     assert_eq!(text(&done.stdout).lines().count(), 1);
 }
 
-/// After a round a replica refuses to be written what is older, also what it holds.
+/// After a round a replica refuses writes of older records, also of those that it holds.
 #[test]
 fn keys_are_read_from_more_replicas_than_they_have_copies_after_a_round() {
     let cluster = Cluster::start(5, &BY_HAND);
@@ -171,7 +171,7 @@ fn what_no_hint_and_no_read_reaches_is_brought() {
     cluster.up(2);
     cluster.settled();
     assert_eq!((holds_new(&cluster, 1), holds_new(&cluster, 2)), (0, KEYS));
-    // What was written in the last seconds is left to the hints, and to the next round.
+    // Writes of the last seconds are left to the hints, and to the next round.
     wait_until("a round that compares all of it", || {
         let done = repair(&cluster, 1, &["--full", "--json"]);
         let round: Value = serde_json::from_slice(&done.stdout).unwrap();
@@ -200,7 +200,7 @@ fn rot(cluster: &Cluster, node: usize) {
     assert!(tables > 0, "its store is in tables");
 }
 
-/// A full round after a table of the second node has rotted.
+/// Runs a full round after a table of the second node was damaged.
 fn repair_of_rot(cluster: &mut Cluster) -> Output {
     cluster.stop(1);
     rot(cluster, 1);
@@ -373,7 +373,7 @@ fn a_setting_that_makes_no_sense_is_named_with_what_would() {
 #[test]
 fn damage_that_was_not_healed_is_not_forgotten() {
     let mut cluster = whole(&[]);
-    // Until nothing is younger than what the last round compared.
+    // Until nothing is newer than the previous round's limit.
     wait_until("a round that has nothing to compare", || {
         let done = repair(&cluster, 0, &["--json"]);
         let round: Value = serde_json::from_slice(&done.stdout).unwrap();
@@ -390,8 +390,8 @@ fn damage_that_was_not_healed_is_not_forgotten() {
     assert_eq!(next.status.code(), Some(1), "{}", text(&next.stdout));
 }
 
-/// What all nodes held the same is proven, and what was deleted gives its space back, also with a
-/// node that was away for the deletes; nothing of it is seen again.
+/// Data that all nodes hold alike is proven, and the space of deleted data is freed, also with a
+/// node that was away for the deletes; no deleted key reappears.
 #[test]
 fn what_was_deleted_is_purged_once_that_is_proven() {
     let mut cluster = whole(&[]);
@@ -409,7 +409,7 @@ fn what_was_deleted_is_purged_once_that_is_proven() {
     assert!(sealed >= Some(deleted) && ready < sealed, "all are sealed, none is ready: {far}");
     cluster.up(2);
     cluster.settled();
-    // One is enough, however soon it is asked for.
+    // One round is enough, however soon it is requested.
     let done = repair(&cluster, 0, &["--json"]);
     let round: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!((&round["proven"], &round["equal"]), (&true.into(), &true.into()), "{round}");
@@ -436,8 +436,8 @@ fn what_was_deleted_is_purged_once_that_is_proven() {
     }
 }
 
-/// Where there is no other copy, damage is given up too, lest the other keys of its block stay
-/// unreadable; but nobody takes that for healed.
+/// Damage without another copy is given up too, so that the other keys of its block do not stay
+/// unreadable; but it is not reported as healed.
 #[test]
 fn what_rotted_where_there_is_no_other_copy_is_named() {
     let mut cluster = whole(&[]);
@@ -454,7 +454,7 @@ fn what_rotted_where_there_is_no_other_copy_is_named() {
     assert!(named.contains("from=1") && named.contains("from a backup or from clients"), "{said}");
     let metrics = text(&cluster.client(0).get("/metrics").body());
     assert!(metrics.lines().any(|line| line == "kvorum_unhealed_ranges 1"), "{metrics}");
-    // What has other copies is back.
+    // Keys with other copies are back.
     let held = cluster.local(1);
     assert_eq!(held.iter().filter(|item| item.starts_with(b"key")).count(), KEYS);
     let again = repair(&cluster, 0, &["--full"]);

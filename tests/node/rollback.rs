@@ -1,4 +1,4 @@
-//! A node whose data directory is not what it was: an older copy, a copy that runs beside it.
+//! A node whose data directory has changed: an older copy, or a copy that runs beside it.
 
 use std::fs;
 use std::path::Path;
@@ -18,8 +18,8 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Puts the copy's bytes into the files of the directory, as a file system's snapshot does: inodes
-/// and the time when they were made stay.
+/// Writes the copy's bytes into the files of the directory, as restoring a file system's snapshot
+/// does: inodes and creation times stay.
 fn put_back_in_place(copy: &Path, data: &Path) {
     let exists = |name: &std::ffi::OsStr| copy.join(name).exists();
     for entry in fs::read_dir(data).unwrap() {
@@ -35,8 +35,8 @@ fn put_back_in_place(copy: &Path, data: &Path) {
     }
 }
 
-/// Three nodes with old values on all; n0 is copied as it stopped, and is up again; then n2 is
-/// down, and n0 and n1 alone have acknowledged other values, deletes, and new keys.
+/// Prepares three nodes with old values on all; n0 is copied as it stopped, and is up again; then
+/// n2 is down, and n0 and n1 alone have acknowledged other values, deletes, and new keys.
 fn aged(cluster: &mut Cluster, aside: &Path) {
     let mut client = cluster.client(1);
     for number in 0..2 * KEYS {
@@ -57,7 +57,7 @@ fn aged(cluster: &mut Cluster, aside: &Path) {
     cluster.stop(0);
 }
 
-/// Writes until that is acknowledged: on a busy machine it may come after a short deadline.
+/// Writes until acknowledged: on a busy machine that may take longer than a short deadline.
 fn until(status: u16, mut write: impl FnMut() -> u16) {
     wait_until("the write", || match write() {
         503 | 504 => false,
@@ -68,17 +68,17 @@ fn until(status: u16, mut write: impl FnMut() -> u16) {
     });
 }
 
-/// Waits until n0 has answered for all keys, rightly.
+/// Waits until n0 has answered correctly for all keys.
 fn all_right(cluster: &Cluster) {
     wait_until("answers for all keys", || right(cluster, 0) == 3 * KEYS);
 }
 
-/// What n0 answers must be right, or no answer; how many were answered.
+/// Asserts that each answer is correct or an error; returns the number of correct ones.
 fn right(cluster: &Cluster, node: usize) -> usize {
     some_right(cluster, node, 1)
 }
 
-/// The same of every so many keys.
+/// The same for every `step`-th key.
 fn some_right(cluster: &Cluster, node: usize, step: usize) -> usize {
     let mut client = cluster.client(node);
     let mut answered = 0;
@@ -106,7 +106,7 @@ fn an_older_copy_of_a_directory_counts_for_nothing_until_all_others_were_heard()
     let data = cluster.data(0);
     fs::remove_dir_all(&data).unwrap();
     fs::rename(aside.path(), &data).unwrap();
-    // The only one that knows better can't be asked.
+    // The only node with newer data can't be asked.
     cluster.signal(1, Signal::STOP);
     cluster.up(2);
     cluster.up(0);
@@ -155,7 +155,7 @@ fn of_two_processes_with_copies_of_one_directory_the_later_one_serves() {
     copy(&cluster.data(0), &copied);
     let twin = cluster.twin(0, aside);
     wait_until("the older one's end", || {
-        // Whoever asks it makes it ask the others.
+        // A request makes the node ask the others.
         cluster.client(0).get(&key(0));
         cluster.client(0).get("/readyz").status == 503
     });
@@ -173,7 +173,7 @@ fn of_two_processes_with_copies_of_one_directory_the_later_one_serves() {
     twin.stop();
     cluster.stop(0);
     cluster.up(0);
-    // The original knows nothing of what its twin acknowledged, and is told so.
+    // The original lacks the writes that its twin acknowledged, and is told so.
     cluster.settled();
     cluster.signal(2, Signal::STOP);
     let got = cluster.client(0).get(&key(1));

@@ -1,4 +1,4 @@
-//! Where the log goes may be closed, full or stalled: the node serves on and can be stopped.
+//! A log output that is closed, full or stalled: the node serves on and can be stopped.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -9,13 +9,13 @@ use rustix::process::Signal;
 use crate::client::Client;
 use crate::process::{Node, wait_until};
 
-/// Lines that no pipe and no buffer of the node's takes: at least 1.5 MiB.
+/// Number of lines that no pipe and no buffer of the node holds: at least 1.5 MiB.
 pub(crate) const MANY: usize = 12_000;
 
-/// Requests in flight at once.
+/// Number of requests in flight at once.
 const WINDOW: usize = 200;
 
-/// Has the node log a line for each of so many requests: each wants a recording while one runs.
+/// Makes the node log `lines` lines, one for each request for a recording while one runs.
 pub(crate) fn make_it_log(node: SocketAddr, lines: usize) {
     let get = |seconds| {
         format!("GET /admin/profile?seconds={seconds} HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -25,7 +25,7 @@ pub(crate) fn make_it_log(node: SocketAddr, lines: usize) {
         let mut recorder = Client::connect(node);
         recorder.send(get(300));
         client.send(get(1));
-        // Unless this one came first.
+        // Unless this request came first.
         if client.response().status == 409 {
             break recorder;
         }
@@ -57,12 +57,12 @@ fn stops(node: Node) {
     assert_eq!(status.code(), Some(0), "{status}: {log}");
 }
 
-/// A node and its log, with more lines waiting than anything holds.
+/// Starts a node, and fills its log with more lines than any buffer holds.
 fn stalled() -> (Node, ChildStderr) {
     let mut node = Node::start(&["--sync", "never"]);
     let stderr = node.take_stderr();
     make_it_log(node.address, MANY);
-    // Not before: a client that asks nothing for long is closed.
+    // Not before: a client that is silent for long is closed.
     let mut client = node.client();
     assert!(dropped(&mut client) > 0, "what has no room is counted");
     (node, stderr)
@@ -119,7 +119,8 @@ fn what_was_dropped_is_said_when_somebody_reads_again() {
     assert!(log.lines().all(is_whole), "every line is whole: {log}");
 }
 
-/// One line on stderr says why a start was refused, and the exit code too if nobody can read it.
+/// The reason for a refused start is one line on stderr, and is in the exit code too if nobody can
+/// read it.
 #[test]
 fn a_refusal_that_nobody_reads_has_its_exit_code() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,5 @@
-//! Who may ask for what: every route with every kind of token, on one node; tokens that all nodes
-//! of a cluster know, whoever is down. Loopback needs tokens here by `--require-auth`.
+//! Access control: every route with every kind of token, on one node; tokens that all nodes of a
+//! cluster know, whichever node is down. Loopback needs tokens here because of `--require-auth`.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -54,13 +54,13 @@ impl Files {
         [&["--require-auth".to_owned()][..], &files].concat()
     }
 
-    /// A command with the token of a file.
+    /// Runs a command with the token in a file.
     pub(crate) fn run(&self, at: SocketAddr, token: &str, args: &[&str]) -> Output {
         let (url, file) = (format!("http://{at}"), self.path(token));
         run(&[args, &["--url", &url, "--token-file", file.to_str().unwrap()]].concat())
     }
 
-    /// Makes a token, and a file of its name that has it.
+    /// Creates a token, and a file of its name that contains it.
     pub(crate) fn create(&self, at: SocketAddr, name: &str, args: &[&str]) -> String {
         let made = self.run(at, "admin", &[&["token", "create", "--name", name], args].concat());
         assert!(made.status.success(), "{}", text(&made.stderr));
@@ -71,13 +71,13 @@ impl Files {
     }
 }
 
-/// A lone node without a secret, that wants tokens.
+/// Starts a lone node without a secret that requires tokens.
 pub(crate) fn lone(files: &Files) -> Node {
     let admin = files.path("admin");
     Node::start(&["--require-auth", "--admin-token-file", admin.to_str().unwrap()])
 }
 
-/// Sends a request with a token, on a connection of its own; the head of the answer.
+/// Sends a request with a token, on a connection of its own; returns the head of the answer.
 fn head_of(at: SocketAddr, method: &str, target: &str, header: &str) -> Response {
     let mut client = Client::connect(at);
     client.send(format!(
@@ -86,7 +86,7 @@ fn head_of(at: SocketAddr, method: &str, target: &str, header: &str) -> Response
     client.head_response()
 }
 
-/// One space or several are between the scheme, in capitals or not, and the token (RFC 9110).
+/// One or more spaces separate the scheme, in any case, from the token (RFC 9110).
 #[test]
 fn spaces_before_a_token_are_none_of_it() {
     let files = Files::new();
@@ -112,8 +112,8 @@ pub(crate) fn status(at: SocketAddr, method: &str, target: &str, token: &str) ->
     head_of(at, method, target, &bearer(token)).status
 }
 
-/// Every route of the API's description, with its methods; the test of `src/http/openapi.rs` holds
-/// that against the table.
+/// Returns every route of the API's description, with its methods; the test of
+/// `src/http/openapi.rs` checks the description against the table.
 pub(crate) fn routes() -> Vec<(String, String)> {
     let text = include_str!("../../docs/openapi.yaml");
     let (mut path, mut routes) = (String::new(), Vec::new());
@@ -131,7 +131,7 @@ pub(crate) fn routes() -> Vec<(String, String)> {
     routes
 }
 
-/// What a route is for, and how it is asked so that it does nothing, and does not last.
+/// Returns a route's scope, and a target with which a request does nothing, and does not last.
 pub(crate) fn scope(path: &str) -> (&'static str, String) {
     let (scope, query) = match path {
         "/" | "/healthz" | "/readyz" | "/ui" | "/v0/peer" => ("public", ""),
@@ -221,12 +221,12 @@ fn every_route_wants_a_token_that_is_good_for_it() {
     }
 }
 
-/// Headers that ask for a form of a range by a token.
+/// Returns headers that request a form of a range with a token.
 fn accept(form: &str, token: &str) -> String {
     format!("{}Accept: {form}\r\n", bearer(token))
 }
 
-/// In the forms that need no start, nothing is wider for what is left out.
+/// In the forms that need no start, an omitted bound widens no range beyond the prefix.
 #[test]
 fn ranges_without_a_start_stay_within_the_prefix() {
     let files = Files::new();
@@ -262,7 +262,7 @@ fn ranges_without_a_start_stay_within_the_prefix() {
     }
 }
 
-/// A cursor leads nowhere else, whoever was given it.
+/// A cursor grants no access, whoever got it first.
 #[test]
 fn a_cursor_leads_to_no_key_outside_the_prefix() {
     let files = Files::new();
@@ -308,7 +308,7 @@ fn keys_and_ranges_outside_the_prefix_are_refused_and_named() {
         ("/v0/entity?id=users", 403),
         ("/v0/entity?id=Users/a", 403),
         ("/v0/entity?id=x&id=users/a", 400),
-        // What can't be parsed is not admitted, whatever its key.
+        // An unparsable request is not admitted, whatever its key.
         ("/v0/entity?id=other&only_this_route=1", 400),
         ("/v0/entity?only_this_route&ack=1&id=other", 400),
         ("/v0/entity?id=users/a&only_this_route=1", 400),
@@ -412,7 +412,7 @@ fn without_require_auth_loopback_needs_no_token() {
     assert!(made.status.success(), "{}", text(&made.stderr));
 }
 
-/// A cluster that wants tokens, once all of its nodes see each other.
+/// Starts a cluster that requires tokens, and waits until all of its nodes see each other.
 fn cluster(files: &Files) -> Cluster {
     let args = files.args();
     let cluster = Cluster::start(3, &args.iter().map(String::as_str).collect::<Vec<_>>());
@@ -433,7 +433,7 @@ fn all_nodes_know_a_token_soon_and_while_the_council_is_down() {
     assert!(knows(0), "the node that made it knows it at once");
     (1..3).for_each(|node| wait_until("it is known", || knows(node)));
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    // Nodes ask each other without a token.
+    // Nodes send each other requests without a token.
     let seen = files.run(at[1], "app", &["status", "--json"]);
     assert!(seen.status.success(), "{}", text(&seen.stdout));
     let mut client = cluster.client(2);
@@ -515,12 +515,13 @@ fn a_range_ends_with_its_token() {
     assert_eq!(client.read_head().unwrap().status, 200);
     assert!(client.read_chunk().unwrap().is_some());
     assert!(files.run(node.address, "admin", &["token", "revoke", "app"]).status.success());
-    // What was on its way comes, and then the connection is reset: it can't be taken for all.
+    // Data on its way arrives, and then the connection is reset: the client can't take it for the
+    // whole.
     let rest = (1..).map(|_| client.read_chunk()).find(|chunk| !matches!(chunk, Ok(Some(_))));
     assert!(rest.unwrap().is_err(), "the range was read to its end");
 }
 
-/// What docs/operation.md says of tokens and quotas while the council is down.
+/// The promises of docs/operation.md about tokens and quotas while the metadata quorum is down.
 #[test]
 fn without_a_majority_of_the_council_no_change_is_decided_and_what_there_is_holds() {
     let files = Files::new();
@@ -563,7 +564,7 @@ fn tokens(cluster: &Cluster, node: usize) -> usize {
     list["tokens"].as_array().map_or(0, Vec::len)
 }
 
-/// Tokens are made while keys move, and the change goes on, or back.
+/// Tokens are created while keys move, and the change goes on, or is undone.
 #[test]
 fn tokens_are_made_while_members_change() {
     let mut cluster = Cluster::start(4, &[]);

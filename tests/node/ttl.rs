@@ -1,4 +1,4 @@
-//! Values that expire: what a client sees of them, on one node and on three.
+//! Values that expire: the answers that a client gets, on one node and on three.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// When the value expires, in milliseconds since 1970, as an answer tells.
+/// Returns the value's expiry in an answer, in milliseconds since 1970.
 fn expires(response: &Response) -> Option<u64> {
     let header = response.header("kvorum-expires")?;
     let (seconds, millis) = header.split_once('.').unwrap();
@@ -33,10 +33,11 @@ fn expires(response: &Response) -> Option<u64> {
     Some(seconds.parse::<u64>().unwrap() * 1000 + millis.parse::<u64>().unwrap())
 }
 
-/// How far the clocks of nodes on one machine are apart: each follows the one that is furthest.
+/// Difference between the clocks of nodes on one machine: each follows the one that is furthest
+/// ahead.
 const SKEW_MS: u64 = 2_000;
 
-/// What an answer tells, if it is `seconds` after the write.
+/// Asserts that the expiry in an answer is `seconds` after the write; returns it.
 fn in_seconds(response: &Response, seconds: u64, asked_ms: u64) -> u64 {
     let told = expires(response).expect("it tells when the value expires");
     let allowed = asked_ms + seconds * 1000..=now_ms() + seconds * 1000 + SKEW_MS;
@@ -44,7 +45,7 @@ fn in_seconds(response: &Response, seconds: u64, asked_ms: u64) -> u64 {
     told
 }
 
-/// Through every kind of request, by any of these clients.
+/// Checks the expiry through every kind of request, by any of these clients.
 fn a_value_is_there_until_it_expires(clients: &mut [Client]) {
     let count = clients.len();
     let mut turn = 0;
@@ -147,7 +148,7 @@ fn every_write_says_anew_whether_its_value_expires() {
     in_seconds(&sum, 7200, asked);
 }
 
-/// Sent again it is answered as the first time, as long as the key tells.
+/// A repeated request gets the first answer, as long as the key has the outcome.
 #[test]
 fn an_idempotency_key_gives_a_value_its_expiry_once() {
     let cluster = Cluster::start(3, &[]);
@@ -204,8 +205,8 @@ fn a_ttl_that_makes_no_sense_is_refused_with_what_does() {
     assert_eq!(client.put("/v0/entity?id=k&ttl=30d", b"x").status, 201);
 }
 
-/// Puts values into the store of a stopped node: the key, how many microseconds ago it was written,
-/// and by how many milliseconds it has expired (0 = it never does).
+/// Puts values into the store of a stopped node: the key, the microseconds since its write, and the
+/// milliseconds since its expiry (0 = never).
 fn plant(data: &Path, values: &[(&str, u64, u64)]) {
     let engine = Engine::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
     let mut batch = Batch::new();
@@ -219,7 +220,7 @@ fn plant(data: &Path, values: &[(&str, u64, u64)]) {
     engine.close().unwrap();
 }
 
-/// One replica alone holds what has expired: it hides what the others hold, and spreads.
+/// One replica alone holds the expired value, which hides the others' values, and spreads.
 #[test]
 fn an_expired_value_hides_an_older_one_that_lives() {
     const AGE: u64 = 60_000_000;
@@ -252,7 +253,7 @@ fn an_expired_value_hides_an_older_one_that_lives() {
     assert_eq!(cluster.client(0).get(TARGET).body(), b"new");
 }
 
-/// Hints, and what is streamed to a node with a new disk, are the records themselves.
+/// Hints, and the streams to a node with a new disk, carry the records themselves.
 #[test]
 fn a_node_that_was_away_gets_the_expiry_with_the_value() {
     let mut cluster = Cluster::start(3, &[]);
@@ -274,7 +275,7 @@ fn a_node_that_was_away_gets_the_expiry_with_the_value() {
     }
 }
 
-/// When the value of each replica of a key expires.
+/// Returns the expiry of the value on each replica of a key.
 fn held(cluster: &Cluster, key: &str) -> Vec<Option<u64>> {
     let told = cluster.client(2).get(&format!("/ui/key?id={key}")).body();
     let told: serde_json::Value = serde_json::from_slice(&told).unwrap();

@@ -1,5 +1,5 @@
-//! A data directory that can't be read, and limits of the process: what a node says, and that none
-//! of it is advice to start without its data.
+//! A data directory that can't be read, and limits of the process: a node's messages, none of which
+//! is advice to start without its data.
 
 use std::fs;
 use std::io::Read;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::cluster::{Cluster, key};
 use crate::process::{Node, PATIENCE, kvorum, run, wait_until};
 
-/// The user that owns what a test takes away from itself: `nobody`.
+/// The user that owns the files that a test takes away from itself: `nobody`.
 const NOBODY: u32 = 65_534;
 
 /// Ways to start on a directory: alone, as one of several, as one that joins.
@@ -29,7 +29,8 @@ const WAYS: [&[&str]; 3] = [
     &["--join", "http://127.0.0.1:1", "--name", "c"],
 ];
 
-/// A start that is to be refused. One that is not is ended, and fails the test by its exit code.
+/// Runs a start that is to be refused. A start that is not refused is ended, and fails the test by
+/// its exit code.
 pub(crate) fn serve(mut command: Command, data: &Path, way: &[&str]) -> Output {
     command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(way);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -45,11 +46,11 @@ pub(crate) fn serve(mut command: Command, data: &Path, way: &[&str]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// What a refused start says in its last line: an error of the system, and no way to lose data.
+/// Asserts the last line of a refused start: an error of the system, and no way to lose data.
 fn says(output: &Output, parts: &[&str]) -> String {
     let said = String::from_utf8(output.stderr.clone()).unwrap();
     let last = said.lines().last().unwrap_or_default().to_owned();
-    // Commands that ask something of a cluster keep 1 for the answer no.
+    // Commands that query a cluster reserve 1 for a negative answer.
     assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
     for part in parts.iter().chain(&["Nothing was deleted"]) {
         assert!(last.contains(part), "{part}: {said}");
@@ -60,7 +61,7 @@ fn says(output: &Output, parts: &[&str]) -> String {
     last
 }
 
-/// A command as a user who is not root; `None` = there is no way to become one.
+/// Returns a command run by a user who is not root; `None` = there is no way to become one.
 fn nobody() -> Option<Command> {
     if !geteuid().is_root() {
         return Some(kvorum());
@@ -72,7 +73,7 @@ fn nobody() -> Option<Command> {
     tried.is_ok_and(|output| output.status.success()).then_some(command)
 }
 
-/// Gives all that is there to `nobody`, if the test runs as root.
+/// Gives all files to `nobody`, if the test runs as root.
 fn give_away(path: &Path) {
     if geteuid().is_root() {
         chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -127,7 +128,7 @@ fn a_file_that_can_not_be_read_is_named_and_is_no_damage() {
     let data = cluster.data(1);
     let names: Vec<_> = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()).collect();
     let aside = data.with_file_name("aside");
-    // What is left of the log after a stop holds nothing, and need not be opened.
+    // The rest of the log after a stop holds nothing, and need not be opened.
     let is_read = |path: &&PathBuf| {
         !path.ends_with("LOCK") && path.extension().is_none_or(|ending| ending != "wal")
     };
@@ -195,7 +196,7 @@ fn a_directory_of_another_user_is_said_to_be_that() {
     assert_eq!(node.client().get("/v0/entity?id=k").body(), b"v");
 }
 
-/// `command serve …` under limits that `sh` sets first.
+/// Returns `command serve …` under limits that `sh` sets first.
 pub(crate) fn limited(limits: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")]);
@@ -203,7 +204,7 @@ pub(crate) fn limited(limits: &str) -> Command {
     command
 }
 
-/// The limit of a segment's and a table's size: the first segment (4 MiB) fits, the next (8 MiB)
+/// A limit on the size of segments and tables: the first segment (4 MiB) fits, the next (8 MiB)
 /// does not. `sh` counts in blocks of 512 bytes.
 const FILE_LIMIT: &str = "ulimit -S -f 12288";
 
@@ -259,7 +260,7 @@ fn a_start_under_limits_that_are_too_low_says_which() {
 }
 
 /// As [`a_write_past_the_limit_of_file_sizes_is_refused_as_on_a_full_disk`], with a limit that is
-/// lowered below the end of what is in the log: a write ends in the middle of it.
+/// lowered below the end of the log's contents: a write ends in the middle.
 #[test]
 fn a_limit_of_file_sizes_that_is_lowered_below_the_log_ends_writes_in_words_and_loses_nothing() {
     let node = Node::start(&[]);
@@ -337,7 +338,7 @@ fn a_directory_is_its_users_alone_whatever_the_umask_is() {
     }
 }
 
-/// A directory that was made wider is left so, for somebody may have wanted that.
+/// Wider permissions of a directory are kept, because they may be intended.
 #[test]
 fn a_directory_that_others_can_read_is_warned_of() {
     let warning = "other users of this machine can read files of the data directory";

@@ -5,14 +5,14 @@ use crate::client::Client;
 use crate::process::Node;
 use crate::tokens::{Files, lone};
 
-/// What Java's client sends with its first request to a server.
+/// Headers that Java's client sends with its first request to a server.
 const OFFER: &str = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\
     HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n";
 
-/// How often each is tried: whether a client loses its answer to a reset is a race.
+/// Repetitions of each case: whether a client loses its answer to a reset is a race.
 const TRIES: usize = 5;
 
-/// Sends all of it, and takes the answer to the end of the connection; its status.
+/// Sends all data, and reads the answer to the end of the connection; returns its status.
 fn refused(node: &Node, head: &str, body: &[u8]) -> u16 {
     let mut client = node.client();
     client.send(head);
@@ -20,8 +20,8 @@ fn refused(node: &Node, head: &str, body: &[u8]) -> u16 {
     ended(&mut client)
 }
 
-/// The status of the last answer on a connection, which ends after it, and is not reset: a client
-/// that still sends, or is far away, loses an answer with a reset behind it.
+/// Returns the status of the last answer on a connection, which must end after it without a reset:
+/// a client that still sends, or is far away, loses an answer with a reset behind it.
 fn ended(client: &mut Client) -> u16 {
     let answer = client.try_response();
     let status = answer.unwrap_or_else(|error| panic!("{error} instead of an answer")).status;
@@ -65,7 +65,7 @@ fn one_without_a_token_arrives() {
     }
 }
 
-/// What hyper answers by itself, to a later request on the connection.
+/// An answer of hyper itself, to a later request on the connection.
 #[test]
 fn one_to_a_head_that_is_none_arrives() {
     let node = Node::start(&[]);

@@ -1,20 +1,21 @@
-//! Files that import each other in a circle can only be read, tested and changed together.
+//! Import cycles: files that import each other in a circle can only be read, tested and changed
+//! together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Finding;
 use crate::imports;
 
-/// Files of a circle that are still one thing in a few parts.
+/// Maximum size of a circle: its files are still one thing in a few parts.
 const MOST: usize = 3;
 
 const WHY: &str = "files that import each other in a circle are one file: let the lower one be \
                    given what it needs";
 
-/// What each file re-exports of its children.
+/// Names that each file re-exports of its children.
 type Names = BTreeMap<String, BTreeMap<String, Vec<String>>>;
 
-/// Every circle of imports that is too large.
+/// Finds every circle of imports that is too large.
 pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     let edges = edges(files);
     let reached: BTreeMap<&str, BTreeSet<&str>> =
@@ -36,7 +37,7 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     findings
 }
 
-/// Who imports whom.
+/// Returns the files that each file imports.
 fn edges(files: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
     let all: BTreeSet<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
     let names = files.iter().map(|(path, text)| (path.clone(), imports::re_exported(path, text)));
@@ -51,7 +52,7 @@ fn edges(files: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
     edges
 }
 
-/// The file that has what a path names, wherever that is re-exported.
+/// Returns the file that defines the item of a path, wherever that is re-exported.
 fn file_of(
     root: &str,
     mut path: Vec<String>,
@@ -66,7 +67,7 @@ fn file_of(
     }
 }
 
-/// All that a file imports, and what that imports.
+/// Returns all files that a file imports, directly or indirectly.
 fn reach<'a>(file: &str, edges: &'a BTreeMap<String, BTreeSet<String>>) -> BTreeSet<&'a str> {
     let (mut reached, mut left) = (BTreeSet::new(), vec![file]);
     while let Some(next) = left.pop() {
@@ -79,7 +80,7 @@ fn reach<'a>(file: &str, edges: &'a BTreeMap<String, BTreeSet<String>>) -> BTree
     reached
 }
 
-/// The imports within a circle.
+/// Formats the imports within a circle.
 fn steps(circle: &[&str], edges: &BTreeMap<String, BTreeSet<String>>) -> String {
     let inside = |file: &&str| {
         let to = edges[*file].iter().map(String::as_str).filter(|to| circle.contains(to));

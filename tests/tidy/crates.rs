@@ -1,14 +1,14 @@
-//! Licences, banned crates and sources, as `deny.toml` says.
+//! Licenses, banned crates and sources, according to `deny.toml`.
 
 use serde::Deserialize;
 
 use crate::metadata::Package;
 use crate::{Finding, spdx};
 
-/// The registry that unknown ones are told from, as cargo writes it.
+/// The registry that is not unknown, as cargo writes it.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// What this test understands of cargo-deny's configuration.
+/// The part of cargo-deny's configuration that this test understands.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Policy {
     licenses: Licences,
@@ -38,7 +38,7 @@ impl Policy {
     }
 }
 
-/// Every crate that may not come in, and why.
+/// Finds every crate that is not permitted, with the reason.
 pub(crate) fn check(packages: &[Package], policy: &Policy) -> Vec<Finding> {
     let foreign = packages.iter().filter(|package| package.source.is_some());
     foreign.flat_map(|package| check_one(package, policy)).collect()

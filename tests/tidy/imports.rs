@@ -1,25 +1,25 @@
-//! Which file imports which, by `crate::` and `super::` paths in code that is no test.
+//! Imports between files, by `crate::` and `super::` paths in code outside of tests.
 //!
 //! ```text
 //!  src/http/mod.rs   use crate::node::{Node, gate::Gate}  ─▶ src/node/mod.rs, src/node/gate.rs
 //!  src/node/gate.rs  use super::places::Place;            ─▶ src/node/places.rs
 //! ```
 //!
-//! What a module re-exports of its children counts as the child, wherever it is imported. That a
-//! module names its own children is no import: they are its parts.
+//! A re-export of a child counts as the child, wherever it is imported. A module that names its own
+//! children does not import them: they are its parts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::text::code;
 
-/// A path that is imported: the line, and its parts after `crate`.
+/// An imported path: the line, and the parts after `crate`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Import {
     pub(crate) line: usize,
     pub(crate) path: Vec<String>,
 }
 
-/// The folder of a file's crate, with `src/` at its end, and the file's modules in it.
+/// Returns the folder of a file's crate, with `src/` at its end, and the file's modules in it.
 pub(crate) fn module_of(path: &str) -> Option<(&str, Vec<&str>)> {
     let at = if path.starts_with("src/") { 0 } else { path.find("/src/")? + 1 };
     let (root, inside) = path.split_at(at + "src/".len());
@@ -31,7 +31,7 @@ pub(crate) fn module_of(path: &str) -> Option<(&str, Vec<&str>)> {
     Some((root, parts))
 }
 
-/// What a file imports from its own crate.
+/// Returns the imports of a file from its own crate.
 pub(crate) fn of(path: &str, text: &str) -> Vec<Import> {
     let Some((_, own)) = module_of(path) else { return Vec::new() };
     let mut imports = Vec::new();
@@ -68,7 +68,8 @@ fn is_use(line: &str) -> bool {
     line.starts_with("use ") || line.starts_with("pub") && line.contains(" use ")
 }
 
-/// Where paths with this beginning begin, not those in the middle of another one.
+/// Returns the positions at which paths begin with `start`, not those in the middle of another
+/// path.
 fn starts<'a>(text: &'a str, start: &'a str) -> impl Iterator<Item = usize> + 'a {
     text.match_indices(start).map(|(at, _)| at).filter(|at| {
         let before = text[..*at].chars().next_back();
@@ -76,7 +77,7 @@ fn starts<'a>(text: &'a str, start: &'a str) -> impl Iterator<Item = usize> + 'a
     })
 }
 
-/// All paths of `a::b::{c, d::e}` at the beginning of `text`; returns what is left.
+/// Expands all paths of `a::b::{c, d::e}` at the beginning of `text`; returns the rest.
 fn expand<'a>(text: &'a str, parents: &mut Vec<String>, paths: &mut Vec<Vec<String>>) -> &'a str {
     let text = text.trim_start();
     if let Some(mut inner) = text.strip_prefix('{') {
@@ -108,7 +109,7 @@ fn expand<'a>(text: &'a str, parents: &mut Vec<String>, paths: &mut Vec<Vec<Stri
     }
 }
 
-/// A path after its `crate` or `super`s, from a module of the crate.
+/// Resolves the `crate` or `super`s of a path, from a module of the crate.
 fn absolute(own: &[&str], path: &[String]) -> Option<Vec<String>> {
     let (first, rest) = path.split_first()?;
     if first == "crate" {
@@ -120,7 +121,7 @@ fn absolute(own: &[&str], path: &[String]) -> Option<Vec<String>> {
     Some(base.chain(path[supers..].iter().cloned()).collect())
 }
 
-/// What a file re-exports of its children: each name, and the whole path.
+/// Returns a file's re-exports of its children: each name, and the whole path.
 pub(crate) fn re_exported(path: &str, text: &str) -> BTreeMap<String, Vec<String>> {
     let Some((_, own)) = module_of(path) else { return BTreeMap::new() };
     let code: String = code(path, text).flat_map(|(_, line)| [line, "\n"]).collect();
@@ -149,8 +150,8 @@ pub(crate) fn re_exported(path: &str, text: &str) -> BTreeMap<String, Vec<String
     names
 }
 
-/// The file of a crate that a path leads into: that of its longest beginning that is a module,
-/// and how long that is.
+/// Returns the file of a crate that a path leads into: that of its longest prefix that is a module,
+/// and the length of that prefix.
 pub(crate) fn file_of(
     root: &str,
     path: &[String],

@@ -1,4 +1,4 @@
-//! Which crate may reach which, directly or through others.
+//! Permitted dependencies between crates, direct or indirect.
 
 use std::collections::VecDeque;
 
@@ -69,10 +69,10 @@ const LAYERS: [Layer; 8] = [
     },
 ];
 
-/// What these need is not looked at: locks wait by the kernel, and do nothing else with it.
+/// Crates whose dependencies are exempt: locks wait by the kernel, and do nothing else with it.
 const LOCKS: [&str; 1] = ["parking_lot"];
 
-/// Every layer that is broken, and how.
+/// Finds every broken layer, with the path that breaks it.
 pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for layer in LAYERS {
@@ -98,7 +98,7 @@ pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
     findings
 }
 
-/// The shortest way from a package to one of this name.
+/// Returns the shortest path from a package to one of this name.
 fn way(packages: &[Package], start: usize, target: &str) -> Option<Vec<String>> {
     let mut came_from = vec![None; packages.len()];
     let mut queue = VecDeque::from([start]);
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::metadata::package;
 
-    /// The layers, and "between", which only `lsm` uses; `kvorum` uses both.
+    /// Returns the layers, and "between", which only `lsm` uses; `kvorum` uses both.
     fn workspace(between_needs: &[usize]) -> Vec<Package> {
         vec![
             package("lsm", &[3]),

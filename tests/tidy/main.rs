@@ -4,12 +4,12 @@
 //!
 //! ```text
 //!  files (walked)  ─▶ text     lines, lengths, names, leftovers, banned calls  ┐
-//!                  ─▶ words    what the glossary has replaced                   │
-//!                  ─▶ rooms    which room of src/ may know which               │
+//!                  ─▶ words    words that the glossary has replaced            │
+//!                  ─▶ rooms    permitted imports between the layers of src/    │
 //!                  ─▶ circles  files that import each other                    │
-//!                  ─▶ names    two things of one name                           │
-//!  cargo metadata  ─▶ layers   which crate may reach which                     ├─▶ findings
-//!  + deny.toml     ─▶ crates   licences, banned crates, sources                ┘
+//!                  ─▶ names    two things with one name                        │
+//!  cargo metadata  ─▶ layers   permitted dependencies between crates           ├─▶ findings
+//!  + deny.toml     ─▶ crates   licenses, banned crates, sources                ┘
 //! ```
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
@@ -28,10 +28,10 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// One thing that is wrong: where, what, and why that is a rule.
+/// A violation of a rule: its place, its description, and the rule's reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Finding {
-    /// `file:line`, or whatever says where to look.
+    /// `file:line`, or another place.
     place: String,
     what: String,
     why: &'static str,
@@ -41,8 +41,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All text files of the repository by their path in it, sorted. What starts with a dot is left
-/// out except `.ci`; so is what building and running leave behind.
+/// Returns all text files of the repository by their path in it, sorted. Files that start with a
+/// dot are left out except `.ci`; so are the products of builds and runs.
 fn files() -> Vec<(String, String)> {
     fn walk(directory: &Path, found: &mut Vec<(String, String)>) {
         for entry in fs::read_dir(directory).unwrap() {

@@ -1,24 +1,24 @@
-//! What cargo knows of this workspace and all it depends on.
+//! Cargo's metadata of this workspace and all its dependencies.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// A crate and what it is built with.
+/// A crate and its dependencies.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) version: String,
-    /// Where it comes from; `None` = this repository.
+    /// Source of the crate; `None` = this repository.
     pub(crate) source: Option<String>,
     pub(crate) licence: Option<String>,
-    /// Its manifest's text; empty for those from elsewhere.
+    /// Text of the manifest; empty for crates from elsewhere.
     pub(crate) manifest: String,
-    /// Places in the list of those it is built with or runs with, tests aside.
+    /// Indices of the build and runtime dependencies in the list, without those of tests.
     pub(crate) needs: Vec<usize>,
 }
 
-/// Asks cargo, for the system that the tests run on.
+/// Runs cargo, for the system that the tests run on.
 pub(crate) fn read() -> Vec<Package> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);

@@ -1,4 +1,4 @@
-//! One name for one thing: no two files and no two types of a crate share a name.
+//! Unique names: no two files and no two types of a crate share a name.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const UNIQUE: [&str; 2] = ["crates/cluster/src/", "crates/record/src/"];
 /// Files of tests, and those that every folder has.
 const FILES: [&str; 2] = ["mod.rs", "tests.rs"];
 
-/// Every name that two files or two types of a crate have.
+/// Finds every name that two files or two types of a crate share.
 pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     UNIQUE.iter().flat_map(|root| of_crate(root, files)).collect()
 }
@@ -39,7 +39,7 @@ fn of_crate(root: &str, files: &[(String, String)]) -> Vec<Finding> {
     shared.map(finding).collect()
 }
 
-/// The type that a line declares outside of any block.
+/// Returns the type that a line declares outside of any block.
 fn type_of(line: &str) -> Option<&str> {
     let line = line.strip_prefix("pub").map_or(line, |rest| {
         let rest =

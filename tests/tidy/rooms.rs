@@ -1,12 +1,12 @@
-//! The rooms of the process, `src/`, and which may know which: each those below it.
+//! Layers ("rooms") of the process, `src/`: each may import those below it.
 
 use crate::{Finding, imports};
 
-/// From the top down. `main.rs` knows all of them.
+/// The layers from the top down. `main.rs` may import all of them.
 const ROOMS: [&str; 9] =
     ["cli", "runtime", "http", "operations", "node", "peers", "transport", "counters", "settings"];
 
-/// What a room must not know of outside the house, either.
+/// External names that a layer must not use either.
 const STRANGERS: [(&str, &str, &str); 2] = [
     (
         "src/http/",
@@ -18,7 +18,7 @@ const STRANGERS: [(&str, &str, &str); 2] = [
 
 const WHY: &str = "a room is given what it needs of those above it: a value, or a function";
 
-/// Every import that goes up.
+/// Finds every import of a higher layer.
 pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in files {

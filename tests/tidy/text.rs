@@ -1,23 +1,24 @@
-//! Rules over the text of one file at a time.
+//! Rules about the text of one file at a time.
 
 use std::io::{self, Write};
 
 use crate::Finding;
 
-/// Longer files are split.
+/// Maximum length of a file; longer ones must be split.
 const MAX_LINES: usize = 800;
 
-/// Longer ones are named on every run, as a reminder.
+/// Length from which on a file is named on every run, as a reminder.
 const LONG_LINES: usize = 400;
 
-/// Columns of a line, in characters. (rustfmt leaves comments, strings and attributes alone.)
+/// Maximum length of a line, in characters. (rustfmt leaves comments, strings and attributes
+/// alone.)
 const MAX_COLUMNS: usize = 100;
 
-/// Names that say nothing about what is inside.
+/// Names that say nothing about the contents.
 const EMPTY_NAMES: [&str; 8] =
     ["util", "utils", "common", "helper", "helpers", "misc", "types", "stuff"];
 
-/// Notes to self, which belong into an issue. Spelt so that this file does not hold them.
+/// Notes to self, which belong into an issue. Spelled so that this file does not contain them.
 const LEFTOVERS: [&str; 6] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -27,28 +28,28 @@ const LEFTOVERS: [&str; 6] = [
     concat!("to", "do!"),
 ];
 
-/// Beginnings of paths that exist on the writer's machine only.
+/// Prefixes of paths that exist on the writer's machine only.
 const PRIVATE_PATHS: [&str; 4] =
     [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
 
-/// What would make the engine's and the protocol's course depend on more than their input.
+/// Calls that would make the engine and the protocol depend on more than their input.
 const CHANCE: [&str; 6] =
     ["Instant::now", "SystemTime", "std::thread", "thread::", "RandomState", "rand::"];
 
-/// Words of a doc comment that say no more than the item's name does.
+/// Maximum number of words of a doc comment that only repeats the item's name.
 const DOC_WORDS: usize = 2;
 
-/// Changes when something happens, not what.
+/// A call that changes when something happens, not what.
 const HARMLESS: &str = "thread::yield_now()";
 
-/// How a test is left out, and how it is left to the nightly command.
+/// Attributes that skip a test, and that leave it to the nightly command.
 const IGNORED: &str = concat!("#[ig", "nore");
 const NIGHTLY: &str = concat!("#[ig", "nore = \"nightly: ");
 
-/// How a test sleeps.
+/// A call with which a test sleeps.
 const SLEEP: &str = concat!("sl", "eep(");
 
-/// Tests that do, each with the reason why it must. Anything else waits for a condition.
+/// Tests that sleep, each with the reason. All others wait for a condition.
 const SLEEPERS: [(&str, &str); 5] = [
     (
         "crates/load/tests/kit/engine/server.rs",
@@ -60,14 +61,14 @@ const SLEEPERS: [(&str, &str); 5] = [
     ("torture/src/ledger/tests.rs", "the ledger tells events apart by their times"),
 ];
 
-/// One file, and what is known of it by its path.
+/// A file, and the facts that follow from its path.
 #[derive(Clone, Copy)]
 struct File<'a> {
     path: &'a str,
     text: &'a str,
 }
 
-/// A rule: its reason, and what breaks it as (line, what).
+/// A rule: its reason, and a function that returns its violations as (line, description).
 struct Rule {
     why: &'static str,
     find: fn(File<'_>) -> Vec<(usize, String)>,
@@ -107,7 +108,7 @@ const RULES: [Rule; 11] = [
     },
 ];
 
-/// Everything that is wrong with `files` (path, text).
+/// Finds everything that is wrong with `files` (path, text).
 pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in files {
@@ -122,7 +123,8 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     findings
 }
 
-/// Names the files that are getting long, past the test harness, which keeps what a test prints.
+/// Prints the files that are getting long, past the test harness, which captures what a test
+/// prints.
 pub(crate) fn print_long_files(files: &[(String, String)]) {
     for (path, text) in files {
         let lines = text.lines().count();
@@ -138,14 +140,14 @@ impl<'a> File<'a> {
         self.path.ends_with(".rs")
     }
 
-    /// Whether all of it is test.
+    /// True if the whole file is a test.
     fn is_test(self) -> bool {
         let mut folders = self.path.split('/').rev();
         folders.next() == Some("tests.rs") || folders.any(|folder| folder == "tests")
     }
 
-    /// The lines with their numbers, and whether each is part of a test. By convention a file's
-    /// own tests are a module at its end.
+    /// Returns the lines with their numbers, and whether each is part of a test. By convention a
+    /// file's own tests are a module at its end.
     fn lines(self) -> impl Iterator<Item = (usize, &'a str, bool)> {
         let (mut test, mut announced) = (self.is_test(), false);
         self.text.lines().zip(1..).map(move |(line, number)| {
@@ -155,7 +157,7 @@ impl<'a> File<'a> {
         })
     }
 
-    /// Lines of `lines` that hold one of `patterns` as a word, in code.
+    /// Returns the code lines that contain one of `patterns` as a word.
     fn code_with<'p>(
         self,
         patterns: &'p [&'p str],
@@ -173,19 +175,19 @@ impl<'a> File<'a> {
     }
 }
 
-/// The lines of a file that are code and no test, with their numbers.
+/// Returns the code lines of a file outside of tests, with their numbers.
 pub(crate) fn code<'a>(path: &'a str, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     let lines = File { path, text }.lines();
     let code = lines.filter(|(_, line, test)| !test && !line.trim_start().starts_with("//"));
     code.map(|(number, line, _)| (number, line))
 }
 
-/// Whether `line` holds `word`, not as a part of a longer name.
+/// True if `line` contains `word`, not as a part of a longer name.
 pub(crate) fn holds_word(line: &str, word: &str) -> bool {
     holds(line, word, |c| c.is_alphanumeric() || c == '_')
 }
 
-/// Whether `line` holds `word`, not as a part of a longer one made of such characters.
+/// True if `line` contains `word`, not as a part of a longer one made of such characters.
 pub(crate) fn holds(line: &str, word: &str, of_word: fn(char) -> bool) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -213,7 +215,7 @@ fn long(file: File<'_>) -> Vec<(usize, String)> {
 }
 
 fn without_header(file: File<'_>) -> Vec<(usize, String)> {
-    // The tests of a file say what they are by their names.
+    // The tests of a file are described by their names.
     let wants = file.is_rust() && !file.path.ends_with("/tests.rs");
     let missing = wants && !file.text.starts_with("//!");
     missing.then(|| (1, "does not begin with a //! header".to_owned())).into_iter().collect()
@@ -284,7 +286,7 @@ fn short_doc(file: File<'_>) -> Vec<(usize, String)> {
     found
 }
 
-/// What a line of a doc comment says.
+/// Returns the text of a doc comment's line.
 fn doc(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix("///").filter(|rest| !rest.starts_with('/'))
 }
@@ -302,7 +304,7 @@ fn chance(file: File<'_>) -> Vec<(usize, String)> {
     found.map(|(number, pattern)| (number, format!("{pattern} is used"))).collect()
 }
 
-/// In the server, what it is made of and what measures it.
+/// Applies to the server, the crates it is made of, and those that measure it.
 fn text_error(file: File<'_>) -> Vec<(usize, String)> {
     let parts = ["cluster", "load", "lsm", "node", "profile", "record"]
         .map(|name| format!("crates/{name}/src/"));
@@ -325,7 +327,7 @@ fn sleeping_test(file: File<'_>) -> Vec<(usize, String)> {
 mod tests {
     use super::*;
 
-    /// Where `text` breaks a rule, as "line: what".
+    /// Returns the violations in `text`, as "line: description".
     fn found(path: &str, text: &str) -> Vec<String> {
         let findings = check(&[(path.to_owned(), text.to_owned())]);
         let place = |place: &str| place.strip_prefix(path).unwrap()[1..].to_owned();

@@ -1,10 +1,10 @@
-//! One word for one thing: words that the glossary in `CONTRIBUTING.md` has replaced stay out of
-//! names, comments, messages and documents. Only what a pattern can tell is refused here; the rest
-//! is the reviewer's.
+//! Consistent vocabulary: words that the glossary in `CONTRIBUTING.md` has replaced stay out of
+//! names, comments, messages and documents. Only patterns are checked here; the rest is the
+//! reviewer's.
 
 use crate::{Finding, text};
 
-/// A word, or several in a row, and what is said instead. Capitals do not matter.
+/// Words, or phrases, and their replacements. Case does not matter.
 const OLD: [(&str, &str); 33] = [
     ("amnesia", "lost disk"),
     ("amnesiac", "rebuilding"),
@@ -44,22 +44,22 @@ const OLD: [(&str, &str); 33] = [
 const WHY: &str =
     "two words for one thing look like two things: see the glossary in CONTRIBUTING.md";
 
-/// How a message refuses a word in a way that nobody says it.
+/// A phrase that messages must not contain.
 const IS_NO: &str = " is no ";
 
-/// What is said so all the same: before that, and after it.
+/// Exceptions: the word before the phrase, and the words after it.
 const THERE: &str = "there";
 const OFTEN: [&str; 4] = ["longer", "more", "slower", "news"];
 
 const WHY_IS_NO: &str = "messages are read at night: \"is not a valid X\" or \"is not an X\" is \
                          plain English";
 
-/// Recorded pages and the changelog tell what was; everything else what is.
+/// Recorded pages and the changelog describe the past; everything else describes the present.
 fn is_history(path: &str) -> bool {
     path == "CHANGELOG.md" || path.starts_with("docs/reports/")
 }
 
-/// This file says them, and so do recorded histories.
+/// This file contains the words, and so do recorded histories.
 fn allowed(path: &str) -> bool {
     path == "tests/tidy/words.rs" || is_history(path)
 }
@@ -69,7 +69,7 @@ fn is_of_word(c: char) -> bool {
     c.is_alphanumeric()
 }
 
-/// The old words in a line, or in a path, each with what is said instead.
+/// Finds the old words in a line, or in a path, each with its replacement.
 fn old_words(line: &str) -> impl Iterator<Item = String> {
     let line = line.to_lowercase();
     OLD.into_iter()
@@ -77,15 +77,16 @@ fn old_words(line: &str) -> impl Iterator<Item = String> {
         .map(|(old, new)| format!("\"{old}\" is said: {new}"))
 }
 
-/// Whether the messages of a file are for people: tests and their scripts tell only each other.
+/// True if the messages of a file are for people: tests and their scripts print for each other
+/// only.
 fn has_messages(path: &str) -> bool {
     let is_code = path.ends_with(".rs") || path.ends_with(".js");
     let is_of_program = ["src/", "crates/", "torture/"].iter().any(|room| path.starts_with(room));
     is_code && is_of_program && !path.contains("tests")
 }
 
-/// Whether a string in this line says that something "is no" something. A line without quotes is
-/// of a string if another one of it follows.
+/// True if a string in this line says that something "is no" something. A line without quotes is
+/// part of a string if another line of it follows.
 fn says_is_no(line: &str) -> bool {
     let code = line.split(" //").next().unwrap_or_default().trim();
     let is_comment = ["//", "/*", "*"].iter().any(|start| code.starts_with(start));
@@ -101,7 +102,8 @@ fn says_is_no(line: &str) -> bool {
     })
 }
 
-/// Every old word in `files` (path, text), in their paths too, and every message in unusual words.
+/// Finds every old word in `files` (path, text), also in their paths, and every message with the
+/// unusual phrase.
 pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in files {

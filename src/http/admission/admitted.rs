@@ -1,12 +1,12 @@
 //! The proof that a request was admitted.
 
-/// The parsed parameters of a request that was admitted: what a handler is given. Only
-/// [`admission`](super) makes one.
+/// The parsed parameters of an admitted request, the input of a handler. Only [`admission`](super)
+/// constructs one.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::http) struct Admitted<T>(pub(super) T);
 
 impl<T> Admitted<T> {
-    /// Parameters, for the handler that was given them.
+    /// Returns the parameters, for the handler.
     pub(in crate::http) fn into_params(self) -> T {
         self.0
     }

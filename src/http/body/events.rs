@@ -1,4 +1,4 @@
-//! What the dashboard is sent, as a response's body: events that wait in a channel.
+//! The event stream of the dashboard, as a response body: events that arrive through a channel.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,10 +16,10 @@ use crate::node::requests::Requests;
 /// The events of one stream.
 pub(crate) struct Events {
     requests: Rc<Requests>,
-    /// Whether the node stops.
+    /// True once the node stops.
     stopping: Rc<Cell<bool>>,
     events: mpsc::Receiver<Bytes>,
-    /// By which it was asked for.
+    /// Token by which the stream was requested; `None` = requested by another right.
     token: Option<Rc<Remembered>>,
     _held: Held,
     _open: Open,
@@ -32,8 +32,8 @@ impl std::fmt::Debug for Events {
 }
 
 impl Events {
-    /// What comes from `events` is sent, until the token by which it was asked for is good for
-    /// nothing more; `held` and `open` are given back at the end.
+    /// Creates a stream of `events`, which ends once the token is no longer valid; `held` and
+    /// `open` are released at the end.
     pub(in crate::http) fn new(
         requests: Rc<Requests>,
         stopping: Rc<Cell<bool>>,
@@ -44,7 +44,8 @@ impl Events {
         Self { requests, stopping, events, token, _held: held, _open: open }
     }
 
-    /// The next event. The stream ends when the node stops, or the token is good for nothing more.
+    /// Polls for the next event. The stream ends when the node stops, or the token is no longer
+    /// valid.
     pub(in crate::http) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         if self.stopping.get() {
             return Poll::Ready(None);

@@ -1,11 +1,11 @@
-//! The items of a range as a response's body: pages of other nodes and of this one are asked for as
-//! they are needed, and merged.
+//! The items of a range, as a response body: pages of other nodes and of this one are requested as
+//! needed, and merged.
 //!
 //! ```text
 //!  this node's read pool ─▶ pages ─┐
 //!  other nodes ───────────▶ pages ─┴▶ cluster::Scan ─▶ Encoder ─▶ item ─▶ socket
 //!                            ▲                            │
-//!                            └── the next are asked ──────┘ when most of these were taken
+//!                            └── the next are requested ──┘ when most of these were taken
 //! ```
 
 mod encode;
@@ -30,8 +30,8 @@ use crate::node::access::Remembered;
 use crate::node::requests::Requests;
 use encode::{Encoder, Found};
 
-/// The range could not be read to its end: the connection is reset, for a chunked body that ends
-/// in the middle is the only way left to say so.
+/// An interrupted range read. The connection is reset, because a chunked body that ends in the
+/// middle is the only way left to report it.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the range was interrupted")]
 pub(crate) struct Broken;
@@ -44,14 +44,14 @@ struct Asking {
 /// Bytes of a gathered item besides its key and value.
 const FOUND_BYTES: usize = 64;
 
-/// Items that are gathered before the head is sent: up to a limit, or [`PAGE_BYTES`]. A single item
-/// may be larger.
+/// Items gathered before the head is sent: up to a limit, or [`PAGE_BYTES`]. A single item may be
+/// larger.
 #[derive(Debug)]
 pub(in crate::http) struct Page {
     items: VecDeque<Found>,
     bytes: usize,
     limit: usize,
-    /// Whether there is an item behind the last one.
+    /// True if the range continues after the last item.
     has_next: bool,
 }
 
@@ -64,13 +64,13 @@ impl Page {
         self.items.is_empty()
     }
 
-    /// The first key that the next page may have, if there is a next page.
+    /// Returns the first key that the next page may have, if there is a next page.
     pub(in crate::http) fn next(&self) -> Option<Bytes> {
         let last = self.items.back().filter(|_| self.has_next)?;
         Some([&last.key[..], &[0]].concat().into())
     }
 
-    /// Takes an item; `false` = there is no room for it.
+    /// Adds an item; false if the page is full.
     fn take(&mut self, found: Found, with_value: bool) -> bool {
         let Found { key, mut value, tag, expiry_ms } = found;
         if !with_value {
@@ -83,8 +83,8 @@ impl Page {
             return false;
         }
         self.bytes += bytes;
-        // A copy, for a few bytes would hold all that came with them. What is larger than a page
-        // came alone, in memory that is counted as long as it is held.
+        // Copied, because a few bytes would keep everything alive that arrived with them. A value
+        // larger than a page arrived alone, in memory that is accounted for as long as it is held.
         if value.len() < PAGE_BYTES as usize {
             value = Bytes::copy_from_slice(&value);
         }
@@ -94,19 +94,19 @@ impl Page {
     }
 }
 
-/// The items of a range.
+/// The items of a range, as a response body.
 pub(crate) struct Items {
     requests: Rc<Requests>,
     watch: Rc<Watch>,
     range: Range,
     asking: Vec<Asking>,
-    /// Items that were read before the head was sent: the first one, or a page.
+    /// Items read before the head was sent: the first one, or a page.
     ready: VecDeque<Found>,
     encoder: Encoder,
-    /// The cursor that the body ends with.
+    /// Cursor that the body ends with.
     next: Option<String>,
     has_ended: bool,
-    /// By which it is read: no further once it is revoked or has expired.
+    /// Token by which the range is read, checked before each item; `None` = read by another right.
     token: Option<Rc<Remembered>>,
     _open: Open,
 }
@@ -126,7 +126,7 @@ async fn ask(requests: Rc<Requests>, node: NodeId, request: cluster::PageRequest
 }
 
 impl Items {
-    /// `form`, and whether values are sent.
+    /// Creates a body in this form, with or without values.
     pub(in crate::http) fn new(
         requests: &Rc<Requests>,
         watch: &Rc<Watch>,
@@ -147,7 +147,7 @@ impl Items {
         }
     }
 
-    /// Waits for the first item, which is then sent first, or for the end of a range without any.
+    /// Waits for the first item, which is then sent first, or for the end of a range without items.
     pub(in crate::http) async fn wait_for_first(&mut self) -> Result<(), Broken> {
         let first = std::future::poll_fn(|cx| self.poll_range(cx)).await.transpose()?;
         self.ready.extend(first);
@@ -155,8 +155,8 @@ impl Items {
         Ok(())
     }
 
-    /// Reads items into a page until it is full or the range ends. What the page has is good
-    /// whenever this is given up.
+    /// Reads items into a page until the page is full or the range ends. The page's contents stay
+    /// valid if the future is dropped.
     pub(in crate::http) async fn gather(&mut self, page: &mut Page) -> Result<(), Broken> {
         while let Some(found) = std::future::poll_fn(|cx| self.poll_range(cx)).await.transpose()? {
             if !page.take(found, self.encoder.sends_values()) {
@@ -174,17 +174,17 @@ impl Items {
         self.ready = page.items;
     }
 
-    /// Has the body end with a cursor.
+    /// Makes the body end with a cursor.
     pub(in crate::http) fn end_with(&mut self, cursor: String) {
         self.next = Some(cursor);
     }
 
-    /// How far the range has come.
+    /// Returns the range and its progress.
     pub(in crate::http) fn range(&self) -> &Range {
         &self.range
     }
 
-    /// It is read by this token from now on, and its bytes are counted.
+    /// Binds the body to a token, whose validity is checked and whose bytes are counted.
     pub(in crate::http) fn read_by(&mut self, token: Rc<Remembered>) {
         self.token = Some(token);
     }
@@ -193,7 +193,7 @@ impl Items {
         self.token.as_ref().is_none_or(|token| self.requests.still_holds(token))
     }
 
-    /// The next item, a chunk of its own, or a piece of one.
+    /// Polls for the next item, as a chunk of its own, or for a piece of one.
     pub(super) fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
         let polled = self.poll_next(cx);
         let metered = self.token.as_ref().filter(|token| token.known.counts_bytes());
@@ -257,7 +257,7 @@ impl Items {
         }
     }
 
-    /// Hands in what has come; whether anything has.
+    /// Passes arrived pages to the range; returns true if any arrived.
     fn poll_asking(&mut self, cx: &mut Context<'_>) -> bool {
         for place in 0..self.asking.len() {
             let Poll::Ready(asked) = self.asking[place].answer.as_mut().poll(cx) else { continue };

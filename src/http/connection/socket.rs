@@ -1,4 +1,4 @@
-//! A client's socket, which tells the watch what it sees.
+//! A client's socket, which reports reads and writes to the connection's watch.
 #![allow(unsafe_code, reason = "an ioctl without a safe wrapper")]
 
 use std::cell::RefCell;
@@ -18,22 +18,22 @@ use tokio::net::TcpStream;
 use super::{LINGER_BYTES, Phase, Watch};
 use crate::transport::Stream;
 
-/// A client's socket. Closing it lets an answer that refuses what is still being sent reach the
-/// client: a socket closed with bytes unread resets the connection and the answer with it.
+/// A client's socket. Its shutdown lets a refusal sent during an upload reach the client: a socket
+/// closed with bytes unread resets the connection, and the answer is lost with it.
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: Stream,
     watch: Rc<Watch>,
     scratch: Scratch,
     thrown_away: Option<usize>,
-    /// Whether it was shut down.
+    /// True once the socket was shut down.
     is_shut: bool,
 }
 
-/// Where a loop's sockets put small answers together, one at a time.
+/// Buffer in which a loop's sockets assemble small answers, one at a time.
 pub(crate) type Scratch = Rc<RefCell<Vec<u8>>>;
 
-/// An answer of at most so many bytes is copied into one piece: the kernel takes one small buffer
+/// Maximum size of an answer that is copied into one piece: the kernel takes one small buffer
 /// faster than two, which is 3 % of a request.
 const ONE_PIECE: usize = 2048;
 
@@ -62,18 +62,18 @@ impl Socket {
 }
 
 impl Socket {
-    /// The conversation is over. Where an answer was broken off, the connection is reset; where
-    /// another protocol goes on, it is handed out.
+    /// Ends the HTTP session. If an answer was broken off, the connection is reset; if another
+    /// protocol follows, the stream is returned.
     pub(crate) fn end(self) -> Option<Stream> {
         if self.watch.broken.get() {
-            // Should it fail, the missing last chunk is what is left to tell.
+            // If this fails, only the missing last chunk tells the client.
             let _ = SockRef::from(self.stream.socket()).set_linger(Some(Duration::ZERO));
         }
         self.watch.upgraded.get().then_some(self.stream)
     }
 }
 
-/// Whether the other end is closed and all that it sent was read.
+/// True if the other end is closed and everything it sent was read.
 fn is_closed(stream: &TcpStream) -> bool {
     match SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]) {
         Ok(waiting) => waiting == 0,
@@ -81,7 +81,7 @@ fn is_closed(stream: &TcpStream) -> bool {
     }
 }
 
-/// Bytes that the kernel holds until the other end acknowledges them.
+/// Returns the number of bytes that the kernel holds until the other end acknowledges them.
 fn unacknowledged(stream: &TcpStream) -> Option<u64> {
     // SAFETY: TIOCOUTQ writes one int and reads nothing. No crate here wraps it, and only the
     // kernel knows: without it a reader of 100 KB/s looks like one that stopped.
@@ -172,14 +172,14 @@ impl AsyncWrite for Socket {
 }
 
 impl Socket {
-    /// Shuts the connection down unless that was done, another protocol continues on it, or it is
+    /// Shuts the connection down, unless that was done, another protocol continues on it, or it is
     /// reset. hyper leaves a connection open on which any request had an `Upgrade` header, also if
     /// the upgrade was not granted: an answer that refuses what is still being sent would be lost.
     pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_shut || self.watch.upgraded.get() || self.watch.broken.get() {
             return Poll::Ready(());
         }
-        // A client that is gone needs none.
+        // Fails harmlessly if the client is gone.
         Pin::new(self).poll_shutdown(cx).map(drop)
     }
 

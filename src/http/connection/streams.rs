@@ -1,16 +1,16 @@
 //! HTTP/2: many requests on one connection, each in a stream of its own.
 //!
 //! ```text
-//!  connection's watch: its place, idle or busy, whether the socket takes more, what moved
+//!  connection's watch: its slot, idle or busy, whether the socket takes more, bytes moved
 //!     ├── stream's watch: whether its client waits for us or we for it; its memory ─▶ reset
-//!     └── stream's watch …     the first has the connection's place, each other one another
+//!     └── stream's watch …     the first has the connection's slot, each other one its own
 //! ```
 //!
 //! A stream lives until its answer is in the connection's write buffer, or it is reset: until then
-//! its memory is taken. One that is answered before its body came lingers: what still comes is
-//! thrown away for a while, because clients that are reset behind an answer drop the answer.
+//! its memory is held. A stream that is answered before its body arrived lingers: further input is
+//! discarded for a while, because clients that are reset behind an answer drop the answer.
 //!
-//! Streams share a link, so none is judged by its own pace: one is too slow if hardly anything
+//! Streams share a link, so none is judged by its own pace: a stream is too slow if hardly anything
 //! moves on its whole connection while it waits for the client, or if nothing at all moves on the
 //! stream for far longer. While the socket takes nothing, the connection is judged, and no stream.
 
@@ -29,16 +29,16 @@ use super::{
 use crate::http::Service;
 use crate::node::places::Place;
 
-/// Streams of a loop at once without a place: they wait for one, are refused by an answer, or are
-/// probes. More are reset, which needs no memory.
+/// Maximum number of a loop's concurrent streams without a slot: these wait for one, are refused by
+/// an answer, or are probes. Further streams are reset, which needs no memory.
 pub(crate) const MOST_UNPLACED: usize = 64;
 
-/// Nothing moves on a stream that the client is to move for so long: it is reset, whatever moves
-/// beside it.
+/// Time after which a stream is reset if the client moves nothing on it, whatever moves on other
+/// streams.
 const STILL_TICKS: u32 = IDLE_TICKS;
 
-/// For so many bytes of answers a client may send one without a request: it tells what it takes in
-/// some 26 for each KiB at most.
+/// Bytes of answers that permit the client one byte without a request: acknowledging what it takes
+/// costs at most some 26 bytes for each KiB.
 const TALK_SHARE: u64 = 16;
 
 /// Watches of one loop, in no order.
@@ -66,45 +66,46 @@ impl Watches {
     }
 }
 
-/// What a connection knows of its streams.
+/// A connection's state of its streams.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Streams {
-    /// How many there are.
+    /// Number of open streams.
     open: usize,
-    /// Whether one of them has the connection's place.
+    /// True if one of them has the connection's slot.
     is_place_taken: bool,
-    /// Of what was read and written, what was so when a request or a part of a body came last.
+    /// Bytes read and written on the connection when a request or a part of a body came last.
     read: u64,
     written: u64,
 }
 
-/// Which place a stream has.
+/// The kind of a stream's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seat {
-    /// Its connection's, be it a guest's.
+    /// The slot of its connection, which may be a guest's.
     Connections,
-    /// A client's, as another connection would have.
+    /// A client slot, as a connection of its own would have.
     Own,
-    /// None: it is one of [`MOST_UNPLACED`].
+    /// No slot: the stream is one of [`MOST_UNPLACED`].
     Spare,
 }
 
-/// What a stream's watch has besides.
+/// State of a stream in addition to its watch.
 #[derive(Debug)]
 pub(super) struct Parent {
     pub(super) connection: Rc<Watch>,
     seat: Cell<Seat>,
-    /// Whether its task has ended: what is left of its answer can't be taken back alone.
+    /// True once the stream's task has ended: the rest of its answer can't be withdrawn alone any
+    /// more.
     pub(super) is_over: Cell<bool>,
-    /// Pieces of its answer that are not all in the connection's write buffer.
+    /// Number of the answer's pieces that are not completely in the connection's write buffer.
     owed: Cell<usize>,
-    /// Tick at which the window began in which the client is to move something.
+    /// Tick at which the window began in which the client must move something.
     began: Cell<u32>,
-    /// What had moved on the connection by then.
+    /// Bytes moved on the connection when the window began.
     moved: Cell<u64>,
-    /// Tick at which anything moved on the stream.
+    /// Tick at which anything last moved on the stream.
     stirred: Cell<u32>,
-    /// Whom to wake when nothing is owed any more.
+    /// Waker for when no pieces are owed any more.
     waiting: RefCell<Option<Waker>>,
     /// The rest of a body that the answer did not wait for.
     unread: RefCell<Option<Incoming>>,
@@ -125,7 +126,8 @@ impl Parent {
         }
     }
 
-    /// Whether what is on its way can't be taken back without the connection, which takes no more.
+    /// True if data under way can't be withdrawn without closing the connection, whose socket takes
+    /// no more.
     pub(super) fn is_stuck(&self) -> bool {
         let connection = &self.connection;
         let blocked = connection.write_blocked.get();
@@ -141,13 +143,13 @@ impl Parent {
         self.stirred.set(self.connection.now.get());
     }
 
-    /// The client is to move something from now on.
+    /// Notes that the stream waits for the client from now on.
     pub(super) fn waiting_begins(&self) {
         self.window_begins();
         self.stirs();
     }
 
-    /// Whether its answer waits for the client.
+    /// True if the answer waits for the client.
     pub(super) fn is_unread(&self) -> bool {
         let now = self.connection.now.get();
         let began = self.connection.write_blocked.get().unwrap_or(self.began.get());
@@ -156,7 +158,8 @@ impl Parent {
                 || now.wrapping_sub(self.stirred.get()) >= WRITE_TICKS)
     }
 
-    /// Whether it has waited for the client for too long. `receives`: for more of a body.
+    /// True if the stream has waited for the client for too long. `receives`: it waits for more of
+    /// a body.
     pub(super) fn is_too_slow(&self, receives: bool) -> bool {
         if !receives && self.owed.get() == 0 {
             return false;
@@ -186,7 +189,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The client has opened one; `None` = there are too many without a place.
+    /// Creates the state of a stream that the client has opened; `None` = too many are without a
+    /// slot.
     pub(crate) fn begin(service: &Rc<Service>, connection: &Rc<Watch>) -> Option<Rc<Self>> {
         let mut streams = connection.streams.get().unwrap_or_default();
         let seat = if !streams.is_place_taken {
@@ -254,7 +258,7 @@ impl Owed {
         Self(Rc::clone(stream))
     }
 
-    /// Some of it is there.
+    /// Notes that a part of the piece is in the write buffer.
     pub(crate) fn paid(&self) {
         if let Some(parent) = &self.0.watch.parent {
             parent.stirs();
@@ -275,27 +279,27 @@ impl Drop for Owed {
 }
 
 impl Watch {
-    /// The connection speaks HTTP/2.
+    /// Notes that the connection speaks HTTP/2.
     pub(crate) fn speak_http2(&self) {
         self.streams.set(Some(Streams::default()));
     }
 
-    /// Its HTTP/2 connection is over, and with it whatever its streams do.
+    /// Notes that the HTTP/2 connection is over, which ends all of its streams.
     pub(crate) fn streams_end(&self) {
         self.reaped.set(true);
     }
 
-    /// The connection: this one, or whose stream it is.
+    /// Returns the connection's watch: this one, or that of this stream's connection.
     pub(crate) fn connection(&self) -> &Self {
         self.parent.as_ref().map_or(self, |parent| &parent.connection)
     }
 
-    /// Whether it is a stream's.
+    /// True if this is the watch of a stream.
     pub(crate) fn is_stream(&self) -> bool {
         self.parent.is_some()
     }
 
-    /// Whether a client's place is its own.
+    /// True if the request has a client slot.
     pub(crate) fn has_place(&self) -> bool {
         match self.parent.as_ref().map(|parent| parent.seat.get()) {
             Some(Seat::Own) => true,
@@ -304,7 +308,8 @@ impl Watch {
         }
     }
 
-    /// Gives it a client's place if there is one. `waited`: it is one of those whose turn it is.
+    /// Takes a client slot if one is free. `waited`: the request has registered its wait, and takes
+    /// precedence.
     pub(crate) fn takes_place(&self, service: &Service, waited: bool) -> bool {
         let places = &service.limits().places;
         let parent = self.parent.as_ref().filter(|parent| parent.seat.get() == Seat::Spare);
@@ -323,27 +328,27 @@ impl Watch {
         takes
     }
 
-    /// So much was moved between node and client, bodies and answers alike.
+    /// Returns the bytes moved between node and client, of bodies and answers.
     fn moved(&self) -> u64 {
         self.written.get() + self.brought.get()
     }
 
-    /// A request or a part of a body came.
+    /// Notes that a request or a part of a body came.
     fn says_something(&self) {
         let Some(streams) = self.streams.get() else { return };
         let (read, written) = (self.read.get(), self.written.get());
         self.streams.set(Some(Streams { read, written, ..streams }));
     }
 
-    /// Whether the client sent more than `most` bytes that neither ask for anything nor are taken
-    /// as part of a body.
+    /// True if the client sent more than `most` bytes that neither request anything nor belong to a
+    /// body.
     pub(crate) fn says_nothing(&self, most: u64) -> bool {
         let Some(streams) = self.streams.get() else { return false };
         let taken = (self.written.get() - streams.written) / TALK_SHARE;
         self.read.get() - streams.read > most + taken
     }
 
-    /// A piece of a stream's body came. (Of a connection, the socket has seen it.)
+    /// Notes a piece of a stream's body. (On an HTTP/1 connection, the socket reports it.)
     pub(crate) fn saw_piece(&self, bytes: usize) {
         if let Some(parent) = &self.parent {
             self.saw_body(bytes);
@@ -354,22 +359,22 @@ impl Watch {
         }
     }
 
-    /// The stream's task has ended.
+    /// Notes that the stream's task has ended.
     pub(crate) fn is_over(&self) {
         if let Some(parent) = &self.parent {
             parent.is_over.set(true);
         }
     }
 
-    /// The stream's answer does not wait for the rest of its body.
+    /// Keeps the rest of a body that the stream's answer does not wait for.
     pub(crate) fn leaves_unread(&self, rest: Option<Incoming>) {
         if let Some(parent) = &self.parent {
             parent.unread.replace(rest);
         }
     }
 
-    /// Throws away what still comes of the body of a stream that is answered, up to
-    /// [`LINGER_BYTES`] and for [`LINGER_TICKS`].
+    /// Discards the rest of the body of an answered stream, up to [`LINGER_BYTES`] and for
+    /// [`LINGER_TICKS`].
     pub(crate) async fn linger(&self) {
         let rest = self.parent.as_ref().and_then(|parent| parent.unread.take());
         let Some(mut rest) = rest else { return };
@@ -397,8 +402,7 @@ impl Watch {
         .await;
     }
 
-    /// Ends a stream's lingering when its time is over: at once or nearly, if its connection is to
-    /// end.
+    /// Ends a stream's lingering after its time limit, which is short if its connection is to end.
     pub(super) fn lingers_no_longer(&self, parent: &Parent) {
         let leaving = parent.connection.leaving.get();
         let most = if leaving { FAREWELL_TICKS } else { LINGER_TICKS };
@@ -409,7 +413,7 @@ impl Watch {
         }
     }
 
-    /// Whether pieces of the stream's answer are on their way; if so, who asks is woken when none
+    /// True if pieces of the stream's answer are on their way; the caller is then woken once none
     /// are.
     pub(crate) fn owes(&self, cx: &Context<'_>) -> bool {
         let Some(parent) = &self.parent else { return false };
@@ -419,7 +423,8 @@ impl Watch {
         parent.owed.get() > 0
     }
 
-    /// The client is told that its HTTP/2 connection ends once its requests are answered.
+    /// Starts the end of the HTTP/2 connection: the client is sent GOAWAY, and open requests are
+    /// answered.
     pub(crate) fn leave(&self) {
         let connection = self.connection();
         if !connection.leaving.replace(true) {
@@ -430,7 +435,7 @@ impl Watch {
         }
     }
 
-    /// Whether it was.
+    /// True if the end of the connection has started.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.get()
     }

@@ -1,13 +1,13 @@
-//! `after=`: where a page of a range goes on, as a text that clients hand back and do not read.
+//! Cursors, the values of `after=`: the position at which a range continues, opaque to clients.
 //!
 //! ```text
-//!  base64url(version 1 │ hash of the range 4 │ hash of all the rest 4 │ first key that is left)
+//!  base64url(version 1 │ hash of the range 4 │ hash of all the rest 4 │ first remaining key)
 //! ```
 //!
-//! A cursor names a place between keys, so that it stays good when the last key of a page is
-//! deleted. The hashes find mistakes: a cursor of another range, or one that was cut or changed.
-//! They keep nobody out: whether a client may read what is behind the cursor is decided for the
-//! whole range.
+//! A cursor names a position between keys, so that it stays valid when the last key of a page is
+//! deleted. The hashes detect mistakes: a cursor of another range, or one that was cut or changed.
+//! The hashes are not access control: whether a client may read the keys behind the cursor is
+//! decided for the whole range.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -20,7 +20,7 @@ const VERSION: u8 = 1;
 /// Bytes before the key.
 const HEAD_LEN: usize = 1 + 4 + 4;
 
-/// Why a text is no cursor of a range.
+/// The reason why a text is not a cursor of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(in crate::http) enum CursorError {
     #[error(
@@ -35,7 +35,7 @@ pub(in crate::http) enum CursorError {
     Foreign,
 }
 
-/// The cursor with which `range` goes on at `next`.
+/// Encodes the cursor that continues `range` at `next`.
 pub(in crate::http) fn encode(range: &Bounds, next: &[u8]) -> String {
     let mut bytes = Vec::with_capacity(HEAD_LEN + next.len());
     bytes.push(VERSION);
@@ -45,7 +45,7 @@ pub(in crate::http) fn encode(range: &Bounds, next: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The place at which `range` goes on.
+/// Decodes the position at which `range` continues.
 pub(in crate::http) fn decode(range: &Bounds, text: &[u8]) -> Result<Vec<u8>, CursorError> {
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| CursorError::Damaged)?;
     let Some((&[version, h0, h1, h2, h3, c0, c1, c2, c3], next)) =

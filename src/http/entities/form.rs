@@ -1,29 +1,28 @@
-//! The forms that a range is sent in, and which one a request's `Accept` asks for (RFC 9110,
-//! 12.5.1).
+//! Forms of a range's body, and the choice among them by a request's `Accept` (RFC 9110, 12.5.1).
 
 use hyper::HeaderMap;
 use hyper::header::ACCEPT;
 
 use crate::http::frames;
 
-/// How the items of a range are sent.
+/// The form in which the items of a range are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::http) enum Form {
     /// Each item is one HTTP chunk: the key, a line feed, the value.
     Chunks,
     /// Each item is one line of JSON.
     Lines,
-    /// Items with their lengths: [`frames`].
+    /// Length-prefixed items: [`frames`].
     Frames,
 }
 
 const LINES: &str = "application/x-ndjson";
 
 impl Form {
-    /// The form that is preferred. [`Self::Lines`] and [`Self::Frames`] must be named, for clients
-    /// that accept anything have always got [`Self::Chunks`].
+    /// Returns the preferred form. [`Self::Lines`] and [`Self::Frames`] must be named, because
+    /// clients that accept anything have always got [`Self::Chunks`].
     pub(in crate::http) fn of(headers: &HeaderMap) -> Self {
-        // Of equal ones the first counts, and a form that is named before one that is not.
+        // Of equal weights the first counts, and a named form before one covered by a wildcard.
         let (mut best, mut form, mut chunks) = (0, Self::Chunks, (0, 0));
         for accept in headers.get_all(ACCEPT) {
             let Ok(accept) = accept.to_str() else { continue };
@@ -31,7 +30,7 @@ impl Form {
                 let named = match media.to_ascii_lowercase().as_str() {
                     LINES => Self::Lines,
                     frames::CONTENT_TYPE => Self::Frames,
-                    // What the most specific one says of octets is their quality.
+                    // The most specific range that covers octets determines their weight.
                     "application/octet-stream" => {
                         chunks = chunks.max((3, quality));
                         continue;
@@ -63,7 +62,7 @@ impl Form {
     }
 }
 
-/// A media range and its quality in thousandths; `None` = it is malformed.
+/// Parses a media range and its weight in thousandths; `None` = it is malformed.
 fn entry(text: &str) -> Option<(&str, u16)> {
     let mut parts = text.split(';').map(str::trim);
     let media = parts.next()?;
@@ -77,7 +76,7 @@ fn entry(text: &str) -> Option<(&str, u16)> {
     Some((media, quality))
 }
 
-/// `0` to `1` with up to three decimals.
+/// Parses a weight from `0` to `1` with up to three decimals.
 fn thousandths(text: &str) -> Option<u16> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let digits = decimals.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! What a query says of quotas: one that is to be set, or to be removed.
+//! Parsers of queries about quotas: one to set, or one to remove.
 
 use std::borrow::Cow;
 
@@ -7,19 +7,19 @@ use cluster::layout::Quota;
 use super::{bad, fill, key, plain};
 use crate::http::problem::Problem;
 
-/// What may be said of a quota that is to be set …
+/// Parameters of a quota to set.
 pub(in crate::http) const QUOTA: [&str; 3] = ["prefix", "soft", "hard"];
 
-/// … and which one is to be removed.
+/// Parameters of a quota to remove.
 pub(in crate::http) const REMOVE: [&str; 1] = ["prefix"];
 
-/// The prefix of the quota that is to be removed; that of all keys is empty, and left out.
+/// Parses the prefix of the quota to remove; the empty prefix, of all keys, is left out.
 pub(in crate::http) fn quota_to_remove(query: &str) -> Result<Vec<u8>, Problem> {
     let [prefix] = fill(query, REMOVE)?;
     prefix_of(prefix)
 }
 
-/// What a quota is to be.
+/// Parses a quota to set.
 pub(in crate::http) fn quota(query: &str) -> Result<Quota, Problem> {
     let [prefix, soft, hard] = fill(query, QUOTA)?;
     let limit = |name: &str, text: Option<&str>| match text.map(plain) {

@@ -1,4 +1,4 @@
-//! What a query says of a range.
+//! Parser of queries for a range.
 
 use cluster::layout::after_prefix;
 use cluster::{AskedQuorum, Quorum};
@@ -9,64 +9,64 @@ use crate::http::entities::form::Form;
 use crate::http::percent;
 use crate::http::problem::Problem;
 
-/// What may be asked of a range.
+/// Parameters of a range.
 pub(in crate::http) const RANGE: [&str; 9] =
     ["start", "end", "ack", "from", "local", "prefix", "limit", "after", "values"];
 
-/// Those of them that [`Form::Chunks`] does not have.
+/// Parameters that [`Form::Chunks`] does not support.
 const PAGED: [&str; 4] = ["prefix", "limit", "after", "values"];
 
-/// Most items of a page: its items are in memory before its head is sent.
+/// Maximum number of a page's items, which are in memory before the head is sent.
 pub(crate) const MAX_LIMIT: u32 = 10_000;
 
 /// The keys of a range: `start ≤ key < end`; no `end` = to the last key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::http) struct Bounds {
-    /// Empty = from the first key.
+    /// First key of the range; empty = from the first key there is.
     pub(in crate::http) start: Vec<u8>,
     pub(in crate::http) end: Option<Vec<u8>>,
 }
 
 impl Bounds {
-    /// Whether the range can go on at `next`: at one of its keys, or at its end.
+    /// True if the range can continue at `next`: one of its keys, or its end.
     pub(in crate::http) fn has_place(&self, next: &[u8]) -> bool {
         self.start.as_slice() <= next && self.end.as_deref().is_none_or(|end| next <= end)
     }
 }
 
-/// A range that is read.
+/// A range to read.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::http) struct RangeParams {
-    /// What `start`, `prefix` and `end` make, whatever `after` says.
+    /// The whole range given by `start`, `prefix` and `end`, independent of `after`.
     pub(in crate::http) whole: Bounds,
-    /// Where `after` says that it goes on.
+    /// Position given by `after`, at which the range continues.
     after: Option<Vec<u8>>,
     pub(in crate::http) quorum: Quorum,
     pub(in crate::http) asked: AskedQuorum,
-    /// Whether only what this node holds is meant.
+    /// True if only this node's own records are wanted.
     pub(in crate::http) local: bool,
-    /// Most items of a page, if pages are wanted.
+    /// Maximum number of a page's items; `None` = no pages.
     pub(in crate::http) limit: Option<usize>,
-    /// Whether values are sent.
+    /// True if values are sent.
     pub(in crate::http) values: bool,
-    /// How items are sent.
+    /// The form in which items are sent.
     pub(in crate::http) form: Form,
-    /// The query without `after`, as a link has it.
+    /// The query without `after`, for links.
     base: String,
 }
 
 impl RangeParams {
-    /// What is read of the range: all of it, or what is behind the cursor.
+    /// Returns the keys to read: the whole range, or the rest behind the cursor.
     pub(in crate::http) fn rest(&self) -> (&[u8], Option<&[u8]>) {
         (self.after.as_ref().unwrap_or(&self.whole.start), self.whole.end.as_deref())
     }
 
-    /// The cursor that goes on at `next`.
+    /// Returns the cursor that continues at `next`.
     pub(in crate::http) fn cursor(&self, next: &[u8]) -> String {
         cursor::encode(&self.whole, next)
     }
 
-    /// The value of a `Link` header to the page that a cursor begins: visible ASCII.
+    /// Returns the value of a `Link` header to the page that a cursor begins: visible ASCII.
     pub(in crate::http) fn link(&self, cursor: &str) -> String {
         let mut link = "</v0/entities?".to_owned();
         for byte in self.base.bytes() {
@@ -76,12 +76,12 @@ impl RangeParams {
                 link += &percent::encode(&[byte]);
             }
         }
-        // `limit` is there, or there were no pages.
+        // The query has at least `limit`, or there were no pages.
         link + "&after=" + cursor + ">; rel=\"next\""
     }
 }
 
-/// What a query has of a range, before it is judged.
+/// The raw parameters of a query for a range.
 struct Said<'a> {
     start: Slot<'a>,
     end: Slot<'a>,
@@ -100,7 +100,7 @@ fn said(query: &str) -> Result<Said<'_>, Problem> {
 }
 
 impl Said<'_> {
-    /// The keys that are meant; the place behind which they are, if it is said.
+    /// Returns the whole range, and the position behind the cursor if one is given.
     fn keys(&self) -> Result<(Bounds, Option<Vec<u8>>), Problem> {
         let start = given("start", self.start)?.unwrap_or_default();
         let prefix = given("prefix", self.prefix)?.unwrap_or_default();
@@ -121,7 +121,7 @@ impl Said<'_> {
         Ok((whole, Some(after)))
     }
 
-    /// The query again, without `after`, each value as it was written.
+    /// Returns the query without `after`, each value in its original encoding.
     fn base(&self) -> String {
         let Said { start, end, ack, from, local, prefix, limit, after: _, values } = self;
         let all = [start, end, ack, from, local, prefix, limit, &None, values];
@@ -131,7 +131,7 @@ impl Said<'_> {
     }
 }
 
-/// The key that a parameter has, if it is there.
+/// Parses a parameter that is a key, if it is given.
 fn given(name: &str, value: Slot<'_>) -> Result<Option<Vec<u8>>, Problem> {
     let Some(_) = value else { return Ok(None) };
     Ok(Some(key(name, required(name, value)?)?.into_owned()))

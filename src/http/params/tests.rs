@@ -1,4 +1,4 @@
-//! Queries and headers that are understood, and those that are refused.
+//! Tests of queries and headers that are understood or refused.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,12 +10,12 @@ fn entities(query: &str, replication: Replication) -> Result<RangeParams, Proble
     super::entities(query, Form::Chunks, replication)
 }
 
-/// Queries made of what means something in them, and any text.
+/// Queries made of the syntax's parts, and any text.
 const QUERIES: &str = "[ -~]{0,60}|\
     ((id|ack|from|add|receipt|ttl|start|end|prefix|limit|after|values|local|x)\
     (=[%+0-9a-fxsmhd]{0,8})?[&=]?){0,6}";
 
-/// The same of what only operators ask for.
+/// The same for queries that only operators send.
 const ORDERS: &str = "\\PC{0,60}|\
     ((id|name|methods|for|prefix|expires|requests|bytes|limit|keys|event|seconds|format|idle|\
     full|plan|add|remove|remove_dead|weight|replicas|council|local)\
@@ -198,7 +198,7 @@ fn a_sign_is_no_digit_of_a_plan() {
     assert!(apply("plan=+ff").is_err() && apply("plan=ff").is_ok());
 }
 
-/// Programs mean a space by it, or a plus: nobody can tell which.
+/// Some programs write it for a space, others for a plus: the meaning is ambiguous.
 #[test]
 fn a_raw_plus_is_refused_wherever_it_is() {
     for query in [
@@ -261,7 +261,7 @@ fn ranges_are_read() {
 }
 
 proptest! {
-    /// Whatever a client puts into a query: understood, or refused; never a panic.
+    /// Any query is understood or refused, never a panic.
     #[test]
     fn any_query_is_understood_or_refused(query in QUERIES) {
         let replication = FIVE;
@@ -280,7 +280,7 @@ proptest! {
         let _ = profile(&query);
     }
 
-    /// The same for what operators put into one.
+    /// The same for operators' queries.
     #[test]
     fn any_order_is_understood_or_refused(query in ORDERS) {
         let _ = (revoke(&query).err(), token(&query).err());
@@ -295,7 +295,7 @@ proptest! {
         }
     }
 
-    /// Every route finds the same key in a query that it accepts: the only one that is there.
+    /// Every route finds the same key in a query that it accepts: the only one there is.
     #[test]
     fn the_key_of_a_query_is_the_same_for_all_routes(query in QUERIES) {
         let keys = [

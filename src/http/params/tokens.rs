@@ -1,4 +1,4 @@
-//! What a query says of tokens: one that is to be made, or to be revoked.
+//! Parsers of queries about tokens: one to create, or one to revoke.
 
 use std::borrow::Cow;
 
@@ -9,20 +9,20 @@ use crate::http::problem::Problem;
 use crate::operations::tokens::{KINDS, METHODS, Wanted};
 use crate::settings::units::Ttl;
 
-/// What may be said of a token that is to be made …
+/// Parameters of a token to create.
 pub(in crate::http) const TOKEN: [&str; 7] =
     ["name", "methods", "for", "prefix", "expires", "requests", "bytes"];
 
-/// … and which one is to be revoked.
+/// Parameters of a token to revoke.
 pub(in crate::http) const REVOKE: [&str; 1] = ["id"];
 
-/// Which token is to be revoked: its id, or its name.
+/// Parses the id or the name of the token to revoke.
 pub(in crate::http) fn revoke(query: &str) -> Result<String, Problem> {
     let [id] = fill(query, REVOKE)?;
     text("id", required("id", id)?)
 }
 
-/// What a token is to be.
+/// Parses the properties of a token to create.
 pub(in crate::http) fn token(query: &str) -> Result<Wanted, Problem> {
     let [name, methods, kinds, prefix, expires, requests, bytes] = fill(query, TOKEN)?;
     let name = text("name", required("name", name)?)?;
@@ -37,7 +37,7 @@ pub(in crate::http) fn token(query: &str) -> Result<Wanted, Problem> {
         KINDS.iter().find(|(_, text)| *text == word).map(|(kind, _)| *kind)
     })?;
     if prefix == Some("") {
-        // From a script whose variable is not set, it would be a token for all keys.
+        // An empty prefix from a script whose variable is not set would make a token for all keys.
         return Err(bad("prefix: it is empty: leave it out for all keys".to_owned()));
     }
     let prefix = prefix.map_or(Ok(Cow::default()), |prefix| key("prefix", prefix))?;
@@ -62,7 +62,7 @@ pub(in crate::http) fn token(query: &str) -> Result<Wanted, Problem> {
     })
 }
 
-/// Words between commas; `known` are those that there are.
+/// Parses a list of words separated by commas; `known` lists the permitted words.
 fn list<T>(
     name: &str,
     known: &str,
@@ -77,7 +77,7 @@ fn list<T>(
     value.split(',').map(one).collect()
 }
 
-/// A value that is UTF-8.
+/// Parses a value that is UTF-8.
 fn text(name: &str, value: &str) -> Result<String, Problem> {
     String::from_utf8(key(name, value)?.into_owned())
         .map_err(|_| bad(format!("parameter {name:?} is not UTF-8")))

@@ -1,4 +1,4 @@
-//! The page's files, as part of the program.
+//! The files of the dashboard's page, embedded in the program.
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -10,10 +10,10 @@ use hyper::header::{
 use crate::http::caching::{Headers, NOSNIFF};
 use crate::http::{Answer, Body};
 
-/// A page is kept, and asked for again at each use: a new release may have another.
+/// A cached page is revalidated at each use: a new release may have another.
 const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
 
-/// The page may load and run what this node serves, and nothing else; nobody may frame it.
+/// The page may load and run only what this node serves, and nobody may frame it.
 static PAGE: [(HeaderName, HeaderValue); 4] = [
     (
         CONTENT_SECURITY_POLICY,
@@ -28,8 +28,8 @@ static PAGE: [(HeaderName, HeaderValue); 4] = [
     (X_CONTENT_TYPE_OPTIONS, NOSNIFF),
 ];
 
-/// Where a recorded profile is shown, whose scripts are inline: a document without an origin, which
-/// can neither load anything nor reach the page or the node.
+/// Headers of the frame that shows a recorded profile, whose scripts are inline: a document without
+/// an origin, which can neither load anything nor reach the page or the node.
 static SANDBOX: [(HeaderName, HeaderValue); 4] = [
     (
         CONTENT_SECURITY_POLICY,
@@ -98,7 +98,7 @@ static ASSETS: &[Asset] = &[
 ];
 
 impl Asset {
-    /// The file at `path`.
+    /// Returns the file at `path`.
     pub(in crate::http) fn at(path: &str) -> Option<&'static Self> {
         ASSETS.iter().find(|asset| asset.path == path)
     }

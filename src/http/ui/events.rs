@@ -1,18 +1,17 @@
-//! `/ui/events`: server-sent events, for as long as somebody looks.
+//! `/ui/events`: server-sent events, for as long as the client is connected.
 //!
 //! ```text
-//!  event: own ¶ data: {"node":NAME}                         who answers, once
-//!  event: past ¶ data: {"node":NAME,"past":{…}}             what a node has kept, in pieces, once
+//!  event: own ¶ data: {"node":NAME}                         the answering node, once
+//!  event: past ¶ data: {"node":NAME,"past":{…}}             a node's samples, in pieces, once
 //!  data: {"node":NAME,"snapshot":{…}}                        once a second from each node
-//!  event: lost ¶ data: {"node":NAME,"why":…,"since_ms":…}   while one can't be reached
-//!  event: left ¶ data: {"node":NAME}                        one is no member any more
+//!  event: lost ¶ data: {"node":NAME,"why":…,"since_ms":…}   while a node can't be reached
+//!  event: left ¶ data: {"node":NAME}                        a node is no longer a member
 //! ```
 //!
-//! With `local=true` the stream is this node's past and snapshots alone, as `past: {…}` and
-//! `data: {…}`: what [`super::relay`] reads. A
-//! browser that is slow misses snapshots, which costs nothing, for the next one has the same
-//! counters; one that is gone is noticed by the watch over its connection. A stream that was asked
-//! for by a token ends when that is revoked or expires.
+//! With `local=true` the stream has only this node's samples and snapshots, as `past: {…}` and
+//! `data: {…}`: the input of [`super::relay`]. A slow browser misses snapshots, which costs
+//! nothing, because the next one has the same counters; a browser that is gone is noticed by the
+//! watch over its connection. A stream requested with a token ends when that is revoked or expires.
 
 use std::rc::Rc;
 
@@ -35,18 +34,19 @@ use crate::http::problem::Problem;
 use crate::http::{Answer, Body, caching};
 use crate::operations::history::{PastSecond, until_next};
 
-/// Streams of a node at once, those for other nodes' dashboards included: at some 0.1 ms of work a
-/// second each, well below 1 % of a core.
+/// Maximum number of a node's concurrent streams, those for other nodes' dashboards included: at
+/// some 0.1 ms of work a second each, well below 1 % of a core.
 pub(crate) const MAX_STREAMS: usize = 64;
 
-/// Events that may wait for one browser, for each node of the cluster; what comes then is left out.
+/// Maximum number of events waiting for one browser, for each node of the cluster; further ones are
+/// dropped.
 const WAITING: usize = 2;
 
-/// Seconds of the past in an event: some 20 KB of text of a busy node, after which the loop
-/// serves other requests, and less than a line between nodes may have in any case.
+/// Samples, one a second, in an event: some 20 KB of text of a busy node, after which the loop
+/// serves other requests, and less than the limit of a line between nodes in any case.
 const PIECE: usize = 20;
 
-/// What a line of the past begins with between nodes.
+/// Prefix of a line with samples between nodes.
 pub(super) const PAST: &str = "past: ";
 
 pub(in crate::http) fn get(
@@ -65,7 +65,7 @@ pub(in crate::http) fn get(
     let name = (!local).then(|| json(service.reports.name()));
     if let Some(name) = &name {
         let own = format!("event: own\ndata: {{\"node\":{name}}}\n\n");
-        // The channel is new: there is room.
+        // The channel is new, so there is room.
         let _ = send.try_send(Bytes::from(own));
     }
     if !local {
@@ -81,17 +81,17 @@ pub(in crate::http) fn get(
     Ok(Answer { content_type, headers: &caching::FRESH, body, ..Answer::empty(StatusCode::OK) })
 }
 
-/// The event that carries a node's snapshot; both are JSON.
+/// Formats the event with a node's snapshot; both arguments are JSON.
 pub(super) fn of_node(name: &str, snapshot: &str) -> String {
     format!("data: {{\"node\":{name},\"snapshot\":{snapshot}}}\n\n")
 }
 
-/// The event that carries a piece of a node's past; both are JSON.
+/// Formats the event with a piece of a node's samples; both arguments are JSON.
 pub(super) fn past_of(name: &str, past: &str) -> Bytes {
     Bytes::from(format!("event: past\ndata: {{\"node\":{name},\"past\":{past}}}\n\n"))
 }
 
-/// A piece of a node's past: first the names of its values, then the values.
+/// A piece of a node's samples: first the names of the values, then the values.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Past {
@@ -101,7 +101,7 @@ enum Past {
     Seconds(Vec<PastSecond>),
 }
 
-/// Sends what this node has kept of its past, in pieces, as fast as they are taken.
+/// Sends this node's stored samples, in pieces, as fast as they are taken.
 async fn send_past(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Option<String>) {
     let event = |past: &Past| match &name {
         Some(name) => past_of(name, &json(past)),
@@ -119,7 +119,7 @@ async fn send_past(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Option<S
     }
 }
 
-/// Sends this node's snapshots until nobody listens, with its name if there is one.
+/// Sends this node's snapshots until the receiver is gone, with the node's name if it is given.
 async fn send_snapshots(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Option<String>) {
     loop {
         let snapshot = json(&service.reports.snapshot());
@@ -127,7 +127,7 @@ async fn send_snapshots(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Opt
             Some(name) => of_node(name, &snapshot),
             None => format!("data: {snapshot}\n\n"),
         };
-        // If there is no room, the next one will do.
+        // If there is no room, the next snapshot will do.
         let _ = to.try_send(Bytes::from(event));
         tokio::select! {
             () = to.closed() => return,
@@ -136,7 +136,7 @@ async fn send_snapshots(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Opt
     }
 }
 
-/// As JSON, on one line.
+/// Formats a value as JSON, on one line.
 pub(super) fn json(what: &(impl Serialize + ?Sized)) -> String {
     serde_json::to_string(what).expect("strings and numbers always serialize")
 }

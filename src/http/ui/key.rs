@@ -1,5 +1,5 @@
-//! `/ui/key`: which replicas hold which record of a key. Each is asked for itself, with the read
-//! that a coordinator sends; nothing is compared, repaired or left out here.
+//! `/ui/key`: the record of a key on each of its replicas. Each replica is asked directly, with the
+//! read that a coordinator sends; nothing is compared, repaired or left out here.
 
 use std::rc::Rc;
 
@@ -21,34 +21,34 @@ use crate::http::{Answer, Body, caching};
 use crate::node::requests::Requests;
 use crate::settings::memory::LONG_RECORD;
 
-/// Where a key lies.
+/// The placement of a key.
 #[derive(Debug, Serialize)]
 struct Placement {
-    /// The key, as far as it is text.
+    /// The key; invalid UTF-8 is replaced.
     key: String,
     partition: u16,
-    /// The first nodes of its order of preference.
+    /// The key's replicas, in its order of preference.
     replicas: Vec<Replica>,
-    /// The value of the newest record that was found; left out if that is a tombstone, has expired
-    /// or is long.
+    /// The value of the newest record found; left out if that is a tombstone, has expired or is
+    /// long.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<Shown>,
 }
 
-/// Bytes of a value that are shown: a page is for looking, `kvorum get` for reading.
+/// Maximum of a value's bytes that are shown: `kvorum get` reads the rest.
 const SHOWN_BYTES: usize = 2048;
 
-/// The begin of a value.
+/// The beginning of a value.
 #[derive(Debug, Serialize)]
 struct Shown {
-    /// As text, if it is UTF-8; otherwise in hex digits.
+    /// The bytes, as text if they are UTF-8, otherwise in hex digits.
     #[serde(flatten)]
     begin: Begin,
-    /// Bytes of the value that this is.
+    /// Number of the value's bytes shown.
     bytes: usize,
 }
 
-/// How the bytes of a value are shown.
+/// The notation of a value's bytes.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Begin {
@@ -78,48 +78,51 @@ impl Shown {
 /// Bytes of a record besides its value, as this version writes them.
 const RECORD_BYTES: usize = 24;
 
-/// One replica, and what it answered.
+/// One replica and its answer.
 #[derive(Debug, Serialize)]
 struct Replica {
     node: String,
     url: String,
-    /// `value`, `tombstone`, `absent`, or why it did not tell: `unreachable`, `busy`, `failed`.
+    /// `value`, `tombstone`, `superseded`, `absent`, or the reason of a missing answer:
+    /// `unreachable`, `busy`, `failed`.
     holds: &'static str,
-    /// Whether it is authoritative: what it does not hold was never acknowledged by it.
+    /// True if the replica is authoritative: a record that it does not hold was never acknowledged
+    /// by it.
     #[serde(skip_serializing_if = "Option::is_none")]
     authoritative: Option<bool>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     record: Option<Facts>,
 }
 
-/// What there is to say of a record.
+/// The facts about a record.
 #[derive(Debug, Serialize)]
 struct Facts {
-    /// What `ETag` begins with; the greatest holds.
+    /// Version, the beginning of the `ETag`; the greatest is the newest.
     version: String,
     /// The value's `ETag`; left out if there is no value, or the record is long and made by
     /// conditional writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     etag: Option<String>,
-    /// Of what conditional writes made of that version: the greatest holds.
+    /// Ballot of the last conditional write on that version; among records of one version the
+    /// greatest is the newest.
     #[serde(skip_serializing_if = "Option::is_none")]
     ballot: Option<String>,
-    /// How many there were; left out if the record is long.
+    /// Number of conditional writes; left out if the record is long.
     #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<u32>,
-    /// When it was written, in milliseconds since 1970.
+    /// Time of the write, in milliseconds since 1970.
     timestamp_ms: u64,
-    /// The node that issued the version; empty = none of this cluster.
+    /// Name of the node that issued the version; empty = none of this cluster.
     origin: String,
     value_bytes: usize,
-    /// When the value expires, in milliseconds since 1970; left out if it never does, or the record
+    /// Expiry of the value, in milliseconds since 1970; left out if it never expires, or the record
     /// is long.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_ms: Option<u64>,
-    /// Whether it has, by this node's clock.
+    /// True if the value has expired, by this node's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     expired: Option<bool>,
-    /// How many copies were asked for; 0 = the cluster's default.
+    /// Number of copies requested; 0 = the cluster's default.
     copies: u8,
 }
 
@@ -146,7 +149,7 @@ pub(in crate::http) async fn get(
     let mut replicas = Vec::with_capacity(asked.len());
     let mut newest: Option<(Rank, Option<Record>)> = None;
     for (replica, answer) in asked {
-        // A panic in there was printed.
+        // A panic of the task was printed.
         let answer = answer.await.unwrap_or(Err(FailureKind::Failed));
         let found = match &answer {
             Ok(Reply::Found { record, .. }) if Requests::is_whole(&key, record) => {

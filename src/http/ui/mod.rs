@@ -1,16 +1,16 @@
-//! `/ui`: the dashboard. A page without a framework that is part of the program and loads nothing
-//! from elsewhere; what it shows comes from here.
+//! `/ui`: the dashboard, a page without a framework that is part of the program and loads nothing
+//! from elsewhere.
 //!
 //! ```text
 //!  browser ─▶ /ui, /ui/*.js, /ui/*.css ─▶ assets
 //!          ─▶ /ui/events ─▶ events ─┬─▶ this node's snapshot, once a second
 //!                                   └─▶ relay ─▶ /ui/events?local=true of each other node
-//!          ─▶ /ui/key?id=K ─▶ key ──▶ one read of each replica, by the nodes' own protocol
+//!          ─▶ /ui/key?id=K ─▶ key ──▶ one read of each replica, by the peer protocol
 //! ```
 //!
 //! The other nodes are reached through this one, so that the page needs one address that the
-//! browser can reach, as through a tunnel, and no rule about other origins. The page computes all
-//! rates itself; what it shows of the time before it connected, each node has kept (`history`).
+//! browser can reach, as through a tunnel, and no CORS rules. The page computes all rates itself;
+//! the samples from before it connected were stored by each node (`history`).
 
 mod assets;
 mod events;

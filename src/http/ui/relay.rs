@@ -1,4 +1,4 @@
-//! Another node's own stream, passed on to a browser that looks at this one.
+//! Relays another node's event stream to a browser that is connected to this node.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,15 +18,15 @@ use crate::http::others::{Page, Unread};
 use crate::node::requests::Requests;
 use crate::peers::{self, Lookup};
 
-/// A node that says nothing for so long is lost: three snapshots are missing.
+/// Silence after which a node counts as lost: three snapshots are missing.
 const SILENCE: Duration = Duration::from_millis(3500);
 
-/// How soon a lost node is tried again: as often as it would speak.
+/// Interval of attempts to reach a lost node, that of its snapshots.
 const RETRY: Duration = Duration::from_secs(1);
 
 const TARGET: &str = "/ui/events?local=true";
 
-/// What the browser is told of it.
+/// The event data for a node that can't be reached.
 #[derive(Debug, Serialize)]
 struct Notice<'a> {
     node: &'a str,
@@ -34,13 +34,13 @@ struct Notice<'a> {
     since_ms: u64,
 }
 
-/// What the browser is told of one that has left the cluster.
+/// The event data for a node that has left the cluster.
 #[derive(Debug, Serialize)]
 struct Left<'a> {
     node: &'a str,
 }
 
-/// Passes on the snapshots of all other nodes, whoever comes and goes, until nobody listens.
+/// Relays the snapshots of all other nodes, as the membership changes, until the receiver is gone.
 pub(super) async fn follow_all(requests: Rc<Requests>, to: mpsc::Sender<Bytes>) {
     let mut followed: BTreeMap<NodeId, JoinHandle<()>> = BTreeMap::new();
     loop {
@@ -65,7 +65,7 @@ pub(super) async fn follow_all(requests: Rc<Requests>, to: mpsc::Sender<Bytes>) 
     }
 }
 
-/// Passes a node's snapshots on until nobody listens.
+/// Relays a node's snapshots until the receiver is gone.
 async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
     let name = &requests.name(peer);
     let lookup = RefCell::default();
@@ -81,7 +81,7 @@ async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
         };
         let since_ms = *since.get_or_insert_with(|| wall_micros() / 1000);
         let notice = json(&Notice { node: name, why: lost.to_string(), since_ms });
-        // If there is no room, the next one will do.
+        // If there is no room, the next notice will do.
         let _ = to.try_send(Bytes::from(format!("event: lost\ndata: {notice}\n\n")));
         tokio::select! {
             () = to.closed() => return,
@@ -90,7 +90,7 @@ async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
     }
 }
 
-/// Asks for the stream.
+/// Requests the stream.
 async fn open(
     requests: &Requests,
     peer: NodeId,
@@ -100,7 +100,7 @@ async fn open(
     Page::get(stream, requests, peer, TARGET, SILENCE).await
 }
 
-/// Passes on what comes, to the end. `since` is when it was lost, if it was.
+/// Relays the stream to its end. `since` is the time at which the node was lost, if it was.
 async fn attend(
     page: &mut Page,
     name: &str,
@@ -113,13 +113,14 @@ async fn attend(
         page.line(&mut line).await?;
         let Ok(text) = std::str::from_utf8(&line) else { continue };
         if let Some(past) = text.strip_prefix(PAST) {
-            // It comes once: it waits for room. Nobody listens = this task is about to be dropped.
+            // Samples come once, so they wait for room. An error means that this task is about to
+            // be dropped.
             let _ = to.send(past_of(&name, past.trim_end())).await;
             continue;
         }
         let Some(snapshot) = text.strip_prefix("data: ") else { continue };
         *since = None;
-        // If there is no room, the next one will do.
+        // If there is no room, the next snapshot will do.
         let _ = to.try_send(Bytes::from(of_node(&name, snapshot.trim_end())));
     }
 }

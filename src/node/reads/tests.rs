@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 
 use super::*;
 
-/// A range of this node.
+/// A range read by this node.
 const OWN: OpId = OpId::Slot(cluster::SlotId(1));
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,7 +23,7 @@ fn pool(db: &Arc<Db>, threads: usize, bound: usize) -> ReadPool {
     ReadPool::start(db, &alone(), &pages, threads, bound).unwrap()
 }
 
-/// What the machines of a node of a cluster of one share.
+/// The shared protocol state of a node that is a cluster of one.
 fn alone() -> Arc<cluster::Shared> {
     let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
     let topology = Topology::new(vec![member], 3).unwrap();
@@ -116,17 +116,17 @@ fn pages_and_gets_take_turns() {
     assert_eq!(order, "gggpgggpp");
 }
 
-/// How nice a process or a thread is, and its name, by its file in `/proc`.
+/// Parses the name and nice value of a process or thread from its `stat` file in `/proc`.
 fn nice_of(stat: &str) -> Option<(&str, i32)> {
     let (before, after) = stat.rsplit_once(") ")?;
     // After the name: state, 15 fields, nice.
     Some((before.split_once('(')?.1, after.split(' ').nth(16)?.parse().ok()?))
 }
 
-/// How nice the threads of this process are whose names begin so.
+/// Returns the nice values of this process's threads whose names start with `name`.
 fn niceness(name: &str) -> Vec<i32> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    // One that has ended meanwhile has no figures.
+    // A thread that has ended meanwhile has no figures.
     let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
     let niceness = stats.filter_map(|stat| {
         let (named, nice) = nice_of(&stat)?;
@@ -135,8 +135,7 @@ fn niceness(name: &str) -> Vec<i32> {
     niceness.collect()
 }
 
-/// Clients' reads don't wait behind what nodes are sent that are repaired or take something, and
-/// have the CPU before it.
+/// Clients' reads do not queue behind repair and rebalance streams, and have priority for the CPU.
 #[test]
 fn what_no_client_waits_for_has_threads_of_low_priority() {
     let db = db(&MemDisk::new());
@@ -154,7 +153,7 @@ fn what_no_client_waits_for_has_threads_of_low_priority() {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let (_, own) = nice_of(&stat).unwrap();
     let low = (own + STREAM_NICE).min(19);
-    // Each names itself once it runs; those of other tests may have begun just now.
+    // Each thread names itself once it runs; threads of other tests may have begun just now.
     let all_have = |name, count, wanted| {
         let found = niceness(name);
         found.len() >= count && found.iter().all(|nice| *nice == wanted)

@@ -17,7 +17,7 @@ struct Fixture {
     disk: MemDisk,
     counters: Arc<Counters>,
     writes: Rc<Writes<u64>>,
-    /// What the sink was told: of which write, and whether it is stored.
+    /// The outcomes that the sink received: the write, and whether it was stored.
     outcomes: Outcomes,
 }
 
@@ -54,7 +54,7 @@ fn put(writes: &Writes<u64>, key: u64) -> Result<(), WriteError> {
     })
 }
 
-/// Waits until so many were answered; takes the answers.
+/// Waits for `count` outcomes, and takes them.
 async fn answered(outcomes: &Outcomes, count: usize) -> Vec<(u64, bool)> {
     while outcomes.borrow().len() < count {
         yield_now().await;

@@ -1,18 +1,18 @@
-//! Every metric: name, type, labels, help. What `/metrics` says of one and the table in
-//! `docs/operation.md` are made from here.
+//! The list of all metrics: name, type, labels, help. The descriptions in `/metrics` and the table
+//! in `docs/operation.md` are generated from it.
 //!
-//! To add one: an entry here, and its value in [`super`] (of a loop: a `Count`); then
+//! To add a metric: an entry here, and its value in [`super`] (of a loop: a `Count`); then
 //! `UPDATE_DOCS=1 cargo test -p kvorum the_manual` writes the table.
 
 use prometheus_client::metrics::MetricType;
 
-/// What is said of a metric.
+/// The description of a metric.
 #[derive(Debug)]
 pub(super) struct Metric {
-    /// Without `kvorum_` before it, and without a counter's `_total`.
+    /// Name without the prefix `kvorum_`, and without a counter's suffix `_total`.
     pub(super) name: &'static str,
     pub(super) kind: MetricType,
-    /// The names of its labels; their values come with each number.
+    /// Names of the labels; their values come with each number.
     pub(super) labels: &'static [&'static str],
     pub(super) help: &'static str,
 }
@@ -28,7 +28,7 @@ macro_rules! metrics {
             };
         )*
 
-        /// All of them, in the order of the table.
+        /// All metrics, in the order of the table.
         #[cfg(test)]
         pub(super) const ALL: &[Metric] = &[$($constant),*];
     };

@@ -1,4 +1,5 @@
-//! `/metrics`: what the loops and the engine count, in the Prometheus (OpenMetrics) text format.
+//! The `/metrics` endpoint: the counters of the loops and the engine, in the Prometheus
+//! (OpenMetrics) text format.
 
 mod list;
 mod plain;
@@ -29,15 +30,15 @@ use crate::transport::Tls;
 
 const NANOS: f64 = 1e9;
 
-/// The doublings of latency that are told, of those that are counted: from 16.384 µs …
+/// The first doubling of latency that gets a bucket of its own: 16.384 µs.
 const FIRST_DOUBLING: usize = 4;
 
-/// … up to 8.6 s, each as one bucket.
+/// The last doubling of latency that gets a bucket of its own: 8.6 s.
 const LAST_DOUBLING: usize = 23;
 
 type NoLabels = [(&'static str, &'static str); 0];
 
-/// All metrics of `node` as text.
+/// Returns all metrics of `node` as text.
 pub(crate) fn encode(node: &Arc<Node>) -> String {
     let mut registry = Registry::with_prefix("kvorum");
     registry.register_collector(Box::new(Metrics(Arc::clone(node))));
@@ -70,7 +71,7 @@ impl Collector for Metrics {
     }
 }
 
-/// Writes one metric after the other.
+/// Writes the metrics one after the other.
 struct Out<'a, 'b>(&'a mut DescriptorEncoder<'b>);
 
 impl Out<'_, '_> {
@@ -90,7 +91,7 @@ impl Out<'_, '_> {
         ConstGauge::new(value as i64).encode(self.begin(metric)?)
     }
 
-    /// One number for each value of the metric's only label.
+    /// Writes a gauge with one label, one number for each label value.
     fn gauges<L: EncodeLabelValue>(
         &mut self,
         metric: &Metric,
@@ -139,7 +140,7 @@ fn requests(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     Ok(())
 }
 
-/// The counted buckets put together into those that are told, as (bound in seconds, number).
+/// Merges the counted buckets into the reported ones, as (bound in seconds, number).
 fn latency_buckets(node: &Node, kind: RequestKind) -> Vec<(f64, u64)> {
     let count = |bucket| sum(node, |counters| &counters.latency[kind as usize].buckets[bucket]);
     let mut from = 0;

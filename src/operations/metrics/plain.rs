@@ -1,9 +1,10 @@
-//! The text format of Prometheus, 0.0.4, made of OpenMetrics: for tools that ask for `text/plain`.
+//! Conversion from OpenMetrics to the text format of Prometheus, 0.0.4: for tools that ask for
+//! `text/plain`.
 
 use std::fmt::Write;
 
-/// The same metrics. A counter bears the name of its samples, with `_total`; lines that the older
-/// format does not know are left out.
+/// Converts OpenMetrics text. A counter is declared under the name of its samples, with `_total`;
+/// lines that the older format does not know are left out.
 pub(crate) fn plain(open: &str) -> String {
     let mut plain = String::with_capacity(open.len() + open.len() / 16);
     let mut help = "";
@@ -24,7 +25,7 @@ pub(crate) fn plain(open: &str) -> String {
     plain
 }
 
-/// The metric that a line declares, and its type.
+/// Returns the metric that a line declares, and its type.
 fn metric(line: &str) -> Option<(&str, &str)> {
     line.strip_prefix("# TYPE ")?.rsplit_once(' ')
 }

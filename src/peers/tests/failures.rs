@@ -1,4 +1,4 @@
-//! What can't be delivered is told, and costs nobody else anything.
+//! Delivery failures: each is reported, and affects no other request.
 
 use cluster::handshake::HandshakeIdentity;
 use cluster::{Event, Reply, Request};
@@ -88,7 +88,7 @@ fn a_peer_that_is_silent_is_given_up() {
     });
 }
 
-/// Does what a node does up to the point where it would read envelopes.
+/// Performs a node's side of the connection setup, up to the point where it would read envelopes.
 async fn shake_as_acceptor(
     stream: TcpStream,
     identity: std::sync::Arc<HandshakeIdentity>,
@@ -104,7 +104,7 @@ async fn shake_as_acceptor(
 fn what_does_not_fit_overflows_alone() {
     run(async {
         let (a, b) = pair(only_pings).await;
-        // While nothing stands, requests wait for the dial …
+        // Without a connection, requests wait for the dial.
         let (mut sent, mut overflown) = (0, 0);
         for id in 0..1000 {
             a.peers.send(B, write(id, 10_000));
@@ -121,7 +121,7 @@ fn what_does_not_fit_overflows_alone() {
             }
         }
         assert_eq!(overflown, 1000 - QUEUE_BYTES / (10_000 + 37), "the others wait");
-        // … and all others arrive.
+        // All requests that did not overflow arrive.
         for id in 0..sent - overflown {
             assert_eq!(b.request().await.1, id as u64);
         }
@@ -131,19 +131,19 @@ fn what_does_not_fit_overflows_alone() {
 #[test]
 fn a_slow_reader_costs_only_its_own_requests() {
     run(async {
-        // It answers no pings either: where filling its buffers takes longer than it may be silent,
-        // the link falls before that.
+        // The peer answers no pings either: if filling its buffers takes longer than the permitted
+        // silence, the link is closed before the overflow.
         while !overflows_at_a_slow_reader().await {}
     });
 }
 
-/// Writes to a node that reads nothing until one of them does not fit; whether the link stood until
-/// then.
+/// Writes to a node that reads nothing until one write overflows; returns true if the link was up
+/// until then.
 async fn overflows_at_a_slow_reader() -> bool {
     let [a, _b] = beside_one_that_drives_nothing();
     a.peers.send(B, read(0));
     assert!(matches!(a.event().await, Event::Up(B)));
-    // The socket's buffers take some MiB before the connection's own bound is met.
+    // The socket's buffers take some MiB before the connection's own bound is reached.
     let mut id = 1;
     let overflown = loop {
         a.peers.send(B, write(id, 30_000));
@@ -188,7 +188,7 @@ fn an_asker_that_takes_no_replies_is_not_read_from() {
         }
         writer.seal(a.facts.table.sender(B, clocks::now()));
         tokio::io::AsyncWriteExt::write_all(&mut stream, writer.sealed()).await.unwrap();
-        // 120 MB of replies are due; what b holds of them stays within its bound.
+        // 120 MB of replies are due; b keeps its share of them within the bound.
         until("b has much to say", || {
             b.peers.connections().iter().any(|connection| connection.waiting() > 600_000)
         })

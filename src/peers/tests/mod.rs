@@ -1,4 +1,4 @@
-//! Peers against each other, and against whoever is none, over loopback.
+//! Tests of peers against each other, and against unauthenticated clients, over loopback.
 
 mod delivery;
 mod failures;

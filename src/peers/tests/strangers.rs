@@ -1,4 +1,4 @@
-//! Whoever has no right to speak, and peers that are broken.
+//! Unauthenticated connections, and peers that send malformed data.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use super::world::*;
 use crate::counters::clocks;
 
-/// What a node that is reachable at an address accepts.
+/// Starts node a, and node b listening at the returned address.
 async fn listening() -> (Node, Node, SocketAddr) {
     let (ports, urls) = ports();
     let [_, port] = ports;
@@ -21,7 +21,7 @@ async fn listening() -> (Node, Node, SocketAddr) {
     (Node::start(A, &urls, &Setup::default(), only_pings), b, address)
 }
 
-/// A connection that was granted the upgrade, and on which nothing was said yet.
+/// Returns a connection that was granted the upgrade, and on which nothing was sent yet.
 async fn upgraded(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(b"GET /v0/peer HTTP/1.1\r\nUpgrade: kvorum-peer/1\r\n\r\n").await.unwrap();
@@ -32,10 +32,10 @@ async fn upgraded(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Everything that comes until the connection is closed.
+/// Reads everything until the connection is closed.
 async fn until_closed(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     let mut all = Vec::new();
-    // A reset is as good.
+    // A reset counts as closed.
     let _ = stream.read_to_end(&mut all).await;
     all
 }
@@ -79,7 +79,7 @@ fn many_strangers_do_not_keep_a_peer_out() {
     });
 }
 
-/// What node `a` says on a new connection, up to and including its proof.
+/// Records what node `a` sends on a new connection, up to and including its proof.
 async fn recorded(a: &Node, address: SocketAddr) -> Vec<u8> {
     let mut stream = upgraded(address).await;
     let mut said = Vec::new();
@@ -133,7 +133,7 @@ fn a_node_that_is_answered_with_its_own_words_proves_nothing_by_it() {
     });
 }
 
-/// Two nodes of which the one that dials is another than the other expects.
+/// Starts two nodes; the one that dials does not match the other's expectations.
 async fn misfits(setup: Setup) -> (Node, Node) {
     let (ports, urls) = ports();
     let a = Node::start(A, &urls, &setup, only_pings);
@@ -199,7 +199,7 @@ fn something_that_is_no_kvorum_is_told_from_a_node() {
     });
 }
 
-/// What a node that has proved itself sends, and that closes its connection.
+/// Asserts that an authenticated node's connection is closed on these bytes.
 async fn closes_on(what: &str, bytes: impl FnOnce(&Node) -> Vec<u8>) {
     let (a, b, address) = listening().await;
     let mut stream = proven(&a, address).await;
@@ -207,7 +207,7 @@ async fn closes_on(what: &str, bytes: impl FnOnce(&Node) -> Vec<u8>) {
     stream.write_all(&bytes(&a)).await.unwrap();
     until_closed(&mut stream).await;
     until(what, || b.counts().malformed.get() == 1).await;
-    // Only that connection.
+    // No other connection is closed.
     let mut writer = Writer::default();
     writer.message(&request(1, Request::Ping));
     writer.seal(a.facts.table.sender(B, clocks::now()));

@@ -1,4 +1,4 @@
-//! Nodes that are nothing but their peers, in one thread.
+//! A test harness of nodes reduced to their peer connections, in one thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -30,19 +30,19 @@ use crate::peers::greet::shake;
 use crate::peers::{Facts, FromPeers, PeerConnections};
 use crate::transport::Stream;
 
-/// How long anything is waited for, and any test may take.
+/// Time limit for each test, and for each wait in it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) const A: NodeId = NodeId(0);
 pub(super) const B: NodeId = NodeId(1);
 
-/// Bytes of encoded messages that may wait on a connection.
+/// Limit on the encoded messages that wait on a connection, in bytes.
 pub(super) const CONNECTION_BYTES: usize = 1 << 20;
 
-/// Bytes of all messages that may.
+/// Limit on all waiting messages, in bytes.
 pub(super) const QUEUE_BYTES: usize = 8 << 20;
 
-/// Bytes of long messages that a node has room for.
+/// A node's memory for long messages, in bytes.
 pub(super) const ROOM_BYTES: usize = 1 << 20;
 
 pub(super) const CLUSTER: ClusterId = ClusterId(5);
@@ -58,7 +58,7 @@ pub(super) fn run(test: impl Future<Output = ()>) {
 const NAMES: [&str; 2] = ["a", "b"];
 
 pub(super) fn topology(replicas: u8) -> Topology {
-    /// Placing all keys takes milliseconds.
+    /// Built once: placing all keys takes milliseconds.
     static USUAL: LazyLock<Topology> = LazyLock::new(|| make(3));
     fn make(replicas: u8) -> Topology {
         let member = |name: &str| Member { name: name.to_owned(), zone: String::new(), weight: 1 };
@@ -67,7 +67,7 @@ pub(super) fn topology(replicas: u8) -> Topology {
     if replicas == 3 { USUAL.clone() } else { make(replicas) }
 }
 
-/// How a node is made, if not as usual.
+/// Options of a node.
 pub(super) struct Setup {
     pub(super) secret: &'static str,
     pub(super) replicas: u8,
@@ -89,7 +89,7 @@ pub(super) fn url(listener: &std::net::TcpListener) -> String {
     format!("http://{}", listener.local_addr().unwrap())
 }
 
-/// What a node's sink was told.
+/// The input that a node's sink received.
 #[derive(Default)]
 struct Inbox {
     events: RefCell<VecDeque<FromPeers>>,
@@ -101,12 +101,13 @@ pub(super) struct Node {
     pub(super) facts: Arc<Facts>,
     pub(super) counters: Arc<Counters>,
     inbox: Rc<Inbox>,
-    /// Requests that were answered as soon as they came.
+    /// Number of requests answered immediately.
     pub(super) served: Rc<Cell<u64>>,
 }
 
 impl Node {
-    /// Node `own` of `urls`. It answers requests that `answer` has an answer to at once.
+    /// Starts node `own` of `urls`. Requests for which `answer` returns a reply are answered
+    /// immediately.
     pub(super) fn start(
         own: NodeId,
         urls: &[String],
@@ -157,7 +158,7 @@ impl Node {
         Self { peers, facts, counters, inbox, served }
     }
 
-    /// Accepts connections as the HTTP side does.
+    /// Accepts connections as the HTTP server does.
     pub(super) fn listen(&self, listener: std::net::TcpListener) {
         listener.set_nonblocking(true).unwrap();
         let listener = TcpListener::from_std(listener).unwrap();
@@ -173,7 +174,7 @@ impl Node {
         });
     }
 
-    /// The next thing that the sink was told.
+    /// Waits for the next input of the sink.
     pub(super) async fn next(&self) -> FromPeers {
         loop {
             if let Some(what) = self.inbox.events.borrow_mut().pop_front() {
@@ -183,7 +184,7 @@ impl Node {
         }
     }
 
-    /// The next event; meeting somebody is none.
+    /// Waits for the next event, and skips `PeerSeen`.
     pub(super) async fn event(&self) -> Event {
         loop {
             if let FromPeers::Event(event) = self.next().await {
@@ -192,7 +193,7 @@ impl Node {
         }
     }
 
-    /// An event that is there already.
+    /// Returns the next event if it has arrived already.
     pub(super) fn try_event(&self) -> Option<Event> {
         match self.inbox.events.borrow_mut().pop_front()? {
             FromPeers::Event(event) => Some(event),
@@ -200,7 +201,7 @@ impl Node {
         }
     }
 
-    /// The next request that somebody must answer.
+    /// Waits for the next request that was not answered immediately.
     pub(super) async fn request(&self) -> (ConnectionId, u64, Request) {
         match self.event().await {
             Event::Request { connection, id, request, .. } => (connection, id, request),
@@ -208,7 +209,7 @@ impl Node {
         }
     }
 
-    /// The next reply.
+    /// Waits for the next reply.
     pub(super) async fn reply(&self) -> (u64, Reply) {
         match self.event().await {
             Event::Reply { id, reply, .. } => (id, reply),
@@ -216,7 +217,7 @@ impl Node {
         }
     }
 
-    /// Asks for a record of so many bytes.
+    /// Fetches a record with a reservation of `bytes`.
     pub(super) fn fetch(&self, peer: NodeId, id: u64, bytes: usize) {
         let room = Budget::new(bytes).take(bytes).unwrap();
         self.peers.fetch(peer, read(id), room);
@@ -226,7 +227,7 @@ impl Node {
         &self.counters.peers
     }
 
-    /// Has a line to `peer`: its first request was answered.
+    /// Connects to `peer`: waits until a first request is answered.
     pub(super) async fn connect(&self, peer: NodeId) {
         self.peers.send(peer, request(0, Request::Ping));
         assert!(matches!(self.event().await, Event::Up(up) if up == peer));
@@ -234,7 +235,7 @@ impl Node {
     }
 }
 
-/// Waits until something is so, while the loop goes on.
+/// Waits until a condition holds, while the loop goes on.
 pub(super) async fn until(what: &str, condition: impl Fn() -> bool) {
     let waited = timeout(PATIENCE / 2, async {
         while !condition() {
@@ -244,7 +245,7 @@ pub(super) async fn until(what: &str, condition: impl Fn() -> bool) {
     waited.await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// A connection to `address` on which node `own` has proved itself.
+/// Returns a connection to `address` on which node `own` has authenticated.
 pub(super) async fn proven(own: &Node, address: SocketAddr) -> Stream {
     let mut stream = Stream::from(TcpStream::connect(address).await.unwrap());
     stream.write_all(b"GET /v0/peer HTTP/1.1\r\nUpgrade: kvorum-peer/1\r\n\r\n").await.unwrap();
@@ -260,12 +261,12 @@ pub(super) async fn proven(own: &Node, address: SocketAddr) -> Stream {
     stream
 }
 
-/// Answers a ping at once, and nothing else.
+/// Answers pings immediately, and nothing else.
 pub(super) fn only_pings(request: &Request) -> Option<Reply> {
     matches!(request, Request::Ping).then_some(Reply::Pong)
 }
 
-/// Two nodes that listen.
+/// Starts two nodes that listen.
 pub(super) async fn pair(
     answer: impl Fn(&Request) -> Option<Reply> + Clone + 'static,
 ) -> (Node, Node) {
@@ -284,7 +285,7 @@ pub(super) fn ports() -> ([std::net::TcpListener; 2], Vec<String>) {
     (ports, urls)
 }
 
-/// Takes an HTTP request for an upgrade, and grants it.
+/// Reads an HTTP upgrade request, and grants it.
 pub(super) async fn answer_101(mut stream: TcpStream) -> (Stream, Bytes) {
     let mut head = Vec::new();
     while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
@@ -307,13 +308,13 @@ pub(super) fn read(id: u64) -> Message {
     request(id, Request::Read { key: Bytes::from(id.to_string()), most: u32::MAX })
 }
 
-/// A write of so many bytes, about.
+/// A write whose record has about `bytes` bytes.
 pub(super) fn write(id: u64, bytes: usize) -> Message {
     let key = Bytes::from(id.to_string());
     request(id, Request::Write { key, record: record(id, bytes) })
 }
 
-/// A record of `len` + 8 bytes, or of the fewest that a record has.
+/// A record of `bytes` + 8 bytes, or of the minimum that a record has.
 pub(super) fn record(time: u64, bytes: usize) -> Record {
     let value: Vec<_> = (16..bytes).map(|at| (at % 251) as u8).collect();
     let version = Version { time, origin: 0 };

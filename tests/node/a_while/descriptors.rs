@@ -1,9 +1,9 @@
-//! A node that may open few files: what it leaves for probes, and a start that it refuses.
+//! Nodes with few file descriptors: the reserve for probes, and a refused start.
 
 use crate::process::Node;
 use crate::unusable::{limited, serve};
 
-/// Clients that hold all the connections they may have leave what a probe needs.
+/// Clients that hold all permitted connections leave the descriptors that a probe needs.
 #[test]
 fn a_node_with_few_descriptors_answers_probes_or_does_not_start() {
     let loops = &["--loops", "2"][..];

@@ -1,4 +1,4 @@
-//! `kvorum dev add`, `kvorum dev remove`: nodes come to a cluster that runs, and go.
+//! `kvorum dev add`, `kvorum dev remove`: nodes join a running cluster, and leave.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// `kvorum dev …` on what runs there.
+/// Runs `kvorum dev …` on the running cluster.
 fn command(dev: &Dev, args: &[&str]) -> Output {
     let data = dev.data();
     run(&[&["dev"], args, &["--data", data.to_str().unwrap()]].concat())
@@ -33,7 +33,7 @@ fn does(dev: &Dev, args: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// What was refused, on one line.
+/// Runs a command that is refused; returns the reason, which is one line.
 fn refused(dev: &Dev, args: &[&str]) -> String {
     let output = command(dev, args);
     let said = text(&output.stderr);
@@ -41,7 +41,7 @@ fn refused(dev: &Dev, args: &[&str]) -> String {
     said
 }
 
-/// The name of the node that was added.
+/// Adds a node; returns its name.
 fn added(dev: &Dev, args: &[&str]) -> String {
     let said = does(dev, &[&["add"], args].concat());
     assert!(said.contains(" is a member of the cluster: http://"), "{said}");
@@ -52,7 +52,7 @@ fn layout(dev: &Dev) -> Value {
     serde_json::from_slice(&dev.client(0).get("/admin/layout").body()).unwrap()
 }
 
-/// Names of the members, by the first node.
+/// Returns the members' names, as the first node reports them.
 fn members(dev: &Dev) -> Vec<String> {
     let layout = layout(dev);
     let nodes = layout["nodes"].as_array().unwrap().iter();
@@ -96,7 +96,7 @@ fn one_node_becomes_four_and_three_and_starts_again_as_what_it_has_become() {
     let gone = refused(&dev, &["remove", &second]);
     assert!(gone.contains(&format!("those that run are node-1, {third}, {fourth}")), "{gone}");
 
-    // It starts what it has, whatever is said, and goes on from there.
+    // A restart starts the existing nodes, whatever count is given, and continues from there.
     let dev = dev.again(1, &FLAGS);
     assert_eq!(members(&dev), ["node-1", &third, &fourth]);
     is_whole(&dev);
@@ -110,7 +110,7 @@ fn one_node_becomes_four_and_three_and_starts_again_as_what_it_has_become() {
     }
 }
 
-/// Each command of it, as it stands there, while a client goes on.
+/// Runs each command of the tour as written, while a client goes on.
 #[test]
 fn the_tour_of_the_readme() {
     let dev = Dev::start(1, &FLAGS);
@@ -163,7 +163,8 @@ fn what_cannot_be_done_is_one_clear_line_and_changes_nothing() {
     }
     kill_process(second, Signal::CONT).unwrap();
     is_whole(&dev);
-    // One was started for somebody who went away: it waits, and is stopped or taken the next time.
+    // A node started for a client that went away waits, and is stopped or taken by the next
+    // command.
     let mut stream = UnixStream::connect(&socket).unwrap();
     stream.write_all(b"{\"Add\":{\"zone\":\"z\",\"weight\":null}}\n").unwrap();
     wait_until("it asks", || layout(&dev)["joining"].is_array());
@@ -190,7 +191,7 @@ fn begin(dev: &Dev, args: &[&str]) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Ends it by ctrl-C; what it said.
+/// Ends the command by ctrl-C; returns its output.
 fn interrupt(child: Child) -> String {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -203,7 +204,7 @@ fn whoever_interrupts_it_is_told_what_is_true_and_kvorum_dev_does_the_rest() {
     let mut dev = Dev::start(3, &FLAGS);
     is_whole(&dev);
     let added = added(&dev, &[]);
-    // It stands still itself, and answers nobody.
+    // `kvorum dev` itself is stopped, and answers nobody.
     dev.signal(Signal::STOP);
     let adding = begin(&dev, &["add"]);
     let stat = format!("/proc/{}/task", adding.id());

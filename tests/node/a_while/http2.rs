@@ -1,4 +1,5 @@
-//! HTTP/2 clients that are slow on purpose: they lose what they hold, and nobody else anything.
+//! HTTP/2 clients that are slow on purpose: their resources are reclaimed, and no other client is
+//! affected.
 
 use std::time::{Duration, Instant};
 
@@ -10,15 +11,15 @@ use crate::http2::client::{
 use crate::http2::metric;
 use crate::process::{Node, wait_until};
 
-/// Streams at once.
+/// Number of concurrent streams.
 const STREAMS: u32 = 20;
 
 fn ids() -> impl Iterator<Item = u32> {
     (0..STREAMS).map(|number| 2 * number + 1)
 }
 
-/// One never opens its windows, one keeps its uploads waiting; each stream of theirs is reset, and
-/// their connections go on.
+/// One client never opens its windows, one keeps its uploads waiting; each of their streams is
+/// reset, and their connections go on.
 #[test]
 fn streams_that_their_client_leaves_waiting_are_reset_and_others_are_served() {
     let node = Node::start(&["--sync", "never"]);
@@ -54,7 +55,7 @@ fn streams_that_their_client_leaves_waiting_are_reset_and_others_are_served() {
     wait_until("memory to come back", || metric(&node, "kvorum_response_body_bytes") == 0);
 }
 
-/// Where others wait for the memory of answers, a stream whose client does not take its own is
+/// While others wait for the memory of answers, a stream whose client does not read its answer is
 /// reset, and so is a connection that takes nothing at all.
 #[test]
 fn answers_that_nobody_takes_give_way_to_others() {
@@ -66,7 +67,7 @@ fn answers_that_nobody_takes_give_way_to_others() {
     for window in [0, MOST] {
         let mut holds = Raw::connect(node.address, &[(4, window)]);
         if window == MOST {
-            // What the socket and the kernel take besides is more than the kernel has room for.
+            // The answers exceed the buffers of the socket and the kernel.
             holds.send(&frame(WINDOW_UPDATE, 0, 0, &[0x70, 0, 0, 0]));
         }
         for stream in (1..180).step_by(2) {
@@ -85,18 +86,18 @@ fn answers_that_nobody_takes_give_way_to_others() {
     }
 }
 
-/// A connection whose socket is full is given up; one that only pings is not kept by that.
+/// A connection whose socket is full is closed; one that only pings is not kept open by that.
 #[test]
 fn a_connection_that_takes_nothing_is_given_up() {
     let node = Node::start(&["--sync", "never"]);
     assert_eq!(node.client().put("/v0/entity?id=long", &[7; 1 << 20]).status, 201);
-    // All that it may have at once, and it reads none of it.
+    // The client has all streams that are permitted at once, and reads none of them.
     let mut full = Raw::connect(node.address, &[(4, (1 << 31) - 1)]);
     full.send(&frame(WINDOW_UPDATE, 0, 0, &[0x70, 0, 0, 0]));
     for stream in ids() {
         full.send(&request(stream, "GET", "/v0/entity?id=long"));
     }
-    // One that never asks for anything has as long as a head has.
+    // A client that never sends a request has as much time as a head has.
     let mut pings = Raw::connect(node.address, &[]);
     pings.send(&frame(PING, 0, 0, b"12345678"));
     wait_until("both ends", || metric(&node, "kvorum_connections_timed_out_total") >= 2);

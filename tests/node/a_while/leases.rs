@@ -1,6 +1,6 @@
-//! Leases: no conditional write finds one expired before its time by the wall clock, though a
-//! node was killed and its hybrid clock begins ahead of that; and what guards against a holder that
-//! has lost one, a number that grows from one holder to the next.
+//! Leases: no conditional write finds a lease expired before its time by the wall clock, even after
+//! a node was killed whose hybrid clock starts ahead of that; and the fencing token that guards
+//! against a holder that has lost its lease grows from one holder to the next.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,14 +9,14 @@ use crate::client::{Client, Response, between_turns};
 use crate::cluster::Cluster;
 use crate::process::{Node, PATIENCE, kvorum, wait_until};
 
-/// Leases of a round, …
+/// Number of leases in a round.
 const LEASES: u64 = 24;
 
-/// … each taken so many milliseconds after the one before: together as long as one lasts, so that
-/// they end one after the other once the node is back, whenever that is.
+/// Milliseconds between the starts of two leases: together as long as one lease lasts, so that they
+/// end one after the other once the node is back, whenever that is.
 const APART_MS: u64 = 80;
 
-/// How long each lasts.
+/// Duration of a lease.
 const TTL: &str = "2s";
 
 const TAKE: &str = "If-None-Match: *\r\n";
@@ -32,13 +32,13 @@ fn put(client: &mut Client, query: &str, headers: &str) -> Response {
     client.response()
 }
 
-/// When the value expires, in milliseconds since 1970.
+/// Returns the value's expiry, in milliseconds since 1970.
 fn expires(response: &Response) -> u64 {
     let header = response.header("kvorum-expires").expect("a lease tells when it expires");
     header.replace('.', "").parse().unwrap()
 }
 
-/// Takes leases, one after the other; when each of them ends.
+/// Takes leases, one after the other; returns the expiry of each.
 fn take_all(client: &mut Client, round: usize) -> BTreeMap<String, u64> {
     let begun = now_ms();
     let take = |number| {
@@ -53,8 +53,8 @@ fn take_all(client: &mut Client, round: usize) -> BTreeMap<String, u64> {
     (0..LEASES).map(take).collect()
 }
 
-/// A node is killed while leases are held, and started again at once. Contenders ask for them
-/// through all nodes from then on.
+/// Kills a node while leases are held, and restarts it at once. Contenders then try to take the
+/// leases through all nodes.
 fn no_lease_ends_early(args: &[&str], rounds: usize) {
     let mut cluster = Cluster::start(3, args);
     cluster.settled();
@@ -70,7 +70,7 @@ fn no_lease_ends_early(args: &[&str], rounds: usize) {
             for contender in &mut contenders {
                 held.retain(|key, expires| {
                     let answer = put(contender, &format!("id={key}"), TAKE);
-                    // Before its time nobody else gets it, whatever comes of it otherwise.
+                    // Before its expiry nobody else gets the lease, whatever else the outcome is.
                     let is_free = answer.status == 201;
                     let early = expires.saturating_sub(now_ms());
                     assert!(!is_free || early == 0, "{key} ended {early} ms early");
@@ -92,7 +92,7 @@ fn no_lease_ends_early_after_a_kill_though_clocks_may_differ_much() {
     no_lease_ends_early(&["--max-clock-skew", "5s"], 2);
 }
 
-/// Its holder renews it up to its time, also at a node whose hybrid clock is past that.
+/// The holder renews the lease up to its expiry, also at a node whose hybrid clock is past that.
 #[test]
 fn a_lease_is_renewed_until_its_time_after_a_kill() {
     let mut cluster = Cluster::start(3, &["--max-clock-skew", "5s"]);
@@ -114,7 +114,7 @@ fn a_lease_is_renewed_until_its_time_after_a_kill() {
     }
 }
 
-/// What guards a lease: the header of each answer.
+/// Returns the fencing token in an answer's header.
 fn fence(response: &Response) -> String {
     let fence = response.header("kvorum-fence").expect("a conditional write is fenced").to_owned();
     let is_hex = fence.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -122,7 +122,7 @@ fn fence(response: &Response) -> String {
     fence
 }
 
-/// From one holder to the next, however the one before has lost it.
+/// Fencing tokens grow from one holder to the next, however the previous one lost the lease.
 fn fences_grow(mut ask: impl FnMut(usize, &str, &str, &str) -> Response) {
     let mut last = String::new();
     let mut grows = |response: &Response, why: &str| {
@@ -199,8 +199,8 @@ fn a_fence_grows_from_one_holder_to_the_next_on_three_nodes() {
     }
 }
 
-/// Sent again, it is answered with no smaller one than the first time, and a smaller one than
-/// whoever comes next.
+/// A repeated request gets a token no smaller than the first time, and smaller than that of the
+/// next holder.
 #[test]
 fn a_fence_is_told_again_to_who_has_lost_the_answer() {
     let cluster = Cluster::start(3, &[]);

@@ -1,5 +1,6 @@
-//! What takes ten seconds and more, mostly waiting. Tests begin in the order of their names: these
-//! are named to begin first, so that the others run meanwhile; begun last, they would run alone.
+//! Tests that take ten seconds and more, mostly waiting. Tests start in the order of their names:
+//! this module is named to start first, so that the others run meanwhile; started last, these tests
+//! would run alone.
 
 mod descriptors;
 mod grow;

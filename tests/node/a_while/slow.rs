@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::process::Node;
 
-/// Each kind of slowness, this many times.
+/// Number of clients with each kind of slowness.
 const EACH: usize = 60;
 
-/// The promise is 15 s; what a loaded test machine adds is not the node's.
+/// The promise is 15 s; the delays of a loaded test machine are not the node's.
 const REAPED_WITHIN: Duration = Duration::from_secs(20);
 
-/// Sends a byte now and then until that fails; whether it did in time.
+/// Sends a byte now and then until that fails; true if it failed in time.
 fn trickle(mut clients: Vec<Client>, byte: &'static [u8]) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < REAPED_WITHIN {

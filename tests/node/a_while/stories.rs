@@ -1,5 +1,5 @@
-//! The stories of `docs/operation.md` about members that come and go: its commands, run as they
-//! stand there, on three nodes and on those that they start, while a client goes on.
+//! The stories of `docs/operation.md` about members that join and leave: their commands, run as
+//! written, on three nodes and on those that they start, while a client goes on.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,18 +13,18 @@ use crate::client::{Client, between_turns};
 use crate::cluster::key;
 use crate::process::{Node, kvorum, wait_until};
 
-/// Keys that are written before, and read after each command.
+/// Number of keys that are written before, and read after each command.
 pub(super) const KEYS: usize = 200;
 
-/// How long a command may take, for `timeout`.
+/// Time limit of a command, for `timeout`.
 const LIMIT: &str = "60s";
 
 const SECRET: &str = "a secret that is long enough";
 
-/// The nodes that stories speak of, in the order of their machines.
+/// The nodes in the stories, in the order of their machines.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// The block that a comment in the manual marks, or in the README.
+/// Returns the block that a comment in the manual or the README marks.
 pub(super) fn story(name: &str) -> Vec<&'static str> {
     let manual = match name {
         "tour" => include_str!("../../../README.md"),
@@ -35,7 +35,7 @@ pub(super) fn story(name: &str) -> Vec<&'static str> {
     block.split_once("```").unwrap().0.lines().collect()
 }
 
-/// Machines with the addresses of a story, on loopback.
+/// The machines of a story, with addresses on loopback.
 struct Machines {
     at: Vec<SocketAddr>,
     nodes: Vec<Option<Node>>,
@@ -44,7 +44,7 @@ struct Machines {
 }
 
 impl Machines {
-    /// With the first of them in a cluster.
+    /// Starts the first `count` machines as a cluster.
     fn start(count: usize) -> Self {
         let at = ports::addresses(NAMES.len() as u16);
         let mut machines = Self { at, nodes: NAMES.map(|_| None).into(), plan: String::new() };
@@ -64,7 +64,7 @@ impl Machines {
         Client::connect(self.at[machine])
     }
 
-    /// With the addresses of this machine.
+    /// Replaces a story's addresses by those of this machine.
     fn here(&self, line: &str) -> String {
         let replaced = |line: String, (number, at): (usize, &SocketAddr)| {
             line.replace(&format!("10.0.0.{}:8080", number + 1), &at.to_string())
@@ -73,7 +73,7 @@ impl Machines {
         line.replace("PLAN", &self.plan)
     }
 
-    /// A node that asks to join: it is up once it has its place.
+    /// Starts a node that asks to join; the node is up once it is a member.
     fn joins(&mut self, line: &str) -> thread::JoinHandle<(usize, Node)> {
         let line = self.here(line);
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -98,7 +98,7 @@ impl Machines {
         })
     }
 
-    /// Runs a command; what it printed.
+    /// Runs a command; returns its output.
     fn run(&mut self, line: &str) -> String {
         let line = self.here(line);
         let program = PathBuf::from(env!("CARGO_BIN_EXE_kvorum"));
@@ -125,8 +125,8 @@ fn command() -> Command {
     command
 }
 
-/// Plays a story, and looks that no request failed and no key is lost; who is up in the end must be
-/// just the members.
+/// Plays a story, and checks that no request failed and no key is lost; the nodes that are up in
+/// the end must be exactly the members.
 fn play(name: &str, lost: Option<usize>, members: &[&str]) {
     if Command::new("timeout").arg("--version").output().is_err() {
         eprintln!("skipped: there is no timeout");
@@ -151,7 +151,7 @@ fn play(name: &str, lost: Option<usize>, members: &[&str]) {
             match line.strip_suffix(" &") {
                 Some(serve) => joining.push(machines.joins(serve)),
                 None if line.starts_with("kvorum cluster plan --add") => {
-                    // Nobody types faster than a node asks.
+                    // Nobody types faster than a joining node asks.
                     let asking = format!("until {line}; do sleep 0.1; done 2>/dev/null");
                     machines.run(&asking);
                 }
@@ -182,7 +182,7 @@ fn play(name: &str, lost: Option<usize>, members: &[&str]) {
     assert!(status.contains("settled"), "{status}");
 }
 
-/// Whoever looks at it stops when this is dropped.
+/// Sets the flag when dropped, which stops the clients that watch it.
 pub(super) struct Stops<'a>(pub(super) &'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -191,7 +191,7 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Writes and reads, without a failure.
+/// Writes and reads until stopped, without a failure.
 pub(super) fn goes_on(mut client: Client, stop: &AtomicBool) {
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! The walk-through of `docs/operation.md`: its commands, run as they stand there on a `kvorum
-//! dev`, and what they print, which must say the same.
+//! The walk-through of `docs/operation.md`: its commands, run as written on a `kvorum dev`, must
+//! print what the manual says.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,20 +7,20 @@ use std::process::Command;
 use crate::dev::{Dev, pid_of};
 use crate::process::{kvorum, wait_until};
 
-/// How long a command may take, for `timeout`.
+/// Time limit of a command, for `timeout`.
 const LIMIT: &str = "120s";
 
-/// Units, of which more or fewer may be needed.
+/// Units of numbers that may differ.
 const UNITS: [&str; 10] =
     ["B", "KiB", "MiB", "s", "ms", "second", "seconds", "minute", "minutes", "ago:"];
 
-/// A command and what the manual says that it prints.
+/// A command, and its output according to the manual.
 struct Step {
     command: String,
     printed: Vec<String>,
 }
 
-/// The block that a comment in the manual marks.
+/// Returns the steps in the block that a comment in the manual marks.
 fn steps() -> Vec<Step> {
     let manual = include_str!("../../../docs/operation.md");
     let (_, marked) = manual.split_once("tests/node/a_while/walkthrough.rs runs it").unwrap();
@@ -35,8 +35,8 @@ fn steps() -> Vec<Step> {
     steps
 }
 
-/// What a line says, without numbers, names with numbers and units. How many keys have come by
-/// hints before a round looks differs, and whether a compaction has begun by itself.
+/// Returns a line's words, without numbers, names with numbers, and units. The number of keys
+/// delivered by hints before a round looks differs, and a compaction may have begun by itself.
 fn words(line: &str) -> Vec<&str> {
     if line.starts_with("keys: ") {
         return vec!["keys:"];
@@ -50,7 +50,7 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().filter(is_word).filter(|word| *word != "-").collect()
 }
 
-/// Of the last table that `kvorum status` printed: each node's `disk`, in MiB.
+/// Returns each node's `disk`, in MiB, from the last table that `kvorum status` printed.
 fn disks(printed: &str) -> Vec<f64> {
     let is_node = |line: &&str| line.starts_with("node-") && line.contains(" MiB ");
     let of =

@@ -1,5 +1,5 @@
-//! A client of HTTP/2 as programs have one (the `h2` crate), and one that sends exactly the frames
-//! it is given.
+//! An HTTP/2 client as programs have one (the `h2` crate), and one that sends exactly the frames it
+//! is given.
 
 use std::future::Future;
 use std::io::{self, Read, Write};
@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::process::PATIENCE;
 
-/// One connection. It does something only while one of its functions runs.
+/// A connection. It makes progress only while one of its functions runs.
 pub(crate) struct Http2 {
     runtime: Runtime,
     pub(crate) send: SendRequest<Bytes>,
@@ -29,7 +29,7 @@ pub(crate) struct Http2 {
     scheme: &'static str,
 }
 
-/// An answer that came whole.
+/// A complete answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -45,14 +45,14 @@ impl Answer {
 }
 
 impl Http2 {
-    /// In clear, with prior knowledge.
+    /// Connects in plaintext, with prior knowledge.
     pub(crate) fn connect(address: SocketAddr) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let stream = runtime.block_on(tokio::net::TcpStream::connect(address)).unwrap();
         Self::over(runtime, stream, "http")
     }
 
-    /// By TLS; the node must choose HTTP/2.
+    /// Connects by TLS; the node must choose HTTP/2.
     pub(crate) fn secured(address: SocketAddr, config: &Arc<ClientConfig>) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let stream = runtime.block_on(async {
@@ -71,7 +71,7 @@ impl Http2 {
     ) -> Self {
         let (send, connection) = runtime.block_on(async {
             let mut builder = client::Builder::new();
-            // One stream's window is not all that there is.
+            // The connection's window exceeds one stream's.
             let builder = builder.initial_connection_window_size(4 << 20);
             let (send, connection) = builder.handshake(io).await.unwrap();
             (send, tokio::spawn(connection))
@@ -79,7 +79,7 @@ impl Http2 {
         Self { runtime, send, connection, scheme }
     }
 
-    /// Runs something to its end, and the connection meanwhile.
+    /// Runs a future to its end, and the connection meanwhile.
     pub(crate) fn run<T>(&self, what: impl Future<Output = T>) -> T {
         self.runtime.block_on(async { timeout(PATIENCE, what).await.expect("it takes too long") })
     }
@@ -92,7 +92,7 @@ impl Http2 {
         self.run(exchange(self.send.clone(), head, Bytes::copy_from_slice(body)))
     }
 
-    /// Sends a head whose body follows; the answer to come, and where the body goes.
+    /// Sends a head whose body follows; returns the pending answer, and the sink of the body.
     pub(crate) fn begin(
         &self,
         head: Request<()>,
@@ -113,7 +113,7 @@ impl Http2 {
         self.request("PUT", target, value)
     }
 
-    /// Waits for the connection's end; whether it was in good order.
+    /// Waits for the connection's end; true if it was orderly.
     pub(crate) fn ends_well(self) -> bool {
         let Self { runtime, send, connection, .. } = self;
         let ended = runtime.block_on(async { timeout(PATIENCE, connection).await });
@@ -123,7 +123,7 @@ impl Http2 {
     }
 }
 
-/// One request and its answer.
+/// Sends one request, and returns its answer.
 pub(crate) async fn exchange(
     send: SendRequest<Bytes>,
     head: Request<()>,
@@ -163,13 +163,13 @@ pub(crate) const END_HEADERS: u8 = 4;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// One that sends exactly the frames it is given.
+/// A client that sends exactly the frames it is given.
 pub(crate) struct Raw {
     pub(crate) stream: TcpStream,
     received: Vec<u8>,
 }
 
-/// A frame that came.
+/// A received frame.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) kind: u8,
@@ -178,7 +178,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Why a stream or the connection ends.
+    /// Returns the reason for which a stream or the connection ends.
     pub(crate) fn reason(&self) -> Reason {
         let at = if self.kind == GOAWAY { 4 } else { 0 };
         u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap()).into()
@@ -190,7 +190,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Headers as they are, without a table (RFC 7541, 6.2.2).
+/// Encodes headers as literals, without a table (RFC 7541, 6.2.2).
 pub(crate) fn literals(headers: &[(&str, &str)]) -> Vec<u8> {
     let string = |text: &str| {
         let mut bytes = vec![u8::try_from(text.len().min(127)).unwrap()];
@@ -210,20 +210,20 @@ pub(crate) fn literals(headers: &[(&str, &str)]) -> Vec<u8> {
         .collect()
 }
 
-/// The head of a request that asks for this.
+/// Encodes the head of a request.
 pub(crate) fn head(method: &str, path: &str) -> Vec<u8> {
     let (method, path) = ((":method", method), (":path", path));
     literals(&[method, (":scheme", "http"), path, (":authority", "localhost")])
 }
 
-/// The same in a frame.
+/// Encodes the head of a request in a frame.
 pub(crate) fn request(stream: u32, method: &str, path: &str) -> Vec<u8> {
     let ends = if method == "GET" { END_STREAM } else { 0 };
     frame(HEADERS, END_HEADERS | ends, stream, &head(method, path))
 }
 
 impl Raw {
-    /// Begins a connection with these settings.
+    /// Connects, and sends these settings.
     pub(crate) fn connect(address: SocketAddr, settings: &[(u16, u32)]) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -235,7 +235,7 @@ impl Raw {
         raw
     }
 
-    /// The same with a preface of two pieces.
+    /// Connects, and sends the preface in two pieces.
     pub(crate) fn connect_in_pieces(address: SocketAddr, cut: usize) -> Self {
         let mut raw = Self { stream: TcpStream::connect(address).unwrap(), received: Vec::new() };
         raw.stream.set_nodelay(true).unwrap();
@@ -258,7 +258,7 @@ impl Raw {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// The next frame, or why there is none.
+    /// Reads the next frame; an error is the connection's.
     pub(crate) fn next(&mut self) -> io::Result<Frame> {
         loop {
             if let Some(head) = self.received.first_chunk::<9>() {
@@ -279,7 +279,7 @@ impl Raw {
         }
     }
 
-    /// The next frame of that kind.
+    /// Reads up to the next frame of this kind.
     pub(crate) fn until(&mut self, kind: u8) -> Frame {
         loop {
             let frame = self.next().unwrap();
@@ -289,7 +289,7 @@ impl Raw {
         }
     }
 
-    /// All frames to the connection's end, which must come.
+    /// Reads all frames to the connection's end, which must come.
     pub(crate) fn rest(&mut self) -> Vec<Frame> {
         let begun = Instant::now();
         let mut frames = Vec::new();

@@ -1,5 +1,4 @@
-//! HTTP/2 as attackers speak it: each flood comes to a bounded end, and others are answered
-//! meanwhile.
+//! HTTP/2 floods: each comes to a bounded end, and other clients are served meanwhile.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,15 +14,15 @@ use super::{metric, node};
 use crate::client::between_turns;
 use crate::process::{Node, wait_until};
 
-/// Much more than any flood may bring: what comes after the node has said goodbye is thrown away,
-/// up to 64 MiB.
+/// Far more bytes than any flood may send: input after the node's GOAWAY is discarded, up to 64
+/// MiB.
 const MOST: usize = 256 << 20;
 
-/// What the process may grow by: what one connection may hold, and the allocator's slack.
+/// Permitted growth of the process: the resources of one connection, and the allocator's slack.
 const GROWTH: u64 = 48 << 20;
 
-/// Sends a beginning, then pieces without end, until the connection ends; what came meanwhile.
-/// Others are served all the time, and the node stays small.
+/// Sends `begin`, then pieces without end, until the connection ends; returns the frames received
+/// meanwhile. Other clients are served all the time, and the node stays small.
 fn flood(node: &Node, begin: &[u8], mut pieces: impl FnMut(u32) -> Vec<u8> + Send) -> Vec<Frame> {
     let resident = node.resident();
     let mut raw = Raw::connect(node.address, &[]);
@@ -69,7 +68,7 @@ fn flood(node: &Node, begin: &[u8], mut pieces: impl FnMut(u32) -> Vec<u8> + Sen
     came
 }
 
-/// Whether the node said at the end that it was too much.
+/// True if the node's last GOAWAY was ENHANCE_YOUR_CALM.
 fn was_too_much(came: &[Frame]) -> bool {
     let last = came.iter().rfind(|frame| frame.kind == GOAWAY);
     last.is_some_and(|frame| frame.reason() == Reason::ENHANCE_YOUR_CALM)
@@ -96,7 +95,7 @@ fn streams_that_are_reset_at_once_end_the_connection() {
 fn a_head_without_end_ends_the_connection() {
     let node = node();
     let begin = frame(HEADERS, 0, 1, &head("GET", "/v0/entity?id=k"));
-    // Empty, small, and as long as may be.
+    // Empty, small, and of the maximum length.
     for header in [vec![], literals(&[("x", "y")]), literals(&[("x", &"y".repeat(8000))]).repeat(2)]
     {
         let came = flood(&node, &begin, |_| frame(CONTINUATION, 0, 1, &header));
@@ -125,7 +124,7 @@ fn frames_that_ask_for_nothing_end_the_connection() {
     let unknown = frame(200, 0, 0, b"whatever this is");
     let empty = frame(DATA, 0, 1, b"");
     let padding = frame(DATA, 8, 1, &[&[255][..], &[0; 255]].concat());
-    // With a request under way, which changes nothing.
+    // Also with a request under way, which changes nothing.
     let upload = request(1, "PUT", "/v0/entity?id=k");
     for piece in [settings, ping, window, priority, unknown, empty, padding] {
         for begin in [&[][..], &upload] {
@@ -219,7 +218,7 @@ fn frames_in_any_order_and_of_any_content_harm_nobody() {
             let at = random(bytes.len() as u64) as usize;
             bytes[at] ^= 1 << random(8);
         }
-        // The node may have hung up in the middle.
+        // The node may have closed the connection in the middle.
         let _ = raw.stream.write_all(&bytes);
         drop(raw);
         assert_eq!(good.put("/v0/entity?id=good", b"v").status, 201, "{number}");

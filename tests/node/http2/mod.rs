@@ -1,5 +1,5 @@
 //! HTTP/2: by ALPN and with prior knowledge, the same contract as over HTTP/1.1; many streams, slow
-//! and broken ones; how connections end.
+//! and broken ones; the end of connections.
 
 pub(crate) mod client;
 mod floods;
@@ -20,7 +20,7 @@ use client::{
     literals, request,
 };
 
-/// A figure of a node's metrics; of one that is there for each loop, the sum.
+/// Returns a metric of a node; the sum, if there is one for each loop.
 pub(crate) fn metric(node: &Node, name: &str) -> u64 {
     let text = String::from_utf8(node.client().get("/metrics").body()).unwrap();
     let is_it =
@@ -37,7 +37,7 @@ fn mixed(bytes: usize) -> Vec<u8> {
     (0..bytes as u32).map(|n| (n ^ (n >> 9)) as u8).collect()
 }
 
-/// What clients do, each way.
+/// Exercises the contract as clients do.
 fn plays_the_contract(client: &Http2) {
     let put = client.put("/v0/entity?id=k", b"v");
     assert_eq!((put.status.as_u16(), put.headers.contains_key("etag")), (201, true));
@@ -80,16 +80,16 @@ fn the_contract_holds_with_prior_knowledge_and_by_alpn() {
     let certs = Certs::new();
     let node = certs.node(&["--sync", "never"]);
     plays_the_contract(&Http2::secured(node.address, &certs.client(None, &["h2", "http/1.1"])));
-    // Who offers only the old one gets it, and who offers nothing does.
+    // A client that offers only HTTP/1.1 gets it, and so does one that offers nothing.
     for alpn in [&["http/1.1"][..], &[]] {
         let config = certs.client(None, alpn);
         let mut old = crate::client::Client::secured(node.address, &config).unwrap();
         assert_eq!(old.get("/v0/entity?id=l").status, 200);
     }
-    // What comes in clear on a port that speaks TLS is told so, and nothing is done.
+    // A plaintext request on a port that speaks TLS is told so, and nothing is done.
     let refused = Http2::connect(node.address).put("/v0/entity?id=l", b"w");
     assert!(refused.json()["detail"].as_str().unwrap().contains("https://"));
-    // Other nodes say what they are: nothing else is done for them.
+    // ALPN identifies other nodes: no client requests are served there.
     let config = certs.client(None, &["kvorum-peer"]);
     let mut peer = crate::client::Client::secured(node.address, &config).unwrap();
     peer.send(crate::peers::UPGRADE);
@@ -198,7 +198,7 @@ fn what_browsers_and_tokens_are_checked_for_is_checked_here_too() {
     assert_eq!(put(&[("host", "localhost")]), 201);
 }
 
-/// A request without `:authority` and with these headers; the answer's status by its first byte.
+/// A request needs `:authority` or these headers; the answer's status is told by its first byte.
 #[test]
 fn a_request_must_say_whom_it_asks() {
     let node = node();
@@ -227,7 +227,7 @@ fn an_upload_that_is_reset_stores_nothing_and_the_connection_goes_on() {
     raw.send(&request(7, "GET", "/v0/entity?id=reset"));
     let answer = raw.until(HEADERS);
     assert_eq!((answer.stream, answer.payload[0]), (7, 0x8d), "404");
-    // And one whose client goes away in the middle.
+    // And a stream whose client goes away in the middle.
     raw.send(&request(9, "PUT", "/v0/entity?id=reset"));
     raw.send(&frame(DATA, 0, 9, &[7; 10_000]));
     drop(raw);
@@ -248,7 +248,7 @@ fn a_reader_that_stops_gets_the_rest_when_it_goes_on_and_holds_up_no_other_strea
         let (response, _) = send.send_request(head, true).unwrap();
         let mut body = response.await.unwrap().into_body();
         let first = body.data().await.unwrap().unwrap();
-        // Its window is as good as closed now; others have the connection's.
+        // The stream's window is as good as closed now; others use the connection's.
         for _ in 0..100 {
             let head = client.head("GET", "/healthz").body(()).unwrap();
             let other = exchange(client.send.clone(), head, Bytes::new()).await.unwrap();
@@ -289,7 +289,7 @@ fn a_node_that_stops_says_goodbye_and_answers_what_is_under_way() {
         let mut busy = Raw::connect(node.address, &[]);
         busy.send(&request(1, "PUT", "/v0/entity?id=late"));
         busy.send(&frame(DATA, 0, 1, b"v"));
-        // It has begun once this is answered.
+        // The upload has begun once this is answered.
         busy.send(&request(3, "GET", "/v0/entity?id=k"));
         busy.until(DATA);
         // The dashboard's events, which end by themselves.

@@ -1,5 +1,5 @@
-//! Uploads that are refused before all of them came: the answer reaches clients that drop it when a
-//! reset comes right behind it, and the rest of the body is taken within bounds.
+//! Uploads refused before they are complete: the answer reaches clients that would drop it if a
+//! reset came right behind it, and the rest of the body is read within bounds.
 
 use h2::Reason;
 
@@ -10,13 +10,13 @@ use super::client::{
 use super::metric;
 use crate::process::{Node, wait_until};
 
-/// What a client may send of a body before it has read the node's settings (RFC 9113, 6.9.2).
+/// Bytes of a body that a client may send before it has read the node's settings (RFC 9113, 6.9.2).
 const WINDOW: usize = (64 << 10) - 1;
 
 const PIECE: usize = 16 << 10;
 
-/// Sends so many bytes of a body as its window opens, and then a request on the next stream; how
-/// many resets came before the answer to that.
+/// Sends `bytes` of a body as its window opens, and then a request on the next stream; returns the
+/// number of resets received before the answer to that.
 fn upload(raw: &mut Raw, stream: u32, bytes: usize) -> usize {
     let (mut window, mut left, mut resets) = (WINDOW, bytes, 0);
     while left > 0 {
@@ -37,7 +37,7 @@ fn upload(raw: &mut Raw, stream: u32, bytes: usize) -> usize {
             _ => {}
         }
     }
-    // The next stream's answer comes behind all that came for this one.
+    // The next stream's answer comes behind all frames for this one.
     raw.send(&request(stream + 2, "GET", "/healthz"));
     loop {
         let came = raw.next().unwrap();
@@ -53,7 +53,8 @@ fn a_refused_upload_is_taken_to_its_end_and_its_stream_is_not_reset() {
     let node = Node::start(&["--sync", "never", "--max-value", "64KiB"]);
     let long = (1 << 20).to_string();
     let many: Vec<_> = (0..101).map(|_| ("x", "y")).collect();
-    // Too long by what it says and by what comes; from another page; unknown; too many headers.
+    // Too long by its stated and by its actual length; from a foreign page; unknown path; too many
+    // headers.
     let refused: [(&str, &[(&str, &str)]); 5] = [
         ("/v0/entity?id=k", &[("content-length", &long)]),
         ("/v0/entity?id=k", &[]),
@@ -77,7 +78,7 @@ fn a_refused_upload_without_end_is_reset_in_the_end() {
     let mut raw = Raw::connect(node.address, &[]);
     raw.send(&request(1, "PUT", "/nowhere"));
     assert_eq!(upload(&mut raw, 1, 1 << 30), 1, "more comes than is taken");
-    // Nothing comes, and its time passes.
+    // The client sends nothing, and the time limit passes.
     let silent = [head("PUT", "/nowhere"), literals(&[("content-length", "1000000")])].concat();
     raw.send(&frame(HEADERS, END_HEADERS, 3, &silent));
     assert_eq!(raw.until(DATA).stream, 3, "it is answered at once");

@@ -1,5 +1,4 @@
-//! Ranges whose responses tell items apart by themselves: through proxies, in pages, over HTTP/2,
-//! and by `kvorum scan`.
+//! Ranges in self-delimiting forms: through proxies, in pages, over HTTP/2, and by `kvorum scan`.
 
 mod relay;
 
@@ -21,7 +20,7 @@ const FRAMES: &str = "application/vnd.kvorum.items";
 
 type Items = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Asks for a range in a form.
+/// Requests a range in this form.
 pub(crate) fn list(client: &mut Client, query: &str, accept: &str) -> Response {
     client.send(format!(
         "GET /v0/entities?{query} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n"
@@ -29,7 +28,7 @@ pub(crate) fn list(client: &mut Client, query: &str, accept: &str) -> Response {
     client.response()
 }
 
-/// The lines of a body, and the last one apart.
+/// Parses the lines of a body; returns the last one separately.
 fn lines(body: &[u8]) -> (Vec<Value>, Value) {
     assert!(body.ends_with(b"\n"), "the body was cut: {}", String::from_utf8_lossy(body));
     let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -50,7 +49,7 @@ fn keys_of(lines: &[Value]) -> Vec<String> {
     lines.iter().map(|line| line["key"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Keys and values of every kind that a separator could be mistaken in.
+/// Returns keys and values that any separator could be confused with.
 fn awkward() -> Items {
     let mut items = Items::new();
     let mut add = |key: &[u8], value: &[u8]| items.insert(key.to_vec(), value.to_vec());
@@ -84,7 +83,7 @@ fn scan(url: &str, args: &[&str]) -> Output {
     kvorum().arg("scan").args(args).env("KVORUM_URL", url).output().unwrap()
 }
 
-/// The items that `scan --json` prints.
+/// Returns the items that `scan --json` prints.
 fn scanned(url: &str, args: &[&str]) -> Items {
     let output = scan(url, &[&["--json"], args].concat());
     let said = String::from_utf8_lossy(&output.stderr);
@@ -140,7 +139,7 @@ fn a_response_that_was_cut_is_refused_wherever_it_was_cut() {
             assert_eq!(said.contains(first), items == 0, "{framing:?}: {said}");
         }
     }
-    // The command that is shown prints the rest.
+    // The command in the message prints the rest.
     let second = list(&mut client, "end=c", FRAMES).body().len();
     let relay = Relay::to(node.address, Framing::CutByLength(second));
     let output = scan(&relay.url(), &["--json", "--limit", "9"]);
@@ -152,7 +151,7 @@ fn a_response_that_was_cut_is_refused_wherever_it_was_cut() {
     assert_eq!(rest, Items::from([(b"c".to_vec(), b"v".to_vec())]));
 }
 
-/// With a limit a range comes in pages, and can end between two of them.
+/// With a limit a range comes in pages, and can be interrupted between two of them.
 #[test]
 fn a_scan_that_was_interrupted_between_pages_says_how_to_go_on() {
     let node = Node::start(&["--sync", "never", "--max-value", "1MiB"]);
@@ -195,7 +194,7 @@ fn a_scan_that_was_interrupted_between_pages_says_how_to_go_on() {
     let output = scan(&relay.url(), &["--limit", "18"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    // All was printed before the response was cut: nothing is left to ask for.
+    // Everything was printed before the response was cut: nothing is left to request.
     let whole = list(&mut client, "limit=1", FRAMES).body().len();
     let relay = Relay::to(node.address, Framing::CutByLength(whole - 1));
     let output = scan(&relay.url(), &["--limit", "1"]);
@@ -335,14 +334,14 @@ fn a_prefix_is_all_keys_that_begin_with_it() {
     assert!(help.contains("--prefix <TEXT>"), "{help}");
 }
 
-/// The target that a Link header names.
+/// Returns the target of a Link header.
 fn next_of(response: &Response) -> Option<String> {
     let link = response.header("link")?;
     let target = link.strip_prefix("</v0/entities?").unwrap();
     Some(target.strip_suffix(">; rel=\"next\"").unwrap().to_owned())
 }
 
-/// Walks over pages by their links; the keys of each. `between` is called after each page.
+/// Follows the links of pages; returns the keys of each page. `between` is called after each page.
 fn walk(
     client: &mut Client,
     query: &str,

@@ -1,4 +1,4 @@
-//! A proxy between a client and a node that frames bodies anew, as proxies may, or cuts them.
+//! A proxy between a client and a node that reframes bodies, as proxies may, or cuts them.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::client::{Client, Response};
 
-/// What becomes of a body.
+/// The proxy's treatment of a body.
 #[derive(Debug, Clone)]
 pub(crate) enum Framing {
     /// Chunks of this many bytes.
@@ -16,17 +16,17 @@ pub(crate) enum Framing {
     Length,
     /// A body that ends with the connection.
     Connection,
-    /// The first bytes, as if they were all, in chunks.
+    /// The first bytes, in chunks, as if they were the whole body.
     CutInChunks(usize),
-    /// The first bytes, as if they were all, with a `Content-Length`.
+    /// The first bytes, with a `Content-Length`, as if they were the whole body.
     CutByLength(usize),
     /// The first bytes, then the end of the connection in the middle of a chunk.
     BrokenOff(usize),
     /// The whole body under another `Content-Type`.
     Typed(&'static str),
-    /// So many whole responses on a connection, then its end instead of the next one.
+    /// This many whole responses on a connection, then its end instead of the next one.
     Hangup(usize),
-    /// So many whole responses on a connection, then this one.
+    /// This many whole responses on a connection, then this one.
     Refusal(usize, &'static str),
 }
 
@@ -56,7 +56,7 @@ impl Relay {
     }
 }
 
-/// Passes requests without bodies on, until the client closes the connection.
+/// Forwards requests without bodies, until the client closes the connection.
 fn serve(near: TcpStream, node: SocketAddr, framing: &Framing) -> io::Result<()> {
     let mut far = Client::connect(node);
     let mut near_out = near.try_clone()?;

@@ -1,5 +1,5 @@
-//! Somebody between two nodes, who can change every byte: with certificates of their own that
-//! nobody checks, they are found out by the proofs, which cover the connection.
+//! An attacker between two nodes, who can change every byte: nodes verify no certificates, and the
+//! proofs, which cover the connection, expose the attack.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ use crate::process::{Node, kvorum, wait_until};
 
 const PEER: &[u8] = b"kvorum-peer";
 
-/// Takes any certificate, as nodes do.
+/// Accepts any certificate, as nodes do.
 #[derive(Debug)]
 struct Any;
 
@@ -59,14 +59,14 @@ impl ServerCertVerifier for Any {
     }
 }
 
-/// Whether the one in between ends TLS on both sides, or only passes bytes on.
+/// The attacker terminates TLS on both sides, or only forwards bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Between {
     Reads,
     PassesOn,
 }
 
-/// Serves whoever connects to `listener` until the process ends.
+/// Intercepts connections to `listener` until the process ends.
 fn stand_between(listener: TcpListener, to: SocketAddr, certs: &Certs, what: Between) {
     let cert = CertificateDer::from_pem_file(certs.path("node.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(certs.path("node.key")).unwrap();
@@ -98,7 +98,7 @@ fn copy_both(mut came: TcpStream, mut went: TcpStream) -> io::Result<()> {
     io::copy(&mut came, &mut went).map(drop)
 }
 
-/// Two connections by TLS, and what is said on one said on the other.
+/// Relays the data of two TLS connections in both directions.
 fn read_both(
     mut came: TcpStream,
     mut went: TcpStream,
@@ -133,7 +133,7 @@ fn read_both(
     }
 }
 
-/// Nodes a and b, which reach each other through somebody; a's log of a connection to b.
+/// Starts nodes a and b, which reach each other through the attacker.
 fn through(what: Between) -> (Node, Node) {
     let (certs, theirs) = (Certs::new(), Certs::new());
     fs::write(certs.path("secret"), "a secret of this test").unwrap();

@@ -1,5 +1,5 @@
-//! What is wrong with certificates and keys, said of each file by words that name the fix: at the
-//! start, by `--check`, and when files change while the node runs.
+//! Errors in certificates and keys, reported for each file with the remedy: at the start, by
+//! `--check`, and when files change while the node runs.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,7 @@ use crate::process::{Node, run, wait_until};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Parameters of a certificate for these hosts, valid from now, a while more or less.
+/// Returns parameters of a certificate for these hosts, valid in a period relative to now.
 fn params(name: &str, hosts: &[&str], from: i64, until: i64) -> CertificateParams {
     let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
     let mut params = CertificateParams::new(hosts).unwrap();
@@ -35,12 +35,12 @@ const fn days(days: i64) -> i64 {
     days * DAY.as_secs() as i64
 }
 
-/// One that is good for 127.0.0.1.
+/// Returns parameters that are valid for 127.0.0.1.
 fn good() -> CertificateParams {
     params("good", &["127.0.0.1", "localhost"], days(-1), days(30))
 }
 
-/// Has the CA issue a certificate; itself and its key, in PEM.
+/// Issues a certificate by the CA; returns it and its key, in PEM.
 fn issue(certs: &Certs, params: &CertificateParams) -> (String, String) {
     let key = KeyPair::from_pem(&fs::read_to_string(certs.path("ca.key")).unwrap()).unwrap();
     let ca = fs::read_to_string(certs.path("ca.pem")).unwrap();
@@ -63,7 +63,7 @@ fn ca(name: &str, from: i64, until: i64) -> CertificateParams {
     ca
 }
 
-/// Files that a node does not take up, and what it says of them.
+/// Returns files that a node does not accept, and a part of the message for each.
 fn bad(certs: &Certs) -> Vec<((String, String), &'static str)> {
     let made = |params: &CertificateParams| issue(certs, params);
     let here = &["127.0.0.1"][..];
@@ -72,7 +72,8 @@ fn bad(certs: &Certs) -> Vec<((String, String), &'static str)> {
     let (own, key) = made(&good());
     let behind = |params: CertificateParams| (format!("{own}{}", made(&params).0), key.clone());
     let (from, until) = (days(-9), days(-1));
-    // An intermediate certificate, and what it signs; `shown` is in the file in its place.
+    // An intermediate certificate, and a certificate that it signs; `shown` replaces the
+    // intermediate one in the file.
     let below = |sub: CertificateParams, shown: Option<CertificateParams>| {
         let pair = KeyPair::generate().unwrap();
         let signed = |params: &CertificateParams, pair: &KeyPair| {
@@ -119,7 +120,7 @@ fn bad(certs: &Certs) -> Vec<((String, String), &'static str)> {
     ]
 }
 
-/// A node looks at its files once a second: several share the bad ones.
+/// A node checks its files once a second: several nodes share the bad ones.
 #[test]
 fn a_running_node_takes_up_nothing_that_no_client_accepts() {
     const NODES: usize = 4;
@@ -130,7 +131,7 @@ fn a_running_node_takes_up_nothing_that_no_client_accepts() {
     });
 }
 
-/// Gives a running node each bad pair of files that comes `step` after another one.
+/// Gives a running node each `step`-th bad pair of files.
 fn takes_up_none_of(first: usize, step: usize) {
     let certs = Certs::new();
     let node = certs.node(&[]);
@@ -173,7 +174,7 @@ fn a_client_ca_that_is_out_of_date_or_none_is_refused() {
         let (is_content, said) = check(&certs, &["--tls-client-ca", file.to_str().unwrap()]);
         assert!(!is_content && said.contains(words), "{words}: {said}");
     }
-    // One that is good among them suffices.
+    // One good CA among them suffices.
     fs::write(&file, format!("{}{good_ca}", bad[0].0)).unwrap();
     let (is_content, said) = check(&certs, &["--tls-client-ca", file.to_str().unwrap()]);
     assert!(is_content, "{said}");
@@ -191,7 +192,7 @@ fn a_certificate_is_taken_up_once_it_is_valid() {
     assert_eq!(metric(&mut client, "kvorum_tls_reload_failed"), 0);
 }
 
-/// `serve --check` with the files in place: whether it is content, and what it says.
+/// Runs `serve --check` with the files in place; returns true if it passes, and its output.
 fn check(certs: &Certs, more: &[&str]) -> (bool, String) {
     let data = tempfile::tempdir().unwrap();
     let data = data.path().join("data");
@@ -238,8 +239,8 @@ fn check_refuses_what_clients_refuse_and_warns_of_what_they_may() {
     assert!(said.contains("which nodes do not accept of a client"), "{said}");
 }
 
-/// Nobody writes into it: a reader that waited for that would take up no other file any more, and
-/// the node would not end.
+/// Nobody writes into the pipe: a reader that waited for that would load no other file any more,
+/// and the node would not end.
 #[test]
 fn a_pipe_in_place_of_a_file_is_not_waited_for() {
     let certs = Certs::new();
@@ -257,7 +258,7 @@ fn a_pipe_in_place_of_a_file_is_not_waited_for() {
     node.stop();
 }
 
-/// Each of them is another one to mend: the first does not hide the others.
+/// Each error needs a remedy of its own: the first does not hide the others.
 #[test]
 fn each_error_of_files_that_can_not_be_loaded_is_logged_once() {
     let certs = Certs::new();
@@ -287,7 +288,7 @@ fn a_certificate_is_issued_for_what_clients_can_ask_for() {
     assert!(good.status.success(), "{}", String::from_utf8_lossy(&good.stderr));
 }
 
-/// The other nodes need its replicas, and look at no certificate.
+/// Other nodes need its replicas, and verify no certificate.
 #[test]
 fn a_node_starts_with_an_expired_certificate_and_says_so() {
     let certs = Certs::new();
@@ -297,7 +298,7 @@ fn a_node_starts_with_an_expired_certificate_and_says_so() {
     assert!(refused.is_err(), "clients refuse it");
     let mut plain = Client::connect(node.address);
     assert_eq!(plain.get("/healthz").status, 400, "it serves, by TLS");
-    // What is good is taken up without a restart.
+    // A good file is loaded without a restart.
     place(&certs, &issue(&certs, &good()));
     let config = certs.client(None, &[]);
     wait_until("it is mended", || Client::secured(node.address, &config).is_ok());

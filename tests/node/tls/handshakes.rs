@@ -1,4 +1,4 @@
-//! Handshakes that never end, and certificates that nobody should take.
+//! Handshakes that never end, and certificates that nobody should accept.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -14,13 +14,13 @@ use super::{Certs, metric};
 use crate::client::{Client, between_turns};
 use crate::process::{run, wait_until};
 
-/// Handshakes that begin, if this process may have so many files.
+/// Number of handshakes to start, if this process may have as many files.
 const BEGUN: usize = 10_000;
 
 /// Files that the other tests of this process need.
 const OTHERS: u64 = 2000;
 
-/// So long a request of somebody who is connected may take meanwhile. It takes milliseconds.
+/// Limit on a request of a connected client meanwhile. It takes milliseconds.
 const SOON: Duration = Duration::from_secs(2);
 
 fn allowed() -> usize {
@@ -40,14 +40,14 @@ fn who_never_ends_a_handshake_keeps_nobody_out() {
     let mut kept = Client::secured(node.address, &config).unwrap();
     assert_eq!(kept.get("/v0/entity?id=k").status, 404);
     thread::scope(|scope| {
-        // Far more than there are places: silent, in the middle of a ClientHello, and of one that
-        // is as long as can be.
+        // Far more than there are slots: silent, in the middle of a ClientHello, and in the middle
+        // of one of the maximum length.
         let strangers = scope.spawn(|| {
             let long = [&[22, 3, 1, 64, 0, 1, 0, 255, 250][..], &[3; 8000]].concat();
             let begun: Vec<TcpStream> = (0..allowed())
                 .map(|number| {
                     let mut stream = TcpStream::connect(node.address).unwrap();
-                    // It may be closed already, for those that came later.
+                    // The connection may be closed already, in favor of later ones.
                     let _ = match number % 3 {
                         0 => Ok(()),
                         1 => stream.write_all(&[22, 3, 1, 2, 0, 1]),
@@ -99,7 +99,7 @@ fn expired_and_self_signed_certificates_are_refused() {
     let (_, why) = said(&expired);
     assert!(why.contains("has expired") && why.contains("--tls-cert"), "{why}");
 
-    // A CA's own certificate is no node's, whoever trusts it.
+    // A CA's own certificate is not a node's, whoever trusts it.
     let of_itself = ["ca.pem", "ca.key"].map(|name| certs.text(name));
     let [cert, key] = of_itself.each_ref().map(String::as_str);
     let node = crate::process::Node::start(&["--tls-cert", cert, "--tls-key", key]);
@@ -107,8 +107,7 @@ fn expired_and_self_signed_certificates_are_refused() {
     assert_eq!(code, Some(2), "{why}");
 }
 
-/// Who was let in once does not come in by that later: a session that is resumed shows no
-/// certificate.
+/// An earlier admission does not help later: a resumed session shows no certificate.
 #[test]
 fn an_expired_certificate_of_a_client_is_refused_although_it_was_good() {
     let certs = Certs::new();

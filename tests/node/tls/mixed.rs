@@ -1,5 +1,5 @@
-//! Nodes in clear beside nodes that speak TLS: who is not taken, of whom a plan warns, and how a
-//! cluster changes from one to the other while it serves.
+//! Plaintext nodes beside nodes with TLS: refused joins, warnings of plans, and a cluster's change
+//! from one to the other while it serves.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,10 +13,10 @@ use crate::cluster::Cluster;
 use crate::moves::{goes_by, moved};
 use crate::process::{Node, kvorum, run, wait_until};
 
-/// Where nobody is: a node says that it is there.
+/// URL that a node advertises and where nobody listens.
 const ELSEWHERE: &str = "http://10.0.0.4:8080";
 
-/// A process that is killed when the test is over.
+/// A process that is killed at the end of the test.
 struct Waiting(Child);
 
 impl Drop for Waiting {
@@ -26,7 +26,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Node d, which asks for a place.
+/// Returns the command of node d, which asks to join.
 fn d_asks(certs: &Certs, data: &std::path::Path, of: &str, more: &[&str]) -> Command {
     let mut command = kvorum();
     command.args(["serve", "--listen", "127.0.0.1:0", "--name", "d", "--join", of, "--data"]);
@@ -35,7 +35,7 @@ fn d_asks(certs: &Certs, data: &std::path::Path, of: &str, more: &[&str]) -> Com
     command
 }
 
-/// What the plan that adds it warns of, once it has asked.
+/// Returns the warnings of the plan that adds d, once d has asked.
 fn warned(certs: &Certs, at: &str) -> String {
     let mut planned = Value::Null;
     wait_until("it asks to join", || {
@@ -76,7 +76,7 @@ fn nodes_by_tls_take_none_in_clear_unless_told_to_and_a_plan_warns_of_it() {
     assert!(said.contains("--tls-cert"), "{said}");
     drop(asking);
 
-    // The other way round it is those that were there.
+    // The other way round, the members are the plaintext ones.
     let node = Node::start(&own);
     let of = format!("http://{}", node.address);
     let tls = certs.serve();
@@ -127,7 +127,7 @@ fn a_cluster_in_clear_gets_tls_one_node_after_the_other() {
         assert_eq!(warns, node < 2, "{plan}");
         let applied = command(&["apply", "--wait", plan["plan"].as_str().unwrap()]);
         assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
-        // Whoever is asked, all of them store it.
+        // Through each node, all nodes store a write.
         for (other, at) in at.iter().enumerate() {
             wait_until("all are reached", || {
                 let mut client = if other <= node {

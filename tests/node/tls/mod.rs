@@ -1,5 +1,5 @@
-//! TLS on the one port, with certificates that `kvorum cert` made: who is let in, what is said to
-//! who is not, and what happens when files change.
+//! TLS on the single port, with certificates that `kvorum cert` made: admission of clients,
+//! messages to refused ones, and changes of the files.
 
 mod between;
 mod files;
@@ -27,7 +27,7 @@ use crate::client::{Client, between_turns};
 use crate::process::{Node, kvorum, run, wait_until};
 use crate::tokens::{routes, scope};
 
-/// A directory with a CA and what it issued.
+/// A directory with a CA and the certificates that it issued.
 pub(crate) struct Certs(TempDir);
 
 pub(crate) fn provider() -> Arc<CryptoProvider> {
@@ -42,7 +42,7 @@ impl Certs {
         certs
     }
 
-    /// `kvorum cert …`.
+    /// Runs `kvorum cert …`.
     pub(crate) fn make(&self, args: &[&str]) {
         let dir = self.0.path().to_str().unwrap();
         let output = run(&[&["cert"], args, &["--dir", dir]].concat());
@@ -68,7 +68,7 @@ impl Certs {
         Node::start(&all)
     }
 
-    /// What every client begins with: it trusts the CA.
+    /// Starts a client configuration that trusts the CA.
     fn trusting(&self) -> ConfigBuilder<ClientConfig, WantsClientCert> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.path("ca.pem")).unwrap()).unwrap();
@@ -78,7 +78,7 @@ impl Certs {
         builder.with_webpki_verifier(verifier.build().unwrap())
     }
 
-    /// A client that trusts the CA, and shows those certificates.
+    /// Returns a configuration that trusts the CA, and shows these certificates.
     fn client_with(
         &self,
         chain: Vec<CertificateDer<'static>>,
@@ -87,7 +87,8 @@ impl Certs {
         Arc::new(self.trusting().with_client_auth_cert(chain, key).unwrap())
     }
 
-    /// A client that trusts the CA, shows that certificate if any, and speaks these protocols.
+    /// Returns a configuration that trusts the CA, shows this certificate if any, and offers these
+    /// protocols.
     pub(crate) fn client(&self, shows: Option<&str>, alpn: &[&str]) -> Arc<ClientConfig> {
         let mut config = match shows {
             None => self.trusting().with_no_client_auth(),
@@ -103,7 +104,7 @@ impl Certs {
     }
 }
 
-/// A figure of a node's metrics that has no labels.
+/// Returns a metric of a node that has no labels.
 fn metric(client: &mut Client, name: &str) -> u64 {
     let text = String::from_utf8(client.get("/metrics").body()).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
@@ -148,7 +149,7 @@ fn whoever_speaks_no_tls_1_3_is_refused_with_an_alert() {
     assert_eq!(answer.first(), Some(&21), "an alert, and nothing else: {answer:?}");
     let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
     assert_eq!(metric(&mut client, "kvorum_tls_handshakes_failed_total"), 1);
-    // And TLS where none is spoken.
+    // And TLS on a plaintext port.
     let plain = Node::start(&[]);
     assert!(Client::secured(plain.address, &certs.client(None, &[])).is_err());
     assert_eq!(plain.client().get("/healthz").status, 200);
@@ -173,7 +174,8 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
         assert!(ask(shows, &["http/1.1"], "/healthz").is_err(), "{shows:?}");
         assert!(ask(shows, &[], "/healthz").is_err(), "{shows:?}");
     }
-    // As nodes connect, none is asked for; but then a node must prove itself.
+    // Connections in the way of nodes are asked for no certificate; but then a node must
+    // authenticate.
     for target in
         ["/v0/entity?id=k", "/v0/entities?start=a", "/v0/status", "/metrics", "/admin/layout"]
     {
@@ -191,8 +193,8 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
     assert!(refused.contains("--client-cert"), "{refused}");
 }
 
-/// docs/security.md, *What is not*: all that somebody reaches who shows none, and connects as nodes
-/// connect. A token is no help.
+/// docs/security.md, *What is not*: everything that is reachable without a certificate on a
+/// connection in the way of nodes. A token does not help.
 #[test]
 fn who_connects_as_a_node_without_a_certificate_reaches_what_is_public() {
     let certs = Certs::new();
@@ -235,7 +237,7 @@ fn certificates_are_replaced_under_load_and_bad_ones_are_not_used() {
     let reloads = "kvorum_tls_reloads_total";
     let first = metric(&mut client, expiry);
     thread::scope(|scope| {
-        // One that keeps its connection, and one that makes a new one for each request.
+        // One client that keeps its connection, and one that opens a new one for each request.
         scope.spawn(|| {
             let mut kept = Client::secured(node.address, &config).unwrap();
             while !stop.load(Ordering::Relaxed) {

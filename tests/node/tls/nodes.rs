@@ -1,4 +1,5 @@
-//! Nodes that reach each other by TLS, without a CA of theirs: by the cluster's secret.
+//! Nodes that reach each other by TLS without a common CA: they authenticate by the cluster's
+//! secret.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -47,7 +48,8 @@ fn nodes_need_no_certificate_of_each_other_even_where_clients_do() {
         assert!(got.status != 200 || got.body() == value);
         got.status == 200
     });
-    // Who asks for all is shown by each that it is one of them, and shows it.
+    // A node that collects the cluster's status authenticates to each other node, and each
+    // authenticates to it.
     wait_until("each shows itself", || {
         let answer = cluster.client(2).get("/v0/cluster").body();
         let told: Value = serde_json::from_slice(&answer).unwrap();
@@ -79,15 +81,15 @@ fn the_secret_is_replaced_under_load_while_nodes_run() {
                 between_turns();
             }
         });
-        // Nodes read files a second later, each in its own time: a node that is started meets those
-        // of before and those of after.
+        // Nodes read the files a second later, each in its own time: a restarted node meets nodes
+        // with the old and with the new files.
         for (mine, others) in [(OLD, NEW), (NEW, OLD), (NEW, "")] {
             write(&also, others);
             write(&own, mine);
             for node in [1, 2] {
                 cluster.stop(node);
                 cluster.up(node);
-                // It reaches the others, and that one reaches it whom the client asks.
+                // The node reaches the others, and is reached by the one that the client asks.
                 for asked in [node, 0] {
                     wait_until("all replicas are back", || {
                         let mut client = cluster.client(asked);
@@ -101,7 +103,7 @@ fn the_secret_is_replaced_under_load_while_nodes_run() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    // Who has the secret of before is a stranger now.
+    // A node with the old secret is refused now.
     cluster.stop(2);
     write(&also, "");
     let old = certs.path("old");

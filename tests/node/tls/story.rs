@@ -1,4 +1,4 @@
-//! docs/operation.md, *TLS*: from nothing to three nodes with TLS and tokens, and then certificate,
+//! docs/operation.md, *TLS*: from nothing to three nodes with TLS and tokens; then certificate,
 //! secret and token are replaced while a client goes on. None of its requests may fail.
 
 use std::fs;
@@ -16,7 +16,7 @@ use crate::client::{Client, between_turns};
 use crate::cluster::Cluster;
 use crate::process::{run, wait_until};
 
-/// What an operator has at hand.
+/// The files and the URL that an operator has.
 struct Desk {
     certs: Certs,
     url: String,
@@ -27,13 +27,13 @@ impl Desk {
         self.certs.path(name)
     }
 
-    /// A command with the admin token.
+    /// Runs a command with the admin token.
     fn run(&self, args: &[&str]) -> Output {
         let (ca, token) = (self.certs.text("ca.pem"), self.certs.text("admin-token"));
         run(&[args, &["--url", &self.url, "--ca-file", &ca, "--token-file", &token]].concat())
     }
 
-    /// The same; what it printed.
+    /// Runs a command with the admin token, which must succeed; returns its output.
     fn asks(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{args:?} {}", String::from_utf8_lossy(&output.stderr));
@@ -46,7 +46,8 @@ impl Desk {
     }
 }
 
-/// The client: one connection that is kept, another one for each tenth request.
+/// Sends a PUT on a connection; the client keeps one connection, and opens another for each tenth
+/// request.
 fn put(client: &mut Client, token: &str, key: &str) -> u16 {
     let head = format!(
         "PUT /v0/entity?id=shop/{key} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \
@@ -66,7 +67,8 @@ fn counted(cluster: &Cluster, node: usize, admin: &str, what: &str) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-/// A token that all nodes know: a majority decides on it, the other one hears of it a moment later.
+/// Waits until all nodes know a token: a majority decides on it, the other node learns it a moment
+/// later.
 fn known(cluster: &Cluster, token: String) -> String {
     for node in 0..3 {
         wait_until("a token is known", || put(&mut cluster.client(node), &token, "k") == 201);
@@ -103,7 +105,7 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
         let before = done.load(Ordering::Relaxed);
         wait_until("requests go on", || done.load(Ordering::Relaxed) > before + 30);
     };
-    // Each node has read the files so often, and requests go on.
+    // Waits until each node has reloaded the files `times` times; requests go on.
     let step = |what: &str, times: u64| {
         for node in 0..3 {
             wait_until(what, || counted(&cluster, node, admin, what) >= times);
@@ -124,20 +126,20 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
             }
         });
         goes_on();
-        // The certificate.
+        // Replaces the certificate.
         desk.certs.make(&["node", "--host", "127.0.0.1", "--expires", "30d"]);
         step("kvorum_tls_reloads_total", 1);
-        // The cluster's secret, in three steps.
+        // Replaces the cluster's secret, in three steps.
         let reloads = "kvorum_cluster_secret_reloads_total";
         write(&desk.path("secret-also"), "the secret that follows");
         step(reloads, 1);
         write(&desk.path("secret"), "the secret that follows");
         write(&desk.path("secret-also"), "the secret of before");
         step(reloads, 2);
-        // It may have been read between the two.
+        // The files may have been read between the two writes.
         fs::remove_file(desk.path("secret-also")).unwrap();
         step(reloads, 3);
-        // The token.
+        // Replaces the token.
         let next = known(&cluster, desk.token("shop-2"));
         *token.lock() = next;
         goes_on();

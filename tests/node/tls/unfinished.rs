@@ -1,4 +1,4 @@
-//! Messages of TLS that never become whole: nobody keeps them for who only sends and sends.
+//! TLS messages that never become complete: nobody buffers them for an endless sender.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,23 +21,23 @@ use super::{Certs, metric};
 use crate::client::Client;
 use crate::process::{Node, PATIENCE, kvorum, wait_until};
 
-/// Bytes of such a message, as it says, which are less than rustls refuses by itself.
+/// Stated length of such a message, which is less than rustls itself refuses.
 const CLAIMED: usize = 60_000;
 
-/// Bytes of one record of it.
+/// Bytes of one record of the message.
 const PIECE: usize = 4096;
 
-/// Less than what anybody may take who only does not get on: 12 s.
+/// Less than the time limit of a client that merely makes no progress: 12 s.
 const SOON: Duration = Duration::from_secs(6);
 
-/// The message's bytes, in pieces. Its end never comes.
+/// Returns the message's bytes, in pieces. Its end never comes.
 fn pieces(kind: u8) -> Vec<Vec<u8>> {
     let [_, high, middle, low] = (CLAIMED as u32).to_be_bytes();
     let message = [&[kind, high, middle, low][..], &[3; CLAIMED - PIECE]].concat();
     message.chunks(PIECE).map(<[u8]>::to_vec).collect()
 }
 
-/// The same as records in clear.
+/// Returns the pieces as plaintext records.
 fn records(kind: u8) -> Vec<Vec<u8>> {
     let record = |piece: Vec<u8>| {
         let [high, low] = (piece.len() as u16).to_be_bytes();
@@ -46,10 +46,10 @@ fn records(kind: u8) -> Vec<Vec<u8>> {
     pieces(kind).into_iter().map(record).collect()
 }
 
-/// Whether the other end ends the connection.
+/// True if the other end ends the connection.
 fn is_ended(stream: &mut TcpStream, records: &[Vec<u8>]) -> bool {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // It may be closed in the middle of them.
+    // The connection may be closed in the middle of the records.
     let sent = records.iter().try_for_each(|record| stream.write_all(record));
     let read = sent.and_then(|()| io::copy(stream, &mut io::sink()));
     let ends = [io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
@@ -148,7 +148,7 @@ fn a_long_chain_of_certificates_is_let_in() {
     assert_eq!(client.get("/v0/entity?id=long").body().len(), 1_000_000);
 }
 
-/// It serves TLS to a node, and never ends what it says first.
+/// Serves TLS to a node, and never ends its first message.
 fn endless(listener: TcpListener) {
     thread::spawn(move || {
         for came in listener.incoming() {

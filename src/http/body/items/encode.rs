@@ -1,5 +1,5 @@
-//! Items as bytes, in each form. What is sent at once is bounded: a long value goes out in pieces
-//! where it must be encoded, and is not copied where it need not be.
+//! Encoders of items, one for each form. Chunks are bounded: a long value is sent in pieces where
+//! it must be encoded, and is not copied where it need not be.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use crate::http::body::{Content, Item};
 use crate::http::entities::form::Form;
 use crate::http::{etags, frames};
 
-/// Bytes of a value that are encoded at once: three of them are four of base64.
+/// Bytes of a value that are encoded at once, a multiple of three: three bytes make four of Base64.
 const PIECE: usize = 15 << 10;
 
 /// An item of a range.
@@ -19,26 +19,26 @@ pub(in crate::http) struct Found {
     pub(super) key: Bytes,
     pub(super) value: Bytes,
     pub(super) tag: Tag,
-    /// Milliseconds since 1970; 0 = never.
+    /// Expiry in milliseconds since 1970; 0 = never.
     pub(super) expiry_ms: u64,
 }
 
-/// Makes a body of items.
+/// Encodes items as a body.
 #[derive(Debug)]
 pub(super) struct Encoder {
     form: Form,
-    /// Whether values are sent.
+    /// True if values are sent.
     values: bool,
     has_begun: bool,
     rest: Option<Rest>,
 }
 
-/// What is left of a line.
+/// The unsent rest of a line.
 #[derive(Debug)]
 struct Rest {
     value: Bytes,
     is_text: bool,
-    /// What comes after the value.
+    /// Bytes that follow the value.
     tail: BytesMut,
 }
 
@@ -47,12 +47,12 @@ impl Encoder {
         Self { form, values, has_begun: false, rest: None }
     }
 
-    /// Whether values are sent.
+    /// True if values are sent.
     pub(super) fn sends_values(&self) -> bool {
         self.values
     }
 
-    /// An item, or its first piece; [`Self::more`] has the others.
+    /// Encodes an item, or its first piece; [`Self::more`] returns the others.
     pub(super) fn item(&mut self, found: Found) -> Item {
         let Found { key, value, tag, expiry_ms } = found;
         match self.form {
@@ -74,7 +74,7 @@ impl Encoder {
         }
     }
 
-    /// The next piece of the last item.
+    /// Returns the next piece of the last item.
     pub(super) fn more(&mut self) -> Option<Item> {
         let rest = self.rest.take()?;
         let mut piece = BytesMut::new();
@@ -82,7 +82,7 @@ impl Encoder {
         Some(whole(piece))
     }
 
-    /// What a body ends with; `next` is the cursor of the next page, if there is one.
+    /// Returns the end of a body; `next` is the cursor of the next page, if there is one.
     pub(super) fn end(&mut self, next: Option<&str>) -> Option<Item> {
         match self.form {
             Form::Chunks => None,
@@ -101,7 +101,7 @@ impl Encoder {
         }
     }
 
-    /// A buffer for a frame, with what the body begins with.
+    /// Returns a buffer for a frame, with the magic if it is the first.
     fn begin(&mut self) -> BytesMut {
         let mut out = BytesMut::with_capacity(128);
         if !std::mem::replace(&mut self.has_begun, true) {
@@ -142,11 +142,11 @@ impl Encoder {
         whole(line)
     }
 
-    /// Writes the next piece of a value, with the tail after its last; keeps the rest.
+    /// Writes the next piece of a value, and the tail after the last; keeps the rest.
     fn put_value(&mut self, out: &mut BytesMut, mut rest: Rest) {
         let mut len = rest.value.len().min(PIECE);
         if rest.is_text {
-            // A letter is not cut; one has four bytes at most.
+            // A character is not cut; it has four bytes at most.
             while rest.value.get(len).is_some_and(|byte| byte & 0xc0 == 0x80) {
                 len -= 1;
             }
@@ -168,7 +168,7 @@ impl Encoder {
 /// `splitlines`): raw in a value they would cut its line of JSON in two.
 const LINE_ENDS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 
-/// Writes text as it is between the quotes of a JSON string.
+/// Writes text in the escaped form that a JSON string has between its quotes.
 fn put_text(out: &mut BytesMut, text: &str) {
     let quoted = serde_json::to_string(text).expect("text always serializes");
     let mut rest = &quoted[1..quoted.len() - 1];
@@ -226,7 +226,7 @@ mod tests {
         prop_oneof![vec(any::<u8>(), 0..20), "\\PC{0,20}".prop_map(String::into_bytes)]
     }
 
-    /// Python's `splitlines` takes each of these for the end of a line.
+    /// Python's `splitlines` takes each of these characters for the end of a line.
     #[test]
     fn nothing_but_a_line_feed_ends_a_line() {
         let key =

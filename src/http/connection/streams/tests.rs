@@ -1,8 +1,8 @@
-//! Which streams are too slow.
+//! Tests of the limits on slow streams.
 
 use super::*;
 
-/// A connection, and so many streams of it that owe their client an answer.
+/// Returns a connection, and `count` streams of it whose answers wait for the client.
 fn streams(count: usize) -> (Rc<Cell<u32>>, Rc<Watch>, Vec<Rc<Watch>>) {
     let now = Rc::new(Cell::new(u32::MAX - 20));
     let connection = Watch::new(Rc::clone(&now), Place::Client);

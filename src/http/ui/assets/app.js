@@ -1,5 +1,4 @@
-// The dashboard: what is heard goes into the history, and once a second all panels are filled from
-// there.
+// The dashboard: events go into the history, and once a second all panels are filled from it.
 //
 //   /ui/events ─▶ stream ─▶ history ─▶ view (nodes, time, paused?) ─▶ panels
 
@@ -30,7 +29,7 @@ const cursor = new Cursor();
 /** Kinds of requests that are in the legend even if there are none. */
 const BASIC = ["get", "put"];
 
-/** Status codes in their order, each with a colour and a dash of its own. */
+/** Status codes in their order, each with a color and a dash of its own. */
 const ERRORS = [
   { status: 503, name: "503 overloaded", colour: "error-1" },
   { status: 504, name: "504 not enough replicas", colour: "error-2", dash: "dashed" },
@@ -63,7 +62,7 @@ const panels = [
   new Hints(find("hints")), new RepairPanel(find("repair")), new MembersPanel(),
 ];
 
-/** Seconds that are shown at least. */
+/** Minimum length of a plot, in seconds. */
 const LEAST = 60;
 
 let own = null;
@@ -75,13 +74,13 @@ const controls = new Controls(() => show(), () => {
   for (const plot of cursor.plots) plot.redraw();
 });
 
-/** What is to be shown: of which nodes, how long, up to when. */
+/** Returns the current view: the nodes, the length and the end of the plots. */
 function view() {
   if (!controls.paused) frozen = null;
   else frozen ??= history.end;
   const node = controls.nodes.value;
   const end = frozen ?? history.end;
-  // A plot that has just begun is not mostly empty.
+  // Prevents a mostly empty plot right after the start.
   const heard = Math.max(LEAST, end - history.begin);
   const seconds = Math.min(Number(controls.window.value), heard);
   const shown = { names: node ? new Set([node]) : null, seconds, end };
@@ -160,7 +159,7 @@ function showState() {
   notice.replaceChildren(text, ...(links.length > 0 ? [" Open another node:", ...links] : []));
 }
 
-/** What works while nodes are lost. What this page can't see it does not tell. */
+/** Shows what works while nodes are lost. The page makes no claim about nodes it can't see. */
 function showOutlook() {
   const said = find("outlook");
   const now = broken === null && refused === null ? history.outlook() : null;
@@ -194,7 +193,7 @@ function show() {
   latency.update(shown, history.buckets(shown, kind === "all" ? KINDS : [kind]), limits);
 }
 
-/** How long after the first of a second's snapshots the others have come, in milliseconds. */
+/** Delay after the first snapshot of a second until the others have arrived, in milliseconds. */
 const SETTLE = 150;
 
 let due;

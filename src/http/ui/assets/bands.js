@@ -1,4 +1,4 @@
-// What went on when: a row for each kind of work, the fuller the more of the second it took.
+// Activity over time: a row for each kind of work, the fuller the more of the second it took.
 
 import { percent, short } from "./format.js";
 import { Plot, colour } from "./plot.js";
@@ -12,7 +12,7 @@ export class Bands extends Plot {
     this.series = new Map();
   }
 
-  /** `series`: by name {shares, values, unit}: how full, and what the legend tells. */
+  /** `series`: by name {shares, values, unit}: the fill, and the values for the legend. */
   update(view, series) {
     this.view = view;
     this.series = series;
@@ -33,7 +33,7 @@ export class Bands extends Plot {
       this.series.get(key.name)?.shares.forEach((share, place) => {
         if (!share) return;
         const [left, right] = [this.x(area, place), this.x(area, place + 1)];
-        // Whatever happened is visible, and what took all of the second fills the row.
+        // Any activity is visible, and activity for the whole second fills the row.
         const full = Math.max(1.5, Math.min(1, share) * height);
         pen.fillRect(left, top + height - full, Math.max(1, right - left - 0.3), full);
       });

@@ -1,4 +1,4 @@
-// The nodes: a row each, with what it says of itself and what the others say of it.
+// The nodes: a row for each, with its own report and what the other nodes report of it.
 
 import { KINDS } from "./history.js";
 import {
@@ -14,7 +14,7 @@ const COLUMNS = [
   ["skew", "Clock"], ["rtt", "Round trip"], ["up", "Up for"], ["version", "Version"],
 ];
 
-/** What only the node itself says. */
+/** Columns that only the node itself reports. */
 const UNHEARD = ["rate", "p99", "cpu", "rss", "disk", "keys", "up", "version"];
 
 /** Seconds over which a row's figures are taken. */
@@ -29,7 +29,7 @@ function row() {
   return { tr, cells, link, badge, why: badge.nextSibling };
 }
 
-/** What the others say of a node: as far as they are asked. */
+/** Combines the other nodes' reports of a node, as far as they can be reached. */
 function seenBy(nodes, name) {
   const peers = nodes.filter((node) => node.now !== null && node.lost === null)
     .flatMap((node) => node.now.status.peers.filter((peer) => peer.name === name));

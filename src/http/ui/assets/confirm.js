@@ -1,10 +1,12 @@
-// Asks before something is done that is hard to undo: the name of what it is about must be typed.
+// Confirmation of actions that are hard to undo: the name of their subject must be typed.
 
 import { element, say } from "./format.js";
 
 const find = (id) => document.getElementById(id);
 
-/** Asks; whether it is to be done. `told`: sentences; `name`: what is to be typed. */
+/**
+ * Asks for confirmation; resolves to true if it is given. `told`: sentences; `name`: to be typed.
+ */
 export function confirm(told, name) {
   const [dialog, field, apply] = ["confirm", "confirm-name", "confirm-apply"].map(find);
   find("confirm-told").replaceChildren(...told.map((text) => element("p", "", text)));

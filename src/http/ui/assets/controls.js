@@ -1,4 +1,4 @@
-// What is shown and how: nodes, time, theme, pause, and the keys for them.
+// Controls of the view: nodes, time, theme, pause, and their keys.
 
 import { element, say } from "./format.js";
 
@@ -22,7 +22,7 @@ export class Choice {
     this.inputs = [];
   }
 
-  /** `options`: [value, title]; the choice is kept if it is still there. */
+  /** `options`: [value, title]; the current choice is kept if it is still among them. */
   offer(options, chosen) {
     const same = this.inputs.length === options.length
       && options.every(([value], place) => this.inputs[place].value === String(value));
@@ -57,7 +57,7 @@ export class Choice {
   }
 }
 
-/** What a browser that keeps nothing forgets. */
+/** Stores a setting, if the browser has storage. */
 function remember(name, value) {
   try {
     if (value === undefined) return localStorage.getItem(name);
@@ -69,7 +69,7 @@ function remember(name, value) {
 }
 
 export class Controls {
-  /** `changed()` is called when something else is to be shown, `repaint()` for other colours. */
+  /** `changed()` is called when the view changes, `repaint()` when the colors do. */
   constructor(changed, repaint) {
     const find = (id) => document.getElementById(id);
     this.repaint = repaint;

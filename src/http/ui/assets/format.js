@@ -1,4 +1,4 @@
-// Numbers as people read them. Digits line up in columns, so each has a fixed number of them.
+// Number formats for people. Digits line up in columns, so each number has a fixed count of them.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
@@ -14,35 +14,35 @@ function scaled(value, step, units, spaced) {
   return value.toFixed(digits) + (unit === "" ? "" : spaced + unit);
 }
 
-/** A count: 12,345 in full. */
+/** Formats a count in full: 12,345. */
 export function count(value) {
   return whole.format(value);
 }
 
-/** A rate or count in short: 12.3 k. */
+/** Formats a rate or count in short: 12.3 k. */
 export function short(value) {
   if (value === 0) return "0";
   if (value < 0.005) return "< 0.01";
   return scaled(value, 1000, ["", "k", "M", "G", "T"], " ");
 }
 
-/** Bytes: 12.3 MiB. */
+/** Formats bytes: 12.3 MiB. */
 export function bytes(value) {
   return scaled(value, 1024, ["B", "KiB", "MiB", "GiB", "TiB"], " ");
 }
 
-/** A time, given in nanoseconds: 1.23 ms. */
+/** Formats a duration in nanoseconds: 1.23 ms. */
 export function nanos(value) {
   if (value < 1e6) return scaled(value / 1e3, 1000, ["µs"], " ");
   return scaled(value / 1e6, 1000, ["ms", "s"], " ");
 }
 
-/** Without zeros behind the point: 2.50 k is 2.5 k. */
+/** Removes zeros at the end of decimals: 2.50 k becomes 2.5 k. */
 export function trimmed(text) {
   return text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 }
 
-/** A share: 12.3 %. */
+/** Formats a share: 12.3 %. */
 export function percent(share) {
   const value = share * 100;
   if (value === 0 || value === 100) return value + " %";
@@ -50,7 +50,7 @@ export function percent(share) {
   return (value < 9.995 ? value.toFixed(2) : value.toFixed(1)) + " %";
 }
 
-/** How long ago or for how long, given in seconds: 3 min. */
+/** Formats a duration or an age in seconds: 3 min. */
 export function span(seconds) {
   if (seconds < 100) return Math.max(0, Math.round(seconds)) + " s";
   if (seconds < 100 * 60) return Math.round(seconds / 60) + " min";
@@ -58,12 +58,12 @@ export function span(seconds) {
   return Math.round(seconds / 86400) + " d";
 }
 
-/** The time of day of milliseconds since 1970. */
+/** Formats the time of day of milliseconds since 1970. */
 export function clock(ms) {
   return new Date(ms).toLocaleTimeString("en-GB");
 }
 
-/** The time of day, with the day unless that is today. */
+/** Formats the time of day, with the date unless that is today. */
 export function moment(ms) {
   const then = new Date(ms);
   const today = then.toDateString() === new Date().toDateString();
@@ -71,12 +71,12 @@ export function moment(ms) {
   return today ? clock(ms) : `${day}, ${clock(ms)}`;
 }
 
-/** A signed difference of clocks, given in microseconds. */
+/** Formats a signed clock difference, given in microseconds. */
 export function skew(micros) {
   return (micros >= 0 ? "+" : "−") + (Math.abs(micros) / 1000).toFixed(1) + " ms";
 }
 
-/** An element with its class, text and children. */
+/** Creates an element with its class, text and children. */
 export function element(tag, className, ...content) {
   const made = document.createElement(tag);
   if (className) made.className = className;
@@ -84,15 +84,15 @@ export function element(tag, className, ...content) {
   return made;
 }
 
-/** Signs that are not seen, or change how their neighbours are seen: they are shown by number. */
+/** Characters that are invisible, or change the look of their neighbors: shown by number. */
 const HIDDEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}]/gu;
 
-/** A text from outside, of which every sign can be seen. */
+/** Makes every character of an untrusted text visible. */
 export function visible(text) {
   return text.replace(HIDDEN, (sign) => `\\u{${sign.codePointAt(0).toString(16)}}`);
 }
 
-/** Changes a text only if it is another one, so that readers of it are not disturbed. */
+/** Changes a text only if it differs, so that screen readers are not disturbed. */
 export function say(target, text) {
   if (target.textContent !== text) target.textContent = text;
 }

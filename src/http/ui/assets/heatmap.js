@@ -1,4 +1,4 @@
-// Latency over time as a heat map: a column a second, a row a bucket, the darker the more requests,
+// A heat map of latency over time: a column a second, a row a bucket, the darker the more requests,
 // with the percentiles as lines over it.
 
 import { count, nanos } from "./format.js";
@@ -6,20 +6,20 @@ import { percentile } from "./latency.js";
 import { stroke, trace } from "./lines.js";
 import { Plot, colour } from "./plot.js";
 
-/** The percentiles that are drawn. */
+/** The percentiles to draw. */
 const SHARES = [
   { name: "p50", share: 0.5, colour: "ink" },
   { name: "p99", share: 0.99, colour: "ink", dash: "dashed" },
   { name: "p99.9", share: 0.999, colour: "ink", dash: "dotted" },
 ];
 
-/** A percentile is drawn from this many samples beyond it on. */
+/** Minimum number of samples beyond a percentile for it to be drawn. */
 const BEYOND = 10;
 
-/** Shades of the scale. */
+/** Number of shades of the scale. */
 const SHADES = 24;
 
-/** Colours between those that the style sheet names, by share of the way. */
+/** Interpolates the colors of the style sheet. */
 function shades() {
   const stops = [0, 1, 2, 3].map((place) => {
     const hex = colour(`heat-${place}`).slice(1);
@@ -52,7 +52,7 @@ export class HeatMap extends Plot {
     this.redraw();
   }
 
-  /** The buckets that are shown: those with requests, and some around them. */
+  /** Returns the buckets to show: those with requests, and some around them. */
   rows() {
     let [low, high] = [Infinity, -Infinity];
     for (const counts of this.columns) {
@@ -79,7 +79,8 @@ export class HeatMap extends Plot {
       const gap = width > 4 ? 0.5 : -0.3;
       for (let bucket = low; bucket <= high; bucket += 1) {
         if (counts[bucket] === 0) continue;
-        // From a thousandth of the second's requests on, by its logarithm, for what is rare counts.
+        // A logarithmic scale that starts at a thousandth of the second's requests, because rare
+        // ones matter.
         const share = counts[bucket] / this.sums[place];
         const shade = Math.min(1, Math.max(0, 1 + Math.log10(share * 2) / 3));
         pen.fillStyle = palette[Math.round(shade * (SHADES - 1))];
@@ -95,7 +96,7 @@ export class HeatMap extends Plot {
     });
   }
 
-  /** Where a latency is: its bucket's row, and its place in it. */
+  /** Returns the position of a latency: its bucket's row, and its place in it. */
   level(value, low, high, row) {
     let bucket = this.limits.findIndex((limit) => limit >= value);
     if (bucket < 0) bucket = this.limits.length - 1;

@@ -1,25 +1,25 @@
-// What was heard of each node, second by second. Counters become rates here.
+// The history of each node, second by second. Counters become rates here.
 
-/** Seconds that are kept. */
+/** Number of seconds that are kept. */
 export const KEPT = 900;
 
-/** Kinds of requests that are shown; whatever else is asked is about the node itself. */
+/** Kinds of requests that are shown; all others are about the node itself. */
 export const KINDS = ["get", "put", "delete", "add", "range"];
 
 /** Longest gap, in seconds, over which a rate is spread. */
 const SPREAD = 5;
 
-/** Seconds in a row of which nothing is known that are a gap: one alone is a late snapshot. */
+/** Minimum length of a gap, in seconds without data: a single one is a late snapshot. */
 const GAP = 3;
 
-/** Nodes that a gap names, if it could name all. */
+/** Maximum number of nodes that a gap names. */
 const NAMED = 3;
 
 function less(now, before) {
   return now.map((count, place) => count - before[place]);
 }
 
-/** What happened between two snapshots of one process. */
+/** Returns the differences between two snapshots of one process. */
 function between(before, now) {
   const store = {};
   for (const [name, value] of Object.entries(now.store)) store[name] = value - before.store[name];
@@ -45,7 +45,7 @@ function between(before, now) {
   };
 }
 
-/** Where each value of a node's past belongs, by its name: `put.latency.17`, `store.refused`. */
+/** Maps the values of a node's samples by their names: `put.latency.17`, `store.refused`. */
 class Past {
   constructor(fields) {
     this.paths = fields.map((field) => field.split("."));
@@ -56,7 +56,7 @@ class Past {
     this.queues = below("queues").length;
   }
 
-  /** A second of it, as `between` has it. */
+  /** Converts a sample of one second to the form of `between`. */
   second([, ms, values, hints]) {
     const made = { ms, cpu_ms: 0, peer_messages: 0, store: {}, hints, disk: 0, resident: 0 };
     for (const field of this.store) made.store[field] = 0;
@@ -73,7 +73,7 @@ class Past {
   }
 }
 
-/** About a second of a node, all rates per second. */
+/** Returns the history's entry for a second of a node, all rates per second. */
 function sample(made) {
   const seconds = made.ms / 1000;
   const of = (name) => made.store[name] / seconds;
@@ -85,7 +85,7 @@ function sample(made) {
     for (const [status, number] of Object.entries(made.kinds[name].statuses)) {
       const each = number / seconds;
       requests[name] += each;
-      // That there is no such key is an answer.
+      // A 404 for an absent key is a normal answer.
       const failed = status === "0" || (status >= 400 && status !== "404");
       if (failed && each > 0) errors[status] = (errors[status] ?? 0) + each;
     }
@@ -119,24 +119,24 @@ function sample(made) {
   };
 }
 
-/** One node. */
+/** The history of one node. */
 class Node {
   constructor(name) {
     this.name = name;
     this.now = null;
     this.lost = null;
     this.samples = new Map();
-    /** The last second of which something is known. */
+    /** The last second with data. */
     this.newest = 0;
     this.past = null;
   }
 
-  /** The second in which its process began. */
+  /** Returns the second in which the node's process began. */
   get begun() {
     return this.now === null ? null : Math.floor((this.now.at_ms - this.now.up_ms) / 1000);
   }
 
-  /** What it kept before it was asked: a list of names first, then seconds, in pieces. */
+  /** Adds samples that the node stored before: a list of names first, then seconds, in pieces. */
   recall({ fields, seconds }) {
     if (fields) this.past = new Past(fields);
     for (const second of this.past === null ? [] : seconds ?? []) {
@@ -144,7 +144,7 @@ class Node {
     }
   }
 
-  /** Keeps a sample for the seconds that it covers and that are not known better. */
+  /** Keeps a sample for the seconds that it covers and for which there are no better data. */
   keep(slot, made, replaces) {
     const first = slot - Math.max(1, Math.min(Math.round(made.seconds), SPREAD)) + 1;
     for (let place = first; place <= slot; place += 1) {
@@ -154,7 +154,7 @@ class Node {
     for (const old of this.samples.keys()) if (old <= this.newest - KEPT) this.samples.delete(old);
   }
 
-  /** Whether nothing is known of a second that should be. */
+  /** Returns true if a second lacks data that should exist. */
   lacks(slot) {
     const isDue = this.lost !== null || slot <= this.newest;
     return isDue && !this.samples.has(slot);
@@ -165,7 +165,7 @@ class Node {
     this.now = snapshot;
     this.lost = null;
     const slot = Math.floor(snapshot.at_ms / 1000);
-    // After a restart its counters began anew.
+    // After a restart the counters began anew.
     if (before === null || snapshot.up_ms <= before.up_ms) return slot;
     if (snapshot.status.incarnation !== before.status.incarnation) return slot;
     this.keep(slot, sample(between(before, snapshot)), true);
@@ -173,11 +173,11 @@ class Node {
   }
 }
 
-/** All nodes. */
+/** The history of all nodes. */
 export class History {
   constructor() {
     this.nodes = new Map();
-    /** The first second that was heard of, and the last. */
+    /** The first second with data, and the last. */
     this.begin = null;
     this.end = 0;
   }
@@ -198,7 +198,7 @@ export class History {
     this.begin = Math.min(this.begin ?? this.end, this.end);
   }
 
-  /** A piece of what a node kept before it was asked. */
+  /** Adds a piece of a node's stored samples. */
   past(name, piece) {
     this.node(name).recall(piece);
     const seconds = (piece.seconds ?? []).map(([second]) => second);
@@ -211,14 +211,14 @@ export class History {
     return [...this.nodes.values()].filter((node) => names === null || names.has(node.name));
   }
 
-  /** The nodes of these names of which anything is known, lost ones with what they said last. */
+  /** Returns the nodes with these names that have data, lost ones with their last report. */
   known(names) {
     return this.chosen(names).filter((node) => node.now !== null);
   }
 
-  /** How many nodes there are, how many copies of a key, and how many nodes are lost. */
+  /** Returns the number of nodes, the copies of a key, and the number of lost nodes. */
   outlook() {
-    // A node of an earlier release does not say it.
+    // A node of an earlier release does not report it.
     const heard = [...this.nodes.values()].filter((node) => node.now?.copies !== undefined);
     const newest = heard.reduce((a, b) => (a && a.now.at_ms > b.now.at_ms ? a : b), null);
     if (newest === null) return null;
@@ -227,7 +227,7 @@ export class History {
     return { nodes: Math.max(members, lost.length), copies, lost: lost.map(({ name }) => name) };
   }
 
-  /** Runs of seconds in which nothing is known of some of the nodes that are shown. */
+  /** Returns the runs of seconds without data of some of the nodes shown. */
   gaps(view) {
     const chosen = this.chosen(view.names);
     const runs = [];
@@ -249,9 +249,9 @@ export class History {
     });
   }
 
-  /** What a gap is labelled with. */
+  /** Returns the label of a gap. */
   why(lacking, isAll, to) {
-    // It ends where the process began.
+    // The gap ends where the process began.
     const began = lacking.every(({ begun }) => begun !== null && Math.abs(begun - to) <= 2);
     const what = began ? "not running" : "no data";
     if (isAll && lacking.length > 1) return what;
@@ -268,7 +268,7 @@ export class History {
     this.node(name).lost = { why, since };
   }
 
-  /** Nothing comes from the node through which the others are asked: of those nothing is known. */
+  /** Marks all nodes as unknown: the node through which they are asked sends nothing. */
   broken(through, why, since) {
     for (const node of this.nodes.values()) {
       if (node.name === through) node.lost = { why, since };
@@ -276,14 +276,14 @@ export class History {
     }
   }
 
-  /** The nodes of these names that are reached. */
+  /** Returns the nodes with these names that can be reached. */
   reached(names) {
     return this.chosen(names).filter((node) => node.now !== null && node.lost === null);
   }
 
   /**
-   * Second by second up to the end, what `pick` says of each node's sample, put together by `join`
-   * (by default, a sum); null = nothing was heard.
+   * Returns the values of `pick` for each second up to the end, over all nodes, combined by `join`
+   * (by default, a sum); null = no data.
    */
   series(view, pick, join = (a, b) => a + b) {
     const chosen = this.chosen(view.names);
@@ -300,7 +300,7 @@ export class History {
     });
   }
 
-  /** Latency buckets of some kinds, second by second. */
+  /** Returns the latency buckets of some kinds, second by second. */
   buckets(view, kinds) {
     const add = (a, b) => a.map((count, place) => count + b[place]);
     const pick = (found) => kinds.map((kind) => found.latency[kind]).reduce(add);

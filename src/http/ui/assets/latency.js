@@ -1,6 +1,7 @@
-// Latency buckets, as src/latency.rs counts them: log-linear, each doubling in equal parts.
+// Latency buckets, as src/counters/latency.rs counts them: log-linear, each doubling in equal
+// parts.
 
-/** The greatest latency of a bucket, in nanoseconds; the last bucket has none. */
+/** Returns the greatest latency of a bucket, in nanoseconds; the last bucket has none. */
 export function bound(bucket, firstNanos, perDoubling) {
   if (bucket === 0) return firstNanos;
   const doubling = Math.floor((bucket - 1) / perDoubling);
@@ -9,12 +10,15 @@ export function bound(bucket, firstNanos, perDoubling) {
   return from + (from / perDoubling) * (part + 1);
 }
 
-/** All bounds of `buckets` buckets. */
+/** Returns all bounds of `buckets` buckets. */
 export function bounds(buckets, firstNanos, perDoubling) {
   return Array.from({ length: buckets }, (_, place) => bound(place, firstNanos, perDoubling));
 }
 
-/** The latency below which a share of the requests stayed, in nanoseconds; null = no requests. */
+/**
+ * Returns the latency below which a share of the requests stayed, in nanoseconds; null = no
+ * requests.
+ */
 export function percentile(counts, limits, share) {
   const all = counts.reduce((sum, count) => sum + count, 0);
   if (all === 0) return null;

@@ -1,11 +1,11 @@
-// Series over time as lines.
+// Line plots of series over time.
 
 import { short } from "./format.js";
 import { Plot, colour, ticks } from "./plot.js";
 
 const DASHES = { dashed: [5, 3], dotted: [1.5, 2.5] };
 
-/** A path along `values`, with gaps where nothing is known; `y` maps a value. */
+/** Draws a path along `values`, with gaps where data are missing; `y` maps a value. */
 export function trace(pen, values, x, y) {
   pen.beginPath();
   let begun = false;
@@ -21,7 +21,7 @@ export function trace(pen, values, x, y) {
   });
 }
 
-/** How a line of the legend is drawn. */
+/** Strokes a line in the style of its legend. */
 export function stroke(pen, key, width) {
   pen.strokeStyle = colour(key.colour);
   pen.lineWidth = width;
@@ -71,7 +71,7 @@ export class Lines extends Plot {
   }
 }
 
-/** A small line without axes; `bound` = the top, if there is one. */
+/** Draws a small line without axes; `bound` = the top, if there is one. */
 export function spark(canvas, values, bound) {
   const scale = devicePixelRatio;
   const [w, h] = [canvas.clientWidth, canvas.clientHeight];

@@ -1,4 +1,4 @@
-// A key: its value, what it is known by, until when it lives, and which replicas hold which version.
+// Look-up of a key: its value, ETag, expiry, and the version that each replica holds.
 
 import { bytes, element, moment, span, visible } from "./format.js";
 import { ask, refusal } from "./session.js";
@@ -12,33 +12,33 @@ const SAYS = {
 
 const COLUMNS = ["Replica", "Record", "Version", "Written", "Value", "Copies"];
 
-/** From this length on a node does not read a value for a look-up, in bytes. */
+/** Length from which on a node does not read a value for a look-up, in bytes. */
 const LONG = 16 * 1024;
 
-/** Everything that is no sign of a query but % is sent as it is: %XX stands for a byte. */
+/** Encodes a key for a query, but sends % as it is: %XX stands for a byte. */
 function encoded(key) {
   return encodeURIComponent(key).replaceAll("%25", "%");
 }
 
-/** What decides between two replicas' records, as text; nothing if there is none. */
+/** Returns the text that orders replicas' records; nothing if there is no record. */
 function rank({ version, ballot }) {
   return version === undefined ? undefined : `${version} ${ballot ?? "0".repeat(16)}`;
 }
 
-/** Who wrote a record, and when. */
+/** Describes the writer and the time of a record. */
 function written({ version, ballot, timestamp_ms: when, origin }) {
   if (version === undefined) return "–";
   const who = ballot === undefined ? origin || "an unknown node" : "a conditional write";
   return `${moment(when)} by ${who}`;
 }
 
-/** When its value expires, by the clock of the node that was asked. */
+/** Describes the expiry of a record's value, by the clock of the asked node. */
 function life({ expires_ms: when, expired }) {
   if (when === undefined) return "";
   return expired ? `, expired ${moment(when)}` : ` until ${moment(when)}`;
 }
 
-/** What is to be said of a replica's record beside the newest one. */
+/** Compares a replica's record with the newest one. */
 function judge(replica, newest) {
   if (replica.version !== undefined) {
     return rank(replica) === newest ? ["newest", "good"] : ["older", "warn"];
@@ -84,7 +84,7 @@ function verdict(replicas, newest) {
     + `${chosen}${but}`;
 }
 
-/** The time to live that is left, by this browser's clock. */
+/** Describes the remaining time to live, by this browser's clock. */
 function left({ expires_ms: when, expired, value_bytes: length }) {
   if (when !== undefined) {
     const at = moment(when);
@@ -93,7 +93,7 @@ function left({ expires_ms: when, expired, value_bytes: length }) {
   return length > LONG ? "not looked at: the value is long" : "none: it does not expire";
 }
 
-/** The begin of the value, as text or as hex digits. */
+/** Shows the beginning of the value, as text or as hex digits. */
 function content(value, { value_bytes: length, expired }) {
   if (expired) return element("p", "none", "The value has expired.");
   if (value === undefined) {
@@ -111,7 +111,7 @@ function content(value, { value_bytes: length, expired }) {
     `${bytes(length)}${empty}${cut}${kind}`)), ...(length > 0 ? [pre] : []));
 }
 
-/** Value, ETag and time to live of the newest record, if that is a value. */
+/** Shows value, ETag and time to live of the newest record, if that is a value. */
 function facts(value, replicas, newest) {
   const held = replicas.find((replica) => rank(replica) === newest && replica.holds === "value");
   if (newest === undefined || held === undefined) return [];
@@ -140,10 +140,10 @@ function show(host, { key, partition, replicas, value }) {
   );
 }
 
-/** Lets the form ask. */
+/** Connects the form to the look-up. */
 export function lookup(form, host) {
   let asked = 0;
-  // The browser does not submit an empty key; what is shown would be the answer for another one.
+  // The browser does not submit an empty key; the answer still shown would be for another key.
   form.elements.key.addEventListener("invalid", () => {
     asked += 1;
     host.replaceChildren(element("p", "error", "The key must not be empty."));

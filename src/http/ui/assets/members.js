@@ -1,6 +1,5 @@
-// The members of the cluster and what the council goes by: who belongs to it, who asks to join, how
-// far keys that move are. Changes are planned in the same table, and applied from what `plan.js`
-// shows.
+// The members of the cluster and its layout: the members, the nodes that ask to join, the progress
+// of moving keys. Changes are planned in the same table, and applied from the view of `plan.js`.
 //
 //   /admin/layout, once a second ─▶ rows, progress ─▶ a choice for each row ─▶ plan
 
@@ -15,23 +14,23 @@ const COLUMNS = [
   ["share", "Share"], ["epoch", "Epoch"], ["change", "Change"],
 ];
 
-/** What can be planned for a member, and for a node that asks to join: the parameter, in words. */
+/** Possible changes of a member, and of a node that asks to join: the parameter, in words. */
 const CHOICES = {
   member: [["", "stays"], ["remove", "leaves"], ["remove_dead", "is lost with its disk"]],
   joiner: [["", "waits"], ["add", "joins"]],
 };
 
-/** What a stage of a change waits for. */
+/** The condition for which each stage of a change waits. */
 const STAGES = {
   prepare: "Waiting until all nodes are up and have dropped what earlier changes left.",
   "read old": "Keys move; waiting until all nodes hold what moves to them. Writes go to the previous and to the new replicas.",
   "read new": "Reads use the new replicas; waiting for a majority of the previous members to confirm.",
 };
 
-/** How often the layout is asked for, in milliseconds. */
+/** Interval of requests for the layout, in milliseconds. */
 const PERIOD = 1000;
 
-/** How far a change is, in words. */
+/** The progress of a change, in words. */
 const PROGRESS = {
   asking: "The council is asked.",
   overtaken: "Another change was decided before: plan again.",
@@ -60,7 +59,7 @@ function row(kind, name) {
   return { kind, tr, cells, choice, weight, badge, seat };
 }
 
-/** A bar for each node that takes keys from others. */
+/** A bar for each node that pulls keys from others. */
 class Moves {
   constructor(host) {
     this.host = host;
@@ -106,7 +105,7 @@ export class MembersPanel {
     this.layout = null;
     /** The plan that is shown. */
     this.shown = null;
-    /** The change that this page has asked for, and in which epoch. */
+    /** The change that this page has requested, and its epoch. */
     this.asked = null;
     this.busy = false;
     this.refused = false;
@@ -117,7 +116,7 @@ export class MembersPanel {
       this.plan();
     });
     this.abort.addEventListener("click", () => this.goBack());
-    // Somebody who was refused may have the token.
+    // A new token may permit what was refused.
     onLogin(() => {
       this.refused = false;
       this.look();
@@ -126,7 +125,7 @@ export class MembersPanel {
     this.look();
   }
 
-  /** With what was heard of the nodes, for whom that is told: it is not for all tokens. */
+  /** Takes the nodes' history, which is sent only to tokens that permit metrics. */
   update(history) {
     this.heard = history.nodes;
     if (this.layout) this.fill(this.layout);
@@ -154,7 +153,7 @@ export class MembersPanel {
         say(this.told, await refusal("admin", answer));
       }
     } catch {
-      // The page says that there is no connection; what was told last stays.
+      // The page reports the missing connection; the last data stay.
     } finally {
       this.busy = false;
     }
@@ -195,7 +194,7 @@ export class MembersPanel {
     this.moves.update(layout);
   }
 
-  /** Takes away what was said of a change that is settled, and a plan that can't be applied. */
+  /** Removes the report of a settled change, and a plan that can't be applied. */
   forget({ epoch, stage }) {
     if (this.asked !== null && stage === "settled" && epoch > this.asked.epoch) {
       this.asked = null;
@@ -207,7 +206,7 @@ export class MembersPanel {
     }
   }
 
-  /** Takes away the plan that is shown. */
+  /** Removes the plan that is shown. */
   discard() {
     this.shown = null;
     this.planned.replaceChildren();
@@ -263,7 +262,7 @@ export class MembersPanel {
     say(this.said, text);
   }
 
-  /** What is chosen in the table, as the parameters of a plan. */
+  /** Returns the choices in the table as the parameters of a plan. */
   query() {
     const wanted = new Map();
     const add = (name, value) => wanted.set(name, [...(wanted.get(name) ?? []), value]);
@@ -281,7 +280,7 @@ export class MembersPanel {
       .join("&");
   }
 
-  /** Asks for something that changes what is shown; the answer, unless it was refused. */
+  /** Sends a request that changes the shown state; returns the answer, unless it was refused. */
   async change(target, told) {
     this.tell(told);
     try {

@@ -1,9 +1,11 @@
-// What of reads and writes works while nodes are lost, and what one more failure would stop, by the
-// copies of a key and the quorum that requests use unless they say otherwise.
+// Availability of reads and writes while nodes are lost, and after one more failure, for the
+// default copies of a key and the default quorum.
 //
 //   nodes, copies, lost ─▶ the fewest and the most copies of a key that can be reached ─▶ sentences
 
-/** Whether all keys, some or none can be reached on `needed` copies while `lost` nodes are away. */
+/**
+ * Returns whether all keys, some or none have `needed` copies in reach while `lost` nodes are away.
+ */
 function reach(nodes, copies, lost, needed) {
   const fewest = copies - Math.min(copies, lost);
   const most = copies - Math.max(0, lost - (nodes - copies));
@@ -11,7 +13,7 @@ function reach(nodes, copies, lost, needed) {
   return most >= needed ? "some" : "none";
 }
 
-/** What a quorum is, in words. */
+/** Describes a quorum in words. */
 function of(quorum, copies) {
   if (copies === 1) return "the only copy of a key";
   if (quorum === copies) return `all ${copies} copies of a key`;
@@ -54,14 +56,14 @@ function next(nodes, copies, lost, quorum) {
   return `${one} would stop requests with ack=1 for more keys.`;
 }
 
-/** Both, for `lost` of `nodes` nodes, with `copies` copies of a key. */
+/** Returns both sentences, for `lost` of `nodes` nodes, with `copies` copies of a key. */
 export function outlook(nodes, copies, lost) {
   const quorum = Math.floor(copies / 2) + 1;
   return [now(nodes, copies, lost, quorum), next(nodes, copies, lost, quorum)]
     .filter(Boolean).join(" ");
 }
 
-/** How it is told apart by colour: nothing lost, or nothing stopped, or something stopped. */
+/** Returns the color class: nothing lost, nothing stopped, or something stopped. */
 export function mood(nodes, copies, lost) {
   if (lost === 0) return "good";
   const quorum = Math.floor(copies / 2) + 1;

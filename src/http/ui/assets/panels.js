@@ -1,4 +1,4 @@
-// The panels that are figures, bars and small lines: at a glance, queues, cache, memory, hints.
+// Panels of figures, bars and small lines: at a glance, queues, cache, memory, hints.
 
 import { KINDS } from "./history.js";
 import { bytes, count, element, nanos, percent, say, short } from "./format.js";
@@ -9,10 +9,10 @@ import { explain } from "./terms.js";
 /** Seconds over which figures at a glance are taken: enough requests for a p99.9 at 1,000/s. */
 const RECENT = 10;
 
-/** A percentile is told from this many samples beyond it on. */
+/** Minimum number of samples beyond a percentile for it to be shown. */
 const BEYOND = 10;
 
-/** A list of rows, made when they first appear: name, small line, value, and what it is of. */
+/** A list of rows, created when they first appear: name, small line, value, and its bound. */
 class Rows {
   constructor(host, className) {
     this.list = element("ul", `rows ${className}`);
@@ -38,7 +38,7 @@ class Rows {
     return this.rows.get(name);
   }
 
-  /** Keeps the rows of these names alone, in their order. */
+  /** Keeps only the rows with these names, in their order. */
   arrange(names) {
     const kept = names.filter((name) => this.rows.has(name));
     for (const name of this.rows.keys()) if (!kept.includes(name)) this.rows.delete(name);
@@ -58,7 +58,7 @@ class Rows {
   }
 }
 
-/** The newest value that is known. */
+/** Returns the newest value that is not missing. */
 function newest(values) {
   return values.findLast((value) => value !== null) ?? 0;
 }
@@ -68,11 +68,11 @@ function sums(columns) {
   return heard.reduce((a, b) => a.map((number, place) => number + b[place]), heard[0] ?? []);
 }
 
-/** How many keys there are, each counted once, by what the nodes say that are known. */
+/** Estimates the number of keys, each counted once, from the nodes that have reported. */
 function keysOnce(known, nodes, copies) {
   const held = known.map((node) => node.now.status.keys).sort((a, b) => a - b);
   if (held.length === 0) return 0;
-  // Where each node holds each key, one that counts too many, until it has compacted, is left out.
+  // If each node holds each key, a node that counts too many, until it has compacted, is ignored.
   if (copies >= nodes) return held[Math.floor((held.length - 1) / 2)];
   return (held.reduce((sum, keys) => sum + keys, 0) * nodes) / held.length / copies;
 }
@@ -116,7 +116,7 @@ export class Tiles {
     this.held(history, view);
   }
 
-  /** Keys and bytes that are stored, also on nodes that are lost. */
+  /** Shows the stored keys and bytes, including those on lost nodes. */
   held(history, view) {
     const known = history.known(view.names);
     const of = (pick) => known.reduce((sum, node) => sum + pick(node.now), 0);
@@ -155,7 +155,7 @@ export class Tiles {
 
 const UNITS = { bytes, jobs: count, batches: count, tables: count };
 
-/** What waits, and how much of it may. */
+/** The queues: the waiting work, and its bounds. */
 export class Queues {
   constructor(host) {
     this.rows = new Rows(host, "queues");
@@ -176,7 +176,7 @@ export class Queues {
   }
 }
 
-/** How often blocks were in the cache, and how often a filter spared looking. */
+/** Hit rates of the block cache and of the bloom filters. */
 export class Cache {
   constructor(host) {
     this.rows = new Rows(host, "cache");
@@ -197,7 +197,7 @@ export class Cache {
     this.rows.put("messages to nodes", short(newest(messages)), "/s", messages, 0);
   }
 
-  /** What share `hits` have of both. */
+  /** Shows the share of `hits` in the sum. */
   putShare(name, unit, hits, misses) {
     const rate = hits.map((hit, place) => {
       return hit === null || hit + misses[place] === 0 ? null : hit / (hit + misses[place]);
@@ -207,7 +207,7 @@ export class Cache {
   }
 }
 
-/** What of the memory is taken, and where the bytes on disk are. */
+/** Memory in use, and the bytes on disk by their place. */
 export class Memory {
   constructor(host) {
     this.bars = element("ul", "bars");
@@ -227,7 +227,7 @@ export class Memory {
     }
     const { meter, value } = this.made.get(name);
     meter.max = budget;
-    // A cache is there to be full.
+    // A cache is meant to be full.
     meter.high = name === "cache" ? budget : budget * 0.9;
     meter.value = used;
     say(value, text ?? `${bytes(used)} of ${bytes(budget)}`);
@@ -242,7 +242,7 @@ export class Memory {
       const most = add((now) => now.memory.parts[place].budget);
       this.bar(name, add((now) => now.memory.parts[place].used), most);
     });
-    // What a lost node has on its disk is there still.
+    // The data on a lost node's disk still exist.
     const known = history.known(view.names).map((node) => node.now);
     const all = (pick) => known.reduce((sum, now) => sum + pick(now), 0);
     const disk = all((now) => now.store.disk_bytes);

@@ -1,10 +1,10 @@
-// What a plan of other members would do, before anybody applies it.
+// The effects of a plan, shown before it is applied.
 
 import { confirm } from "./confirm.js";
 import { bytes, count, element } from "./format.js";
 import { explain } from "./terms.js";
 
-/** What the node says of commands, as it is done on this page. */
+/** Commands in the node's texts, and the controls of this page that replace them. */
 const HERE = [
   ["remove it with --remove-dead in this plan", "choose “is lost with its disk” for it, and press Plan again"],
   ["plan fewer replicas with the same command", "lower “Copies of a key”, and press Plan again"],
@@ -13,7 +13,7 @@ const HERE = [
     "wait for its end, or press “Abort the change”, before the next one is planned"],
 ];
 
-/** A text of the node, with the controls of this page instead of commands. */
+/** Replaces the commands in a node's text by the controls of this page. */
 export function onThisPage(text) {
   return HERE.reduce((told, [command, control]) => told.replaceAll(command, control), text);
 }
@@ -39,7 +39,7 @@ function table(name, titles, lines) {
   return made;
 }
 
-/** How full a node is, in relation to its share. */
+/** Formats how full a node is, relative to its share. */
 function fill(ratio) {
   return ratio === undefined ? "–" : `${ratio.toFixed(3)} × its share`;
 }
@@ -47,13 +47,16 @@ function fill(ratio) {
 const atRate = (seconds) => (
   seconds === undefined ? "" : `, in ${count(seconds)} s at least, at this node's --stream-rate`);
 
-/** What is to be typed before a plan is applied: the one node that comes or goes, or this one. */
+/**
+ * Returns the name to type before a plan is applied: that of the one node that joins or leaves, or
+ * of this node.
+ */
 function nameOf(plan, layout) {
   const moved = plan.nodes.filter(({ change }) => change !== "stays");
   return moved.length === 1 ? moved[0].name : layout.node;
 }
 
-/** What a plan does, in a sentence. */
+/** Describes a plan's effects in a sentence. */
 function summary(plan) {
   const of = (wanted) => plan.nodes.filter(({ change }) => change === wanted)
     .map(({ name }) => name);
@@ -69,7 +72,7 @@ function button(text, does) {
   return made;
 }
 
-/** Shows a plan with what can be done with it. `apply` says whether it was applied. */
+/** Shows a plan and its actions. `apply` resolves to true if the plan was applied. */
 export function showPlan(host, plan, layout, { apply, discard }) {
   const nodes = plan.nodes.map(({ name, change, fill_before: before, fill_after: after }) => (
     [name, change, fill(before), fill(after)]));

@@ -1,5 +1,5 @@
-// What all plots over time have in common: a canvas as sharp as the screen, an axis of seconds, a
-// cursor that all of them share, and a legend that tells the values under it.
+// The base of all plots over time: a canvas as sharp as the screen, an axis of seconds, a cursor
+// that all plots share, and a legend with the values under it.
 //
 //   ┌────────────────────────────┐
 //   │ legend: ■ get 1.2 k ■ put …│  values at the cursor, else the newest
@@ -16,14 +16,14 @@ const RIGHT = 8;
 const TOP = 6;
 const BOTTOM = 20;
 
-/** Steps between labels of the time axis, in seconds, and the least room for one, in pixels. */
+/** Steps between labels of the time axis, in seconds, and the minimum width for one, in pixels. */
 const STEPS = [5, 10, 15, 30, 60, 120, 300];
 const LABEL_ROOM = 76;
 
-/** Height of the hatching where only some nodes say nothing, in pixels. */
+/** Height of the hatching where only some nodes lack data, in pixels. */
 const HATCHED = 17;
 
-/** A colour of the style sheet. */
+/** Returns a color of the style sheet. */
 export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
@@ -42,7 +42,7 @@ export class Cursor {
   }
 }
 
-/** Round numbers from 0 to `most` or a little more, `parts` of them at most. */
+/** Returns round numbers from 0 to `most` or a little more, at most `parts` of them. */
 export function ticks(most, parts) {
   if (!(most > 0)) return [0, 1];
   const rough = most / parts;
@@ -55,9 +55,9 @@ export function ticks(most, parts) {
   return made;
 }
 
-/** A plot; those that extend it say `range()`, `paint(pen, area)` and `readings(place)`. */
+/** A plot; subclasses define `range()`, `paint(pen, area)` and `readings(place)`. */
 export class Plot {
-  /** `keys`: what the legend names, as {name, colour, dash}. */
+  /** `keys`: the entries of the legend, as {name, colour, dash}. */
   constructor(host, cursor, { label, height, keys }) {
     this.cursor = cursor;
     this.label = label;
@@ -77,7 +77,7 @@ export class Plot {
     new ResizeObserver(() => this.redraw()).observe(this.canvas);
   }
 
-  /** Replaces what the legend names. */
+  /** Replaces the entries of the legend. */
   setKeys(keys) {
     const names = keys.map((key) => key.name).join("\n");
     if (names === this.names) return;
@@ -122,7 +122,7 @@ export class Plot {
     });
   }
 
-  /** Asks for a new picture, of which there is one at most for each of the screen's. */
+  /** Requests a new picture, at most one for each frame of the screen. */
   redraw() {
     this.asked ??= requestAnimationFrame(() => {
       this.asked = undefined;
@@ -146,7 +146,7 @@ export class Plot {
     this.read();
   }
 
-  /** The left edge of a place in the series. */
+  /** Returns the left edge of a position in the series. */
   x(area, place) {
     return area.x + (place / this.view.seconds) * area.w;
   }
@@ -171,19 +171,19 @@ export class Plot {
     }
   }
 
-  /** The gap in which a second is. */
+  /** Returns the gap that contains a second. */
   gap(slot) {
     return (this.view.gaps ?? []).find(({ from, to }) => from <= slot && slot <= to);
   }
 
-  /** Hatches the seconds of which nothing is known of some nodes, and says of which. */
+  /** Hatches the seconds in which some nodes lack data, and names the nodes. */
   paintGaps(pen, area) {
     const first = this.view.end - this.view.seconds + 1;
     for (const { from, to, isAll, text } of this.view.gaps ?? []) {
       const [left, right] = [this.x(area, from - first), this.x(area, to + 1 - first)];
       pen.save();
       pen.beginPath();
-      // Of some nodes: what the others say stays to be seen.
+      // Only some nodes: the others' values stay visible.
       pen.rect(left, area.y, right - left, isAll ? area.h : Math.min(area.h, HATCHED));
       pen.clip();
       pen.strokeStyle = colour("faint");
@@ -200,7 +200,7 @@ export class Plot {
     }
   }
 
-  /** A text at the top of the plot, between these edges if there is room. */
+  /** Draws a text at the top of the plot, between these edges if it fits. */
   paintLabel(pen, text, left, right, area) {
     const { width } = pen.measureText(text);
     if (width + 8 > right - left) return;
@@ -213,7 +213,7 @@ export class Plot {
     pen.fillText(text, x, area.y + 2);
   }
 
-  /** Horizontal lines with their values, drawn below everything else. */
+  /** Draws horizontal lines with their values, below everything else. */
   paintGrid(pen, area, values, y, name) {
     pen.textAlign = "right";
     pen.textBaseline = "middle";
@@ -226,7 +226,7 @@ export class Plot {
     }
   }
 
-  /** Puts the values under the cursor, or else the newest, into the legend. */
+  /** Shows the values under the cursor, or else the newest, in the legend. */
   read() {
     const { end, seconds } = this.view;
     const slot = this.cursor.slot ?? end;

@@ -12,7 +12,7 @@ function frame(host, html) {
   made.title = "Recorded profile";
   made.setAttribute("sandbox", "allow-scripts allow-downloads");
   made.src = "/ui/frame";
-  // The frame has no origin that could be named; what is posted is not secret to it.
+  // The frame has no origin that could be named; the posted data are not secret to it.
   made.addEventListener("load", () => made.contentWindow.postMessage(html, "*"), { once: true });
   host.replaceChildren(made);
 }

@@ -1,4 +1,4 @@
-// The rounds of repair: a row for each node, with what came of the rounds that it drove.
+// Repair rounds: a row for each node, with the results of the rounds that it drove.
 
 import { bytes, count, element, moment, percent, say, short, span } from "./format.js";
 import { table, tableRow } from "./tables.js";
@@ -9,7 +9,7 @@ const COLUMNS = [
   ["keys", "Keys", "Keys differed"], ["damage", "Damaged ranges"], ["purgeable", "Purgeable"],
 ];
 
-/** Seconds after which a full round is late: two of the default intervals. */
+/** Age in seconds from which on a full round is late: two of the default intervals. */
 const LATE = 14 * 86400;
 
 function row() {
@@ -20,17 +20,17 @@ function row() {
   return { tr, cells, badge, why };
 }
 
-/** What is under way at a node, or is about to be. */
+/** Describes a node's round that is under way, or about to begin. */
 function running({ current, waiting }) {
   if (!current) return waiting ? "a round was requested" : "";
   const kind = current.full ? "full" : "incremental";
   const { records, of_records: all } = current;
-  // How many records of a node an incremental round looks at is not known before its end.
+  // The number of records that an incremental round compares is not known before its end.
   const far = all > 0 ? percent(Math.min(1, records / all)) : `${short(records)} records`;
   return `${kind} round: ${far} so far`;
 }
 
-/** Why not all replicas are known to hold the same after a round. */
+/** Returns the reasons why the replicas are not known to be equal after a round. */
 function reasons(round) {
   const told = [];
   if (round.stopped) told.push(`the round ended early: ${round.stopped}`);

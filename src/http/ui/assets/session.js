@@ -1,6 +1,6 @@
-// Who this page asks as: the token that somebody gave it, and what that is not good for. The token
-// is in a variable of this file, and in the storage of the tab, so that a reload keeps it; nowhere
-// else: not in a cookie, in a URL, or where other tabs see it.
+// The session of this page: the token that the user entered, and the scopes that it lacks. The
+// token is in a variable of this file, and in the storage of the tab, so that a reload keeps it;
+// nowhere else: not in a cookie, in a URL, or where other tabs see it.
 //
 //   login ─▶ token ─▶ ask ─▶ 401, 403 ─▶ refused ─▶ the login, and the panels of that scope
 
@@ -8,7 +8,7 @@ import { element, say } from "./format.js";
 
 const KEPT_AS = "kvorum-token";
 
-/** What a browser that keeps nothing has kept. */
+/** Returns the stored token, if the browser has storage. */
 function kept() {
   try {
     return sessionStorage.getItem(KEPT_AS) ?? "";
@@ -19,24 +19,24 @@ function kept() {
 
 let token = kept();
 
-/** Takes another token; none if it is empty. */
+/** Replaces the token; an empty one removes it. */
 function hold(given) {
   token = given;
   try {
     if (given) sessionStorage.setItem(KEPT_AS, given);
     else sessionStorage.removeItem(KEPT_AS);
   } catch {
-    // Storage is off: a reload forgets it.
+    // Storage is off: a reload forgets the token.
   }
 }
 
-/** Why what is for a scope is not shown, in words. */
+/** Reasons why a scope's data are not shown, in words. */
 const refusals = new Map();
 
-/** What is to be called once there is another token. */
+/** Functions to call once there is another token. */
 const listeners = [];
 
-/** A token as it can be sent: what else there is in a header would be something else there. */
+/** A token that can be sent: any other character would have a meaning of its own in a header. */
 const SENDABLE = /^[\x20-\x7e]+$/;
 
 const find = (id) => document.getElementById(id);
@@ -45,7 +45,7 @@ export function onLogin(listener) {
   listeners.push(listener);
 }
 
-/** Asks the node for something, for which a token of that scope may be needed. */
+/** Sends a request to the node, for which a token of that scope may be needed. */
 export async function ask(target, options = {}) {
   const by = token;
   const headers = by ? { authorization: `Bearer ${by}` } : {};
@@ -54,7 +54,7 @@ export async function ask(target, options = {}) {
   return answer;
 }
 
-/** Why something was refused, as the node says itself. */
+/** Returns the reason of a refusal, in the node's words. */
 async function reason(answer) {
   const text = await answer.text();
   try {
@@ -65,27 +65,27 @@ async function reason(answer) {
   }
 }
 
-/** Takes in a refusal, which may be of the token; what is to be said of it. */
+/** Handles a refusal, which may be of the token; returns the message to show. */
 export async function refusal(scope, answer) {
   const by = token;
   const { title, detail } = await reason(answer);
   if (answer.status !== 401) return title ? `${title}: ${detail}` : detail;
   if (by && by === token) {
-    // It is not known to the node, for anything.
+    // The node does not know the token at all.
     hold("");
     open(detail);
   }
   return `Log in with a token for ${scope}.`;
 }
 
-/** Closes the panels of a scope, for what it asks for is refused. */
+/** Closes the panels of a scope, because its requests are refused. */
 export async function close(scope, answer) {
   refusals.set(scope, await refusal(scope, answer));
   if (scope === "metrics" && answer.status === 401) open();
   render();
 }
 
-/** Opens them, for it is not. */
+/** Opens the panels of a scope, because its requests are answered. */
 export function allow(scope) {
   if (refusals.delete(scope)) render();
 }
@@ -139,7 +139,7 @@ function logIn(event) {
   for (const listener of listeners) listener();
 }
 
-/** Sets up the login and the button that opens it, or forgets the token and all that it brought. */
+/** Sets up the login and its button, which also forgets the token and the data shown with it. */
 export function session() {
   find("login").addEventListener("submit", logIn);
   find("session").addEventListener("click", () => {

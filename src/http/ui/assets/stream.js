@@ -1,23 +1,23 @@
-// The stream of snapshots, which begins anew whenever it ends. It is read by hand, for what browsers
-// have for it (EventSource) can't send a token.
+// The stream of snapshots, which is reopened whenever it ends. It is parsed by hand, because the
+// browser's interface for such streams (EventSource) can't send a token.
 //
 //   ask ─▶ pieces ─▶ events ─▶ told        ended, refused, silent ─▶ a pause ─▶ ask
 
 import { allow, ask, close, onLogin } from "./session.js";
 
-/** How soon a stream that ended is asked for again, in milliseconds; twice that if it is in vain. */
+/** Pause before a stream that ended is reopened, in milliseconds; doubled after a failure. */
 const AGAIN = 1000;
 
-/** And how late at most. */
+/** Maximum pause, in milliseconds. */
 const LATEST = 8000;
 
-/** How often it is looked whether anything came, in milliseconds: as often as the node speaks. */
+/** Interval of checks for input, in milliseconds: that of the node's snapshots. */
 const BEAT = 1000;
 
 /**
- * So many beats in a row without a word, and the node is taken for lost: a process that hangs, or a
- * cable that is pulled, keeps its connections open. Beats are counted, not time, for a page that was
- * asleep has missed both.
+ * Number of checks in a row without input after which the node counts as lost: a process that
+ * hangs, or a cable that is pulled, keeps its connections open. Checks are counted, not time,
+ * because a page that was asleep has missed both.
  */
 const SILENT_BEATS = 4;
 
@@ -49,7 +49,7 @@ async function read(answer, hear) {
   }
 }
 
-/** Why a node has no stream for us, as it says itself. */
+/** Returns the reason why a node refuses the stream, in its own words. */
 async function reason(answer) {
   try {
     const { detail, title } = await answer.json();
@@ -94,7 +94,7 @@ class Stream {
         why = await reason(answer);
       }
     } catch {
-      // It broke, or was never there: that is what is said.
+      // The stream broke, or could not be opened: the initial reason stands.
     }
     if (signal.aborted) return;
     this.current = null;
@@ -119,20 +119,21 @@ class Stream {
     this.silent += 1;
     if (this.silent < SILENT_BEATS) return;
     this.told.broken(`no response for ${SILENT_BEATS} s`, this.heard);
-    // It may be gone for good without having closed its connection.
+    // The node may be gone for good without having closed its connection.
     this.open();
   }
 }
 
 /**
- * Calls `told.own(node)` with who answers, `told.past(node, piece)` with what a node kept before,
- * `told.snapshot(node, snapshot)`, `told.lost(node, why, sinceMs)`, `told.left(node)` when one is no member any more, `told.broken(why, sinceMs)` when the
- * node that serves this page is gone itself, and `told.refused(status)` when it wants another token.
+ * Calls `told.own(node)` with the answering node, `told.past(node, piece)` with a node's stored
+ * samples, `told.snapshot(node, snapshot)`, `told.lost(node, why, sinceMs)`, `told.left(node)` when
+ * a node is no longer a member, `told.broken(why, sinceMs)` when the node that serves this page is
+ * gone itself, and `told.refused(status)` when it requires another token.
  */
 export function follow(told) {
   const stream = new Stream(told);
   setInterval(() => stream.beat(), BEAT);
   onLogin(() => stream.open());
-  // Streams that are not ended here hold up whatever the browser loads next.
+  // A stream that is not ended here delays whatever the browser loads next.
   addEventListener("pagehide", () => stream.current?.abort());
 }

@@ -3,7 +3,10 @@
 import { element } from "./format.js";
 import { explain } from "./terms.js";
 
-/** A table of these columns, each a name, a title and the term that explains it if that is another. */
+/**
+ * Creates a table with these columns, each a name, a title, and the term that explains it if that
+ * differs.
+ */
 export function table(className, columns, body) {
   const heads = columns.map(([name, title, term = title]) => {
     const head = element("th", name, explain(element("span", "", title), term));
@@ -13,7 +16,9 @@ export function table(className, columns, body) {
   return element("table", className, element("thead", "", element("tr", "", ...heads)), body);
 }
 
-/** A row of such a table, and its cells by column; the one of its node is its head. */
+/**
+ * Creates a row of such a table, and its cells by column; the cell of the node is the row's head.
+ */
 export function tableRow(columns) {
   const cells = new Map();
   const tr = element("tr");

@@ -1,5 +1,5 @@
-// What the words of the page mean: shown where one points or taps, read out by screen readers, and
-// listed in the help.
+// The meanings of the page's terms: shown where the user points or taps, read out by screen
+// readers, and listed in the help.
 
 import { element, say } from "./format.js";
 
@@ -136,16 +136,16 @@ export const TERMS = {
   "asks to join": "It waits for a plan that lets it join.",
 };
 
-/** Whose keys begin so, in names that have a number or a node behind them. */
+/** Terms of names that contain a number or a node, by the beginning of the name. */
 const FAMILIES = [[/^level \d+$/, "level"], [/^for /, "Hints for it"]];
 
-/** The meaning of a term, if it has one. */
+/** Returns the meaning of a term, if it has one. */
 export function meaning(term) {
   const family = FAMILIES.find(([pattern]) => pattern.test(term));
   return TERMS[family ? family[1] : term];
 }
 
-/** Makes an element explain a term: `mark`s it as one that can be asked, unless it is a cell. */
+/** Makes an element explain a term; `mark` gives it a visible marker (not for table cells). */
 export function explain(target, term, mark = true) {
   const text = meaning(term);
   if (text === undefined) return target;
@@ -165,7 +165,10 @@ export function listTerms(list) {
 /** Space between a term and its tip, and between the tip and the window's edge, in pixels. */
 const MARGIN = 8;
 
-/** Shows the meaning of what is pointed at or tapped, until that is left or Escape is pressed. */
+/**
+ * Shows the meaning of the term pointed at or tapped, until the pointer leaves or Escape is
+ * pressed.
+ */
 export function tips() {
   const tip = element("div", "tip");
   tip.id = "tip";
@@ -185,7 +188,7 @@ export function tips() {
     shown = target;
     say(tip, text);
     tip.hidden = false;
-    // A dialog lies over everything that is not in it.
+    // A dialog covers everything outside of it.
     (target.closest("dialog") ?? document.body).append(tip);
     const at = target.getBoundingClientRect();
     const [width, height] = [tip.offsetWidth, tip.offsetHeight];
