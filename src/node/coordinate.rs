@@ -54,6 +54,8 @@ const QUEUE_FULL: &str = "the read queue is full (--queue)";
 enum LoopEvent {
     /// A protocol event.
     Event(Event),
+    /// A client writes a record, which has this node's version.
+    Write(ClientId, (Bytes, Record), AskedQuorum),
     /// The result of a read that had to wait, and the read's target with its limit on bytes.
     Read(OpId, Wanted, Result<Option<Record>, StoreError>),
     /// A batched write was stored, or failed.
@@ -240,7 +242,7 @@ impl Requests {
         quorum: AskedQuorum,
     ) -> Answer {
         let slot = self.coordination.clients.open();
-        self.dispatch(Event::Write { client: ClientId(slot.number), key, record, quorum });
+        self.handle(LoopEvent::Write(ClientId(slot.number), (key, record), quorum));
         slot.wait().await
     }
 
@@ -293,6 +295,9 @@ impl Requests {
         while let Some(event) = next {
             match event {
                 LoopEvent::Event(event) => own.handle(driver, event),
+                LoopEvent::Write(client, record, quorum) => {
+                    own.write(driver, client, record, quorum);
+                }
                 LoopEvent::Read(op, wanted, result) => own.was_read(driver, op, &wanted, result),
                 LoopEvent::Written(purpose, outcome) => own.written(driver, purpose, &outcome),
                 LoopEvent::Kept(op, keeps, result) => own.kept(driver, op, &keeps, result),

@@ -12,7 +12,7 @@ use crate::paxos::recent::{Recalled, WriteName};
 use crate::placement::topology::partition_of;
 use crate::protocol::core::{Core, Cx};
 use crate::replica::reply::reply_to_error;
-use crate::shared::Shared;
+use crate::shared::SharedMembership;
 
 /// Handles a query, from another node or this one, for a conditional write first tried under the
 /// ballot `since`; `since` does not matter for a write with an idempotency key, which may be from
@@ -45,7 +45,7 @@ pub(crate) fn recall(
 /// Returns the ballot up to which this node does not know which writes were tried: it may have lost
 /// them with a disk, or the partition has moved to it since.
 fn forgets_before(core: &Core, partition: u16) -> u64 {
-    let Shared { membership, layouts, .. } = &*core.shared;
+    let SharedMembership { state: membership, layouts, .. } = &core.shared.membership;
     membership.promised_before().max(layouts.forgets_before(partition))
 }
 
@@ -53,7 +53,7 @@ fn forgets_before(core: &Core, partition: u16) -> u64 {
 /// key were stored: it may have lost them with a disk, or the partition's previous replicas may not
 /// have reported all that they remembered.
 fn has_forgotten(core: &Core, partition: Option<u16>) -> u64 {
-    let Shared { membership, layouts, .. } = &*core.shared;
+    let SharedMembership { state: membership, layouts, .. } = &core.shared.membership;
     let lost = membership.words_lost_before();
     match partition {
         None => lost,
