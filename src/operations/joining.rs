@@ -3,13 +3,17 @@
 use std::time::{Duration, Instant};
 
 use cluster::layout::Layout;
-use cluster::{ClusterId, FIRST_EPOCH, NodeId, TopologyError};
+use cluster::{Clock, ClusterId, FIRST_EPOCH, NodeId, TopologyError};
 
 use crate::counters::clocks::wall_micros;
 use crate::node::Node;
 use crate::node::joiners::{FORGOTTEN_AFTER, InVain, Kept};
 use crate::peers::join::{Asker, JoinAnswer, hex};
 use crate::settings::members::{NodeError, is_loopback, node_url};
+
+/// The longest time that a request to join is on its way, beyond which its sender's clock counts as
+/// behind.
+const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
 /// The reason why a node can't join.
 #[derive(Debug, thiserror::Error)]
@@ -111,6 +115,12 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<JoinAnswer, JoinError> {
     if is_in_clear(node, &asker) {
         return Err(Refused::InClear { name: asker.name, url: asker.url }.into());
     }
+    let issued = Clock::micros(node.shared.clock.last());
+    let url = node.url_of(node.shared.own);
+    if let Some(because) = is_behind(asker.clock_ms, (wall_micros(), issued), skew, &url) {
+        let (epoch, members) = (layout.epoch, members(node, &layout));
+        return Ok(JoinAnswer::Waits { epoch, members, because: Some(because) });
+    }
     let (name, url) = (asker.name.clone(), asker.url.clone());
     let because = match node.joiners.keep(asker, Instant::now()).map_err(Refused::from)? {
         Kept::New => {
@@ -125,6 +135,34 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<JoinAnswer, JoinError> {
         )),
     };
     Ok(JoinAnswer::Waits { epoch: layout.epoch, members: members(node, &layout), because })
+}
+
+/// Returns why a node cannot be added yet: it would refuse this cluster's records, which are ahead
+/// of its clock. Until it accepts them, reads of their keys fail, and the change does not end.
+fn is_behind(
+    clock_ms: u64,
+    (wall, issued): (u64, u64),
+    skew: Duration,
+    url: &str,
+) -> Option<String> {
+    let (theirs, most) = (Duration::from_millis(clock_ms), skew + ON_ITS_WAY);
+    let behind = |micros| Duration::from_micros(micros).checked_sub(theirs).filter(|by| *by > most);
+    let seconds = |by: Duration| by.as_secs_f64().round();
+    if let Some(by) = behind(wall) {
+        return Some(format!(
+            "this machine's clock is {} s behind that of {url}: set the one that is wrong; this \
+             node counts once the clocks agree",
+            seconds(by)
+        ));
+    }
+    behind(issued).map(|by| {
+        format!(
+            "{url} has issued timestamps up to {} s ahead, for its clock was ahead before: other \
+             nodes would refuse its records. This node counts once the clocks have passed that \
+             time",
+            seconds(by)
+        )
+    })
 }
 
 /// Returns how far a clock is ahead of this node's, if that is more than the permitted skew. A
@@ -202,6 +240,20 @@ mod tests {
         let of = |clock_ms| ahead(clock_ms, now_ms * 1000, skew);
         assert_eq!(of(now_ms + 86_400_000), Some(Duration::from_secs(86_400)));
         assert_eq!(of(now_ms + 500), None);
-        assert_eq!(of(now_ms - 86_400_000), None, "it seals and promises less than it might");
+        assert_eq!(of(now_ms - 86_400_000), None, "it counts as behind");
+    }
+
+    #[test]
+    fn who_would_refuse_the_clusters_records_does_not_count() {
+        let (now_ms, skew) = (1_700_000_000_000, Duration::from_millis(500));
+        let of = |clock_ms, issued_ms| {
+            is_behind(clock_ms, (now_ms * 1000, issued_ms * 1000), skew, "http://a:1")
+        };
+        assert_eq!(of(now_ms, now_ms + 2000), None, "as far as a clock's bound");
+        assert_eq!(of(now_ms - 5000, now_ms), None, "the request was on its way for 5 s");
+        let late = of(now_ms - 3_600_000, now_ms).unwrap();
+        assert!(late.contains("is 3600 s behind that of http://a:1"), "{late}");
+        let issued = of(now_ms, now_ms + 7_200_000).unwrap();
+        assert!(issued.contains("issued timestamps up to 7200 s ahead"), "{issued}");
     }
 }

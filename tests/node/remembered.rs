@@ -125,3 +125,27 @@ fn those_to_which_keys_have_moved_know_what_was_done_and_what_was_not() {
     is_told(&mut d.client(), &firsts);
     is_done(&mut e.client(), "fourth", "115");
 }
+
+/// The node that the cluster began with is restarted after the cluster has grown. No disk was
+/// lost, so no outcome is in doubt.
+#[test]
+fn a_single_node_that_grew_into_a_cluster_forgets_nothing_by_a_restart() {
+    let mut cluster = Cluster::start(1, &["--replicas", "3"]);
+    let firsts = count(&mut cluster.client(0));
+    let joiners = ["d", "e"].map(|name| Joiner::new(&cluster, name));
+    let starts = joiners.each_ref().map(|joiner| joiner.asks(&cluster));
+    let epoch = moved(&cluster, 0, &["--add", "d", "--add", "e"]);
+    let [d, _e] = starts.map(|starts| starts.join().unwrap());
+    goes_by(&cluster, 0, epoch);
+    cluster.kill(0);
+    cluster.up(0);
+    wait_until("it serves", || add(&mut cluster.client(0), 0, "second").status == 200);
+    let status = cluster.status(0);
+    assert_eq!(status["forgotten_idempotency_keys"], serde_json::Value::Null, "{status}");
+    for (number, client) in [cluster.client(0), d.client()].iter_mut().enumerate() {
+        let header = format!("Idempotency-Key: new-{number}\r\n");
+        let new = ask(client, "PUT", &format!("id=new{number}"), &header, "value");
+        assert_eq!(new.status, 201, "{number}: {}", text(&new.body()));
+    }
+    is_told(&mut cluster.client(0), &firsts);
+}

@@ -20,8 +20,9 @@
 //! **A future record** (from a clock that is ahead) is accepted by no node, but hides what its
 //! holder acknowledged before, and the hidden record may be the last copy. A holder that keeps the
 //! key hands the future record over once its time has come. If the holder leaves or the key moves
-//! away from it, the transition would drop both records: so this node does not finish with that
-//! source before the future record's time, however far off. The future record is not taken along,
+//! away from it, the transition would drop both records; and if the key gets more replicas, a
+//! majority of them may lack a record that a majority of the fewer acknowledged. In both cases this
+//! node does not finish with that source before the future record's time, however far off. The future record is not taken along,
 //! because it would hide the key here too; nor is the hidden one, because the holder's store may
 //! have dropped it. The wait is reported, along with what ends it earlier: `kvorum repair-clock` on
 //! the holder, or giving the change up.
@@ -40,7 +41,7 @@ use crate::clock::Clock;
 use crate::membership::layout::{Layout, Stage};
 use crate::membership::layouts::TakingStep;
 use crate::message::{Class, Filter, NodeId, PageRequest, Reply, Request, Waits};
-use crate::placement::topology::partition_of;
+use crate::placement::topology::{Topology, partition_of};
 use crate::repair::watermark::{RoundId, RoundStep};
 use crate::transfer::filter::{MAX_KNOWN, moved_digest};
 use record::Record;
@@ -330,12 +331,18 @@ impl Transfer {
         Ok(page.next)
     }
 
-    /// Notes the future records left at a source that does not keep their keys.
+    /// Notes the future records left at a source that does not keep their keys, or whose keys get
+    /// more replicas.
     fn note_ahead(&self, source: NodeId, left: &Items) {
         let view = self.context.view();
+        let replicas =
+            |topology: &Topology, said| usize::from(topology.copies_of(said)).min(topology.nodes());
         let keeps = |key: &Bytes, record: &Record| {
-            let after = view.other.as_ref();
-            after.is_none_or(|after| after.holds(source, partition_of(key), record.copies()))
+            view.other.as_ref().is_none_or(|after| {
+                let said = record.copies();
+                after.holds(source, partition_of(key), said)
+                    && replicas(after, said) <= replicas(&view.topology, said)
+            })
         };
         let not_kept = left.iter().filter(|(key, record)| !keeps(key, record));
         if let Some(time) = not_kept.map(|(_, record)| record.when()).max() {

@@ -621,13 +621,18 @@ fn made(named: Named<'_>, new: NewIdentity) -> Kept {
     let topology = named.topology;
     let names: Vec<&str> = topology.ids().map(|id| topology.member(id).name.as_str()).collect();
     let incarnation = new.incarnation.max(Incarnation(1));
+    // A single node founds its cluster: no other node can know a previous incarnation, now or after
+    // the cluster has grown.
+    let (state, lost_before) = match names.len() {
+        1 => (MembershipState::Member, 0),
+        _ => (new.state, new.lost_before),
+    };
     Kept {
-        // Records that a single node lost are on no other node.
-        state: if names.len() == 1 { MembershipState::Member } else { new.state },
+        state,
         named: named.named,
         cluster: cluster_of(&names, incarnation),
         incarnation,
-        lost_before: new.lost_before,
+        lost_before,
         digest: topology.digest(),
         name: named.name().to_owned(),
         description: topology.describe(),

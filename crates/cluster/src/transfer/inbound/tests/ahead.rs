@@ -106,6 +106,21 @@ fn a_future_record_that_its_holder_keeps_holds_nothing_up() {
     assert!(own.shared.transfer.missed.since(NodeId(0), partition_of(key.as_bytes())) > 0);
 }
 
+/// Two of three replicas hold the record. They are no majority of five, nor one of one of three.
+#[test]
+fn a_future_record_whose_key_gets_more_replicas_is_waited_for() {
+    let mut own = Own::settled(MembershipState::Member, None);
+    let change = PlanChange { replicas: Some(4), ..PlanChange::default() };
+    let known = own.shared.membership.layouts.known();
+    let prepared = known.planned(&change, |_| Some(VoterId(5))).unwrap();
+    own.learns(prepared.clone());
+    own.learns(prepared.next_stage().unwrap());
+    let record = future(&own, key_that(&own, 1, true), AHEAD);
+    second_pass(&mut own, vec![record]);
+    assert_eq!(done(&own), [2, 3]);
+    assert_eq!(own.state().waits.map(|waits| waits.source), Some(NodeId(1)));
+}
+
 /// For a conditional write's record, the record that a majority holds counts.
 #[test]
 fn what_a_majority_holds_from_a_clock_that_is_ahead_is_waited_for() {
