@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -301,6 +301,15 @@ impl Plan {
                 break;
             }
             number += 1;
+        }
+        // A start that was interrupted may have left a pair that does not match.
+        for file in ["node.pem", "node.key"] {
+            match fs::remove_file(dir.join(file)) {
+                Err(source) if source.kind() != ErrorKind::NotFound => {
+                    return Err(CertError::File { path: dir.join(file), source });
+                }
+                _ => {}
+            }
         }
         self.kept.nodes.insert(number, Node { zone, weight, is_member: false });
         Ok(number)
