@@ -16,7 +16,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::error::DevError;
 
@@ -31,6 +31,9 @@ const LINE: u64 = 64 << 10;
 
 /// Time limit for a client to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Pause after a connection could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Time limit of an answer. A node may take half of that to stop.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -83,9 +86,6 @@ pub(super) struct Socket {
     path: PathBuf,
 }
 
-/// Refuses to run if another `kvorum dev` uses the data directory.
-pub(super) fn is_the_only_one(data: &Path) -> Result<(), DevError> {
-    match at(data, |path| UnixStream::connect(path)) {
 /// Calls `open` with a path of the socket that fits an address: the kernel takes no more than 107
 /// bytes of it. A longer path is replaced by one through a descriptor of the directory.
 fn at<T>(data: &Path, open: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
@@ -97,6 +97,9 @@ fn at<T>(data: &Path, open: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T
     open(&Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(NAME))
 }
 
+/// Refuses to run if another `kvorum dev` uses the data directory.
+pub(super) fn is_the_only_one(data: &Path) -> Result<(), DevError> {
+    match at(data, |path| UnixStream::connect(path)) {
         Ok(_) => Err(DevError::Another(data.to_owned())),
         Err(_) => Ok(()),
     }
@@ -130,8 +133,12 @@ impl Drop for Socket {
 }
 
 async fn accept(listener: UnixListener, requests: mpsc::Sender<Request>) {
-    // An error, as when the process is out of file descriptors, ends the loop.
-    while let Ok((stream, _)) = listener.accept().await {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // The process may be out of file descriptors, and have some again later.
+            sleep(PAUSE).await;
+            continue;
+        };
         let requests = requests.clone();
         spawn_local(async move {
             // A client that has disconnected needs no answer.
