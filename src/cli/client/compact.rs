@@ -19,7 +19,8 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
     if !args.wait {
         return print_done(
             &format!(
-                "compaction {number} was requested at {url}; kvorum compact --wait{} shows its end\n",
+                "compaction {number} was requested at {url}; kvorum compact --wait{} shows its \
+                 end\n",
                 args.ask.flags()
             ),
             format_args!("compaction {number} was requested"),

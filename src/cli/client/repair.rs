@@ -23,7 +23,8 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
     if !args.wait {
         return print_done(
             &format!(
-                "repair round {number} was requested at {url}; kvorum repair --wait{} shows its end\n",
+                "repair round {number} was requested at {url}; kvorum repair --wait{} shows its \
+                 end\n",
                 args.ask.flags()
             ),
             format_args!("repair round {number} was requested"),
