@@ -19,7 +19,7 @@ use std::panic;
 use std::process::{self, ExitCode};
 
 use crate::cli::{Cli, Command, bench, cert, check, client, dev, repair_clock, variables};
-use crate::operations::stderr;
+use crate::operations::{closed, stderr};
 use crate::runtime::error::ServeError;
 use crate::runtime::{allocator, limits, serve};
 use crate::settings::config;
@@ -56,7 +56,9 @@ fn main() -> ExitCode {
             Some(command) => answered(client::dev(command)),
             None => ended(dev::run(&args)),
         },
-        Command::RepairClock(args) => reported(repair_clock::run(&args)),
+        Command::RepairClock(args) => {
+            reported(repair_clock::run(&args), repair_clock::outcome(&args))
+        }
         Command::Put(args) => answered(client::put(&args)),
         Command::Get(args) => answered(client::get(&args)),
         Command::Del(args) => answered(client::del(&args)),
@@ -67,7 +69,7 @@ fn main() -> ExitCode {
         Command::Cluster(args) => answered(client::cluster(&args)),
         Command::Token(args) => answered(client::token(&args)),
         Command::Quota(args) => answered(client::quota(&args)),
-        Command::Cert(command) => reported(cert::run(&command)),
+        Command::Cert(command) => reported(cert::run(&command), "; the files were made"),
         Command::Compact(args) => answered(client::compact(&args)),
         Command::Profile(args) => answered(client::profile(&args)),
         Command::Bench(args) => bench::run(&args),
@@ -115,7 +117,7 @@ fn run_node(args: ServeArgs) -> ExitCode {
     match config::load(args) {
         Ok((mut config, _)) if check => {
             config.warnings.extend(variables::unknown());
-            reported(check::run(&config))
+            reported(check::run(&config), "")
         }
         Ok((mut config, logging)) => {
             config.warnings.extend(variables::unknown());
@@ -140,10 +142,15 @@ fn ended(outcome: Result<(), impl Display>) -> ExitCode {
 }
 
 /// Prints the result of a command.
-fn reported(outcome: Result<String, impl Display>) -> ExitCode {
-    match outcome.map(|text| io::stdout().write_all(text.as_bytes())) {
+/// `done` says, if that fails, what was done.
+fn reported(outcome: Result<String, impl Display>, done: &str) -> ExitCode {
+    let print = |text: String| {
+        closed::check_stdout()?;
+        io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
+    };
+    match outcome.map(print) {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(error)) => failed(format_args!("stdout: {error}")),
+        Ok(Err(error)) => failed(format_args!("stdout: {error}{done}")),
         Err(error) => failed(format_args!("{error}")),
     }
 }

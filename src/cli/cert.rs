@@ -6,8 +6,11 @@
 //!  cert client ─▶ client.pem, client.key: for a node with --tls-client-ca ca.pem
 //! ```
 //!
-//! Existing files are replaced, key first, each atomically: nodes load the two once they match. A
-//! CA is never replaced: all certificates that it issued would become worthless.
+//! A pair is replaced by another one of the same node or client, key first, each file atomically:
+//! nodes load the two once they match. No other file is replaced, least of all a CA: all
+//! certificates that it issued would become worthless.
+
+mod existing;
 
 use std::fs::{self, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -22,6 +25,9 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::pki_types::ServerName;
+use x509_parser::certificate::X509Certificate;
+
+use existing::{BadCa, Occupant, check_ca, check_free, common_name, is_for_node, names_host};
 
 use crate::counters::clocks::wall_micros;
 use crate::settings::units::Ttl;
@@ -79,7 +85,7 @@ pub(crate) struct ClientArgs {
     issue: IssueArgs,
 
     /// File for the certificate; its key goes to the same name with .key instead of .pem [default:
-    /// client.pem in --dir]
+    /// NAME.pem in --dir]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -120,6 +126,19 @@ pub(crate) enum CertError {
     Host { hosts: String, source: rcgen::Error },
     #[error("--out {}: its key would be the same file", .0.display())]
     SameFile(PathBuf),
+    #[error(
+        "--name {0:?} makes no file name for the certificate: name the file with --out. Nothing \
+         was made"
+    )]
+    NoFileName(String),
+    #[error("{} {why}. Nothing was made", path.display())]
+    BadCa { path: PathBuf, why: BadCa },
+    #[error(
+        "{} exists, {why}, and stays: name another --out, or move the file away first. Nothing was \
+         made",
+        path.display()
+    )]
+    Occupied { path: PathBuf, why: Occupant },
     #[error("no key: {0}")]
     NoKey(#[source] rcgen::Error),
     #[error("no certificate: {0}")]
@@ -143,13 +162,24 @@ pub(crate) fn run(command: &CertCommand) -> Result<String, CertError> {
             Ok(format!("kvorum serve --tls-cert {} --tls-key {}\n", out.display(), key.display()))
         }
         CertCommand::Client(args) => {
-            let out = args.out.clone().unwrap_or_else(|| args.issue.dir.join("client.pem"));
+            let out = args.out.clone().map_or_else(|| client_file(args), Ok)?;
             let mut params = params(&args.name, args.issue.expires);
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-            let key = issue(&args.issue.dir, params, &out)?;
+            let name = &args.name;
+            let is_its = |old: &X509Certificate<'_>| common_name(old) == *name && !is_for_node(old);
+            let key = issue(&args.issue.dir, params, &out, is_its)?;
             Ok(format!("--client-cert {} --client-key {}\n", out.display(), key.display()))
         }
     }
+}
+
+/// Returns the default file of a client's certificate.
+fn client_file(ClientArgs { name, issue, .. }: &ClientArgs) -> Result<PathBuf, CertError> {
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+    if name.is_empty() || name.starts_with(['.', '-']) || !name.bytes().all(is_fit) {
+        return Err(CertError::NoFileName(name.clone()));
+    }
+    Ok(issue.dir.join(format!("{name}.pem")))
 }
 
 /// Creates a CA in a directory that has none.
@@ -187,7 +217,9 @@ pub(super) fn issue_node(
     let mut params = params(first, expires);
     params.subject_alt_names = names.subject_alt_names;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    issue(dir, params, out)
+    issue(dir, params, out, |old| {
+        is_for_node(old) && hosts.iter().any(|host| names_host(old, host))
+    })
 }
 
 /// Returns true if a URL can contain the host: an IP address, or a DNS name whose first label may
@@ -207,7 +239,13 @@ fn params(name: &str, expires: Ttl) -> CertificateParams {
     params
 }
 
-fn issue(dir: &Path, mut params: CertificateParams, out: &Path) -> Result<PathBuf, CertError> {
+/// Issues a certificate, valid no longer than the CA; returns the path of its key.
+fn issue(
+    dir: &Path,
+    mut params: CertificateParams,
+    out: &Path,
+    is_its: impl Fn(&X509Certificate<'_>) -> bool,
+) -> Result<PathBuf, CertError> {
     let (ca, ca_key) = (dir.join("ca.pem"), dir.join("ca.key"));
     let read = |path: &Path| {
         let (path, dir) = (path.to_owned(), dir.to_owned());
@@ -218,13 +256,16 @@ fn issue(dir: &Path, mut params: CertificateParams, out: &Path) -> Result<PathBu
         move |source| CertError::Unfit { path, source }
     };
     let pair = KeyPair::from_pem(&read(&ca_key)?).map_err(bad(&ca_key))?;
-    let issuer = Issuer::from_ca_cert_pem(&read(&ca)?, pair).map_err(bad(&ca))?;
+    let text = read(&ca)?;
+    params.not_after = params.not_after.min(check_ca(&ca, &text, &pair)?.to_datetime());
+    let issuer = Issuer::from_ca_cert_pem(&text, pair).map_err(bad(&ca))?;
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     let key = out.with_extension("key");
     if key == out {
         return Err(CertError::SameFile(out.to_owned()));
     }
+    check_free(out, &key, is_its)?;
     let pair = KeyPair::generate().map_err(CertError::NoKey)?;
     let made = params.signed_by(&pair, &issuer).map_err(bad(out))?;
     replace(&key, &pair.serialize_pem(), 0o600)?;

@@ -29,7 +29,16 @@ pub(crate) struct Cli {
 impl Cli {
     /// Parses a command line, the program's name first.
     pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
-        let mut command = variables::without_empty(Self::command());
+        Self::read_without(&[], words)
+    }
+
+    /// Parses a command line without these variables.
+    fn read_without(
+        ignored: &'static [&'static str],
+        words: impl IntoIterator<Item = OsString>,
+    ) -> Result<Self, clap::Error> {
+        let command = variables::without(Self::command(), ignored);
+        let mut command = variables::without_empty(command);
         let words: Vec<OsString> = words.into_iter().collect();
         let matches = command.try_get_matches_from_mut(&words);
         let matches = matches.map_err(|error| {

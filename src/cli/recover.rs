@@ -62,6 +62,17 @@ pub(super) fn run(args: &RecoverArgs) -> Result<String, InDirectory<RecoverError
     recovered(args).map_err(|source| InDirectory { data: args.data.clone(), source })
 }
 
+/// Says what holds if the text can't be printed.
+pub(super) fn outcome(args: &RecoverArgs) -> &'static str {
+    match args.yes {
+        true => {
+            "the change was made: run the command on no other node, and start this one, for the \
+             other nodes learn of the change from it"
+        }
+        false => "nothing was changed",
+    }
+}
+
 fn recovered(args: &RecoverArgs) -> Result<String, RecoverError> {
     let engine = open_stopped(&args.data)?;
     let survivor = Survivor::look(&engine, &DataDirectory(&args.data))?;

@@ -27,6 +27,14 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, InDirectory<RepairEr
     repaired(args).map_err(|source| InDirectory { data: args.data.clone(), source })
 }
 
+/// Says what holds if the text can't be printed.
+pub(crate) fn outcome(args: &RepairClockArgs) -> &'static str {
+    match args.yes {
+        true => "; the records and hints ahead of the clock were removed",
+        false => "; nothing was changed",
+    }
+}
+
 fn repaired(args: &RepairClockArgs) -> Result<String, RepairError> {
     let shown = args.data.display();
     let engine = open_stopped(&args.data)?;

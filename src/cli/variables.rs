@@ -31,6 +31,20 @@ pub(crate) fn without_empty(command: Command) -> Command {
     command.mut_args(keep).mut_subcommands(without_empty)
 }
 
+/// Returns the command with these variables ignored.
+pub(crate) fn without(command: Command, names: &'static [&'static str]) -> Command {
+    let is_ignored =
+        |arg: &Arg| arg.get_env().is_some_and(|it| names.iter().any(|name| it == *name));
+    let keep = move |arg: Arg| if is_ignored(&arg) { arg.env(None::<&'static str>) } else { arg };
+    command.mut_args(keep).mut_subcommands(move |below| without(below, names))
+}
+
+/// Returns those of these variables that are set.
+pub(crate) fn set_among(names: &[&'static str]) -> Vec<&'static str> {
+    let is_set = |name: &&str| env::var_os(name).is_some_and(|value| !value.is_empty());
+    names.iter().copied().filter(is_set).collect()
+}
+
 /// Returns the error with a usage line that omits arguments whose variables are set, which would
 /// read as if they had to be given.
 pub(crate) fn without_set(error: Error, words: &[OsString]) -> Error {

@@ -12,6 +12,7 @@ use torture::ports;
 use crate::client::Client;
 use crate::process::{kvorum, run, wait_until};
 use crate::stderr;
+use crate::tls::Certs;
 
 /// Number of ports that are free at the start: the maximum number of nodes.
 const MOST: u16 = 8;
@@ -47,7 +48,16 @@ impl Dev {
     }
 
     fn spawn(data: TempDir, nodes: u16, port: u16, flags: &[&str]) -> Self {
-        let mut command = kvorum();
+        Self::spawn_by(kvorum(), data, nodes, port, flags)
+    }
+
+    fn spawn_by(
+        mut command: Command,
+        data: TempDir,
+        nodes: u16,
+        port: u16,
+        flags: &[&str],
+    ) -> Self {
         command.args(["dev", "--nodes", &nodes.to_string(), "--port", &port.to_string()]);
         command.arg("--data").arg(data.path().join("dev")).args(flags);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -95,6 +105,10 @@ impl Dev {
 
     pub(crate) fn client(&self, number: u16) -> Client {
         Client::connect(SocketAddr::from(([127, 0, 0, 1], self.port + number)))
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -370,6 +384,73 @@ fn what_is_printed_can_be_typed() {
         let log = dev.stop_for_its_lines();
         assert!(log.iter().any(|line| line.contains("node-4 = up")), "{log:?}");
     }
+}
+
+/// As an operator's shell has them, who also runs a node of a real cluster.
+#[test]
+fn variables_of_a_node_are_not_for_those_of_kvorum_dev() {
+    let certs = Certs::new();
+    let (cert, key) = (certs.text("node.pem"), certs.text("node.key"));
+    let set = [
+        ("KVORUM_CONFIG", "/nowhere/kvorum.toml"),
+        ("KVORUM_CLUSTER", "http://127.0.0.1:1"),
+        ("KVORUM_JOIN", "http://127.0.0.1:1"),
+        ("KVORUM_NAME", "a"),
+        ("KVORUM_ZONE", "z"),
+        ("KVORUM_WEIGHT", "7"),
+        ("KVORUM_LISTEN", "127.0.0.1:1"),
+        ("KVORUM_ADVERTISE", "https://a.example"),
+        ("KVORUM_DATA", "/nowhere"),
+        ("KVORUM_TLS_CERT", &cert),
+        ("KVORUM_TLS_KEY", &key),
+        ("KVORUM_TLS_CLIENT_CA", &cert),
+    ];
+    let flags = ["--", "--sync", "never", "--memory", "64MiB"];
+    let (dev, note) = loop {
+        let mut command = kvorum();
+        command.envs(set);
+        let data = tempfile::tempdir().unwrap();
+        let mut dev = Dev::spawn_by(command, data, 2, ports::free(MOST), &flags);
+        // Another process may have taken a port meanwhile.
+        let note = dev.until("ignored environment variable(s): ");
+        if let Some(note) = note.filter(|_| dev.until("Ctrl-C stops all").is_some()) {
+            break (dev, note);
+        }
+    };
+    for (variable, _) in set {
+        assert!(note.contains(variable), "{note}");
+    }
+    let url = format!("http://127.0.0.1:{}", dev.port);
+    wait_until("a write", || run(&["put", "k", "v", "--url", &url]).status.success());
+    let output = run(&["dev", "--data", "/nowhere", "--", "--tls-cert", &cert, "--tls-key", &key]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("kvorum dev --tls"), "{said}");
+}
+
+/// The address of a Unix socket has room for 107 bytes.
+#[test]
+fn a_long_path_of_the_data_directory_does_no_harm() {
+    let flags = ["--", "--sync", "never", "--memory", "64MiB"];
+    let (mut dev, commands) = loop {
+        let name = "y".repeat(150);
+        let data = tempfile::Builder::new().prefix(&name).tempdir().unwrap();
+        let mut dev = Dev::spawn(data, 1, ports::free(MOST), &flags);
+        // Another process may have taken a port meanwhile.
+        if let Some(commands) = printed(&mut dev) {
+            break (dev, commands);
+        }
+    };
+    let data = dev.data();
+    let port = ports::free(1).to_string();
+    let second = run(&["dev", "--port", &port, "--data", data.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&second.stderr).contains("another kvorum dev runs"));
+    let add = commands.iter().find(|command| command.contains(" dev add ")).unwrap();
+    let output = Command::new("sh").args(["-c", add]).env_remove("KVORUM_TOKEN").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(dev.until("node-2 = up").is_some());
+    let data = dev.stop();
+    assert!(!data.path().join("dev/dev.sock").exists(), "it is removed at the end");
 }
 
 /// A planned removal of a node is not an error, on any node.

@@ -54,6 +54,75 @@ fn json(bytes: &[u8]) -> serde_json::Value {
     serde_json::from_slice(bytes).unwrap()
 }
 
+/// Runs a command through a shell that redirects its streams; returns its exit code and message.
+fn redirected(node: &Node, args: &str, streams: &str) -> (Option<i32>, String) {
+    let mut command = kvorum();
+    let shell = format!("exec \"$0\" {args} {streams}");
+    let program = command.get_program().to_owned();
+    let mut sh = std::process::Command::new("sh");
+    sh.arg("-c").arg(shell).arg(program).env("KVORUM_URL", url(node));
+    for (name, value) in command.stdin(Stdio::null()).get_envs() {
+        match value {
+            Some(value) => sh.env(name, value),
+            None => sh.env_remove(name),
+        };
+    }
+    let output = sh.output().unwrap();
+    (output.status.code(), said(&output))
+}
+
+#[test]
+fn a_change_that_was_made_is_said_also_if_its_result_can_not_be_printed() {
+    let node = Node::start(&[]);
+    for streams in [">/dev/full", ">&-"] {
+        for (args, done) in [
+            ("add visits 5", "the write was applied"),
+            ("add visits 5 --json", "the write was applied"),
+            ("put k v --json", "the write was applied"),
+            ("put k v --receipt", "the write was applied"),
+            ("del k --json", "the write was applied"),
+            ("token create --name shop", "the token shop was created"),
+            ("token revoke shop", "the token was revoked"),
+            ("quota set q --hard 1MiB", "the quota was set"),
+            ("quota remove q", "the quota was removed"),
+            ("compact", "was requested"),
+        ] {
+            let (code, said) = redirected(&node, args, streams);
+            assert_eq!(code, Some(2), "{args} {streams}: {said}");
+            assert_eq!(said.lines().count(), 1, "{args} {streams}: {said}");
+            assert!(said.contains("stdout: ") && said.contains(done), "{args} {streams}: {said}");
+        }
+        // The command that is named revokes the token.
+        let (_, said) = redirected(&node, "token create --name lost", streams);
+        let revoke = said.split("kvorum ").nth(1).unwrap_or_default();
+        let revoke = revoke.split(", then").next().unwrap();
+        assert!(revoke.starts_with("token revoke "), "{said}");
+        done(&node, &revoke.split_whitespace().collect::<Vec<_>>());
+    }
+    assert_eq!(done(&node, &["get", "visits"]), b"20");
+    for args in ["get visits", "scan", "status"] {
+        let (code, said) = redirected(&node, args, ">&-");
+        assert_eq!(code, Some(2), "{args}: {said}");
+        assert!(said.contains("stdout: it is closed"), "{args}: {said}");
+    }
+    let dir = node.data.path().to_str().unwrap();
+    let (code, said) = redirected(&node, &format!("cert ca --dir {dir}/certs"), ">/dev/full");
+    assert_eq!(code, Some(1));
+    assert!(said.contains("the files were made"), "{said}");
+}
+
+#[test]
+fn a_closed_stdin_is_no_empty_value() {
+    let node = Node::start(&[]);
+    done(&node, &["put", "k", "hello"]);
+    let (code, said) = redirected(&node, "put k -", "<&-");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("stdin: it is closed") && said.contains("Nothing was written"), "{said}");
+    assert_eq!(done(&node, &["get", "k"]), b"hello");
+    assert_eq!(redirected(&node, "put k -", "</dev/null").0, Some(0));
+    assert_eq!(done(&node, &["get", "k"]), b"");
+}
+
 #[test]
 fn a_value_goes_in_and_comes_out_byte_by_byte() {
     let node = Node::start(&[]);

@@ -20,7 +20,7 @@ use super::admin::{Worker, show};
 use super::args::Ask;
 use super::bytes::percent;
 use super::status::{NOT_ASKED, OTHER_CLUSTER, problems};
-use super::{Unable, fail, print};
+use super::{Unable, fail, print, print_done};
 use crate::cli::recover::{self, RecoverArgs};
 use crate::cli::shell::word;
 use crate::operations::layout::{LayoutStage, LayoutStatus, Plan, PlannedNode};
@@ -136,7 +136,10 @@ pub(crate) fn cluster(args: &ClusterArgs) -> Result<(), Unable> {
         ClusterCommand::Plan(args) => plan(args),
         ClusterCommand::Apply(args) => apply(args),
         ClusterCommand::Abort(args) => abort(args),
-        ClusterCommand::Recover(args) => print(&recover::run(args).map_err(fail)?),
+        ClusterCommand::Recover(args) => {
+            let said = recover::run(args).map_err(fail)?;
+            print_done(&said, recover::outcome(args))
+        }
     }
 }
 
@@ -297,20 +300,24 @@ fn apply(args: &ApplyArgs) -> Result<(), Unable> {
     let mut worker = Worker::new(&args.ask)?;
     let asked = applied(&mut worker, &args.plan)?;
     if !args.wait && args.ask.json {
-        return print(&layout_json(&asked));
+        return print_done(&layout_json(&asked), ASKED);
     }
     if !args.wait {
-        return print(&format!(
-            "the council is asked for plan {}; kvorum cluster status{} shows its end\n",
-            args.plan,
-            args.ask.flags()
-        ));
+        return print_done(
+            &format!(
+                "the council is asked for plan {}; kvorum cluster status{} shows its end\n",
+                args.plan,
+                args.ask.flags()
+            ),
+            ASKED,
+        );
     }
     let epoch = settled(&mut worker, &args.plan)?;
+    let done = format_args!("the change is done: epoch {epoch}");
     if args.ask.json {
-        print(&format!("{{\"epoch\":{epoch}}}\n"))
+        print_done(&format!("{{\"epoch\":{epoch}}}\n"), done)
     } else {
-        print(&format!("done: epoch {epoch}\n"))
+        print_done(&format!("done: epoch {epoch}\n"), done)
     }
 }
 
@@ -320,13 +327,16 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
     let ended = loop {
         let asked: LayoutStatus = worker.change("/admin/layout/abort", 202)?;
         if !args.wait && args.ask.json {
-            return print(&layout_json(&asked));
+            return print_done(&layout_json(&asked), ASKED);
         }
         if !args.wait {
-            return print(&format!(
-                "the council is asked to go back; kvorum cluster status{} shows its end\n",
-                args.ask.flags()
-            ));
+            return print_done(
+                &format!(
+                    "the council is asked to go back; kvorum cluster status{} shows its end\n",
+                    args.ask.flags()
+                ),
+                ASKED,
+            );
         }
         let ended = worker.wait("/admin/layout", |_, layout: LayoutStatus, bar| {
             show(bar, 0, None, "asking the council".to_owned());
@@ -351,14 +361,20 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
         }
     };
     match ended {
-        Ok(epoch) if args.ask.json => print(&format!("{{\"epoch\":{epoch}}}\n")),
-        Ok(epoch) => print(&format!("aborted: epoch {epoch}, with the previous members\n")),
+        Ok(epoch) => {
+            let text = format!("aborted: epoch {epoch}, with the previous members\n");
+            let json = format!("{{\"epoch\":{epoch}}}\n");
+            print_done(if args.ask.json { &json } else { &text }, text.trim_end())
+        }
         Err(why) => {
             fail(why.told(&args.ask.flags()));
             Err(Unable::No)
         }
     }
 }
+
+/// What holds if it can't be printed that the council was asked.
+const ASKED: &str = "the council was asked (kvorum cluster status shows its answer)";
 
 fn layout_json(layout: &LayoutStatus) -> String {
     serde_json::to_string(layout).expect("strings and numbers always serialize") + "\n"

@@ -3,7 +3,7 @@
 use indicatif::HumanBytes;
 
 use super::admin::{Worker, asked_json, show, took_text};
-use super::{CompactArgs, Unable, fail, print};
+use super::{CompactArgs, Unable, fail, print_done};
 use crate::operations::compact::{Compaction, Compactions};
 
 const TARGET: &str = "/admin/compact";
@@ -14,13 +14,17 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
     let mut worker = Worker::new(&args.ask)?;
     let number = worker.ask(TARGET)?;
     if !args.wait && args.ask.json {
-        return print(&asked_json(number));
+        return print_done(&asked_json(number), format_args!("compaction {number} was requested"));
     }
     if !args.wait {
-        return print(&format!(
-            "compaction {number} was requested at {url}; kvorum compact --wait{} shows its end\n",
-            args.ask.flags()
-        ));
+        return print_done(
+            &format!(
+                "compaction {number} was requested at {url}; kvorum compact --wait{} shows its \
+                 end\n",
+                args.ask.flags()
+            ),
+            format_args!("compaction {number} was requested"),
+        );
     }
     let ended = worker.wait(TARGET, |_, status: Compactions, bar| {
         if let Some(current) = &status.current {
@@ -32,13 +36,13 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
     })?;
     if args.ask.json {
         let json = serde_json::to_string(&ended).expect("strings and numbers always serialize");
-        print(&(json + "\n"))?;
+        print_done(&(json + "\n"), "the compaction has ended")?;
     }
     if let Some(why) = &ended.failed {
         fail(format_args!("{url}: the compaction ended early: {why}"));
         return Err(Unable::No);
     }
-    if args.ask.json { Ok(()) } else { print(&summary(&ended)) }
+    if args.ask.json { Ok(()) } else { print_done(&summary(&ended), "the compaction has ended") }
 }
 
 /// Describes the result in a line.

@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use super::admin::Worker;
 use super::args::Ask;
 use super::cluster::{applied, come_to_rest, plan_text, planned, settled};
-use super::{Unable, fail, print};
+use super::{Unable, fail, print_done};
 use crate::cli::dev::plan::CERTS;
 use crate::cli::dev::socket::{DevAnswer, DevNode, Wanted, ask};
 use crate::cli::{DevAddArgs, DevCommand, DevRemoveArgs, DevRunning};
@@ -44,6 +44,12 @@ const CONNECT: Duration = Duration::from_millis(250);
 /// The state to report if the command is interrupted now.
 #[derive(Debug, Clone)]
 struct Truth(Arc<Mutex<String>>);
+
+impl std::fmt::Display for Truth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.lock())
+    }
+}
 
 impl Truth {
     fn is(&self, what: String) {
@@ -112,19 +118,22 @@ fn add(args: &DevAddArgs, truth: &Truth) -> Result<(), Unable> {
          with it, kvorum dev remove {name} stops it"
     ));
     let since = if before { " since before" } else { "" };
-    print(&format!("{name} asks for a place in the cluster{since}\n"))?;
+    print_done(&format!("{name} asks for a place in the cluster{since}\n"), truth)?;
     if has_place(&mut worker, &running.data, &name)? {
         truth.is_applied(&name, &to.flags());
-        print(&format!("{name} has one by a change that is under way or done\n"))?;
+        print_done(&format!("{name} has one by a change that is under way or done\n"), truth)?;
         come_to_rest(&mut worker)?;
     } else {
         let lists = [("add", &vec![name.clone()])];
-        change(&mut worker, &lists, None, || truth.is_applied(&name, &to.flags()))?;
+        change(&mut worker, &lists, None, (&name, truth))?;
     }
     is_known_to_all(&mut worker, &running.data)?;
     let url = nodes(&running.data)?.into_iter().find(|node| node.name == name);
     let url = url.map(|node| node.url).unwrap_or_default();
-    print(&format!("{name} is a member of the cluster: {url}\n"))
+    print_done(
+        &format!("{name} is a member of the cluster: {url}\n"),
+        format_args!("{name} is a member of the cluster"),
+    )
 }
 
 fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), Unable> {
@@ -158,10 +167,13 @@ fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), Unable> {
         return Err(confused());
     };
     let data = data.display();
-    print(&format!(
-        "{name} is stopped. Its directory is of no use any more, and may be deleted: rm -r \
-         '{data}'\n"
-    ))
+    print_done(
+        &format!(
+            "{name} is stopped. Its directory is of no use any more, and may be deleted: rm -r \
+             '{data}'\n"
+        ),
+        format_args!("{name} is no member any more, and is stopped"),
+    )
 }
 
 /// Returns true if a node is up: its process is known, and was not killed a moment ago.
@@ -183,30 +195,29 @@ fn leave(
     let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
     if layout.nodes.iter().all(|node| node.name != *name) {
         truth.is_applied(name, &to.flags());
-        print(&format!("{name} leaves by a change that is under way or done\n"))?;
+        print_done(&format!("{name} leaves by a change that is under way or done\n"), truth)?;
         come_to_rest(&mut worker)?;
     } else {
         all_are_up(&mut worker)?;
         let lists = [("remove", &vec![name.clone()])];
-        change(&mut worker, &lists, replicas, || truth.is_applied(name, &to.flags()))?;
+        change(&mut worker, &lists, replicas, (name, truth))?;
     }
     is_known_to_all(&mut worker, data)
 }
 
-/// Plans, prints and applies a change, and waits for its end. `applies` is called before it is
-/// applied.
+/// Plans, prints and applies a change for a node, and waits for its end.
 fn change(
     worker: &mut Worker<'_>,
     lists: &[(&str, &Vec<String>)],
     replicas: Option<u8>,
-    applies: impl FnOnce(),
+    (name, truth): (&str, &Truth),
 ) -> Result<(), Unable> {
     let plan = planned(worker, lists, replicas)?;
-    print(&plan_text(&plan))?;
-    applies();
+    print_done(&plan_text(&plan), truth)?;
+    truth.is_applied(name, &worker.flags());
     applied(worker, &plan.plan)?;
     let epoch = settled(worker, &plan.plan)?;
-    print(&format!("done: epoch {epoch}\n"))
+    print_done(&format!("done: epoch {epoch}\n"), truth)
 }
 
 fn nodes(data: &Path) -> Result<Vec<DevNode>, Unable> {

@@ -14,22 +14,25 @@ use super::bytes::{add as add_bytes, escape, percent};
 use super::connection::{self, Connection, Head};
 use super::problem::{Asked, Unknown, stranger_at};
 use super::{
-    AddArgs, Ask, DelArgs, KeyArgs, Problem, PutArgs, Unable, connect, fail, key_bytes, print,
+    AddArgs, Ask, DelArgs, KeyArgs, Problem, PutArgs, Unable, connect, fail, key_bytes, print_done,
 };
 use super::{BY, unreachable_node, unreachable_text};
 use crate::http::receipt::{RECEIPT, Receipt};
-use crate::operations::stderr;
+use crate::operations::{closed, stderr};
 use crate::settings::config::MAX_VALUE;
 
 /// Upload size from which on a progress bar is shown, in bytes.
 const LONG: usize = 256 << 10;
+
+/// What holds if the result of a write can't be printed.
+const APPLIED: &str = "the write was applied: do not repeat it (kvorum get KEY shows the value)";
 
 /// Writes a value.
 pub(crate) fn put(args: &PutArgs) -> Result<(), Unable> {
     let key = key_bytes(&args.key, args.escaped)?;
     let value = match (&args.file, &args.value) {
         (Some(path), _) => read_file(path)?,
-        (None, Some(dash)) if dash == "-" => read(io::stdin().lock(), "stdin")?,
+        (None, Some(dash)) if dash == "-" => read_stdin()?,
         (None, value) => value.as_ref().map_or(Vec::new(), |value| value.as_bytes().to_vec()),
     };
     let (votes, receipt) = (args.votes.query(), args.receipt.query());
@@ -45,6 +48,7 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Unable> {
 /// Reads values: the bytes alone for one key, or a line each for several, as `scan` prints them.
 pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
     let keys = keys_of(args)?;
+    closed::check_stdout().map_err(|error| fail(format!("stdout: {error}")))?;
     let mut outcome = Ok(());
     let mut asker = Asker::new(&args.ask, "");
     for key in &keys {
@@ -156,9 +160,9 @@ pub(crate) fn add(args: &AddArgs) -> Result<(), Unable> {
     if args.ask.json {
         let mut object = described(&key, &head, head.receipt.as_ref());
         object.insert("sum".to_owned(), sum.into());
-        print(&format!("{}\n", Value::from(object)))?;
+        print_done(&format!("{}\n", Value::from(object)), APPLIED)?;
     } else {
-        print(&format!("{sum}\n{}", receipt_line(head.receipt.as_ref())))?;
+        print_done(&format!("{sum}\n{}", receipt_line(head.receipt.as_ref())), APPLIED)?;
     }
     check_receipt(&head, &args.ask, &args.receipt)
 }
@@ -302,9 +306,9 @@ fn finish_write(
     // A deletion's request always asks for a receipt.
     let receipt = head.receipt.as_ref().filter(|_| wanted.receipt);
     if ask.json {
-        print(&format!("{}\n", Value::from(described(key, head, receipt))))?;
+        print_done(&format!("{}\n", Value::from(described(key, head, receipt))), APPLIED)?;
     } else {
-        print(&receipt_line(receipt))?;
+        print_done(&receipt_line(receipt), APPLIED)?;
     }
     check_receipt(head, ask, wanted)
 }
@@ -328,6 +332,16 @@ fn described(key: &[u8], head: &Head, receipt: Option<&Receipt>) -> Map<String, 
         object.insert("receipt".to_owned(), serde_json::json!(receipt));
     }
     object
+}
+
+fn read_stdin() -> Result<Vec<u8>, Unable> {
+    closed::check_stdin().map_err(|error| {
+        fail(format!(
+            "stdin: {error}, so there is no value. Nothing was written; for an empty value, name \
+             none"
+        ))
+    })?;
+    read(io::stdin().lock(), "stdin")
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, Unable> {

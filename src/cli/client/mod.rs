@@ -49,7 +49,7 @@ pub(crate) use scan::scan;
 pub(crate) use status::status;
 pub(crate) use token::{TokenArgs, token};
 
-use crate::operations::stderr;
+use crate::operations::{closed, stderr};
 use crate::settings::secret;
 
 /// Default time limit of connecting and of each part of an answer: ten times the default
@@ -83,9 +83,21 @@ fn fail(why: impl std::fmt::Display) -> Unable {
 
 /// Prints a result, with control characters escaped: names in it come from any client.
 fn print(text: &str) -> Result<(), Unable> {
+    printed(text).map_err(|error| fail(format!("stdout: {error}")))
+}
+
+/// Prints the result of a change. If that fails, says `done`: what was done, and what to do.
+fn print_done(text: &str, done: impl std::fmt::Display) -> Result<(), Unable> {
+    printed(text).map_err(|error| fail(format!("stdout: {error}; {done}")))
+}
+
+fn printed(text: &str) -> io::Result<()> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    closed::check_stdout()?;
     let mut out = io::stdout().lock();
-    let printed = out.write_all(visible(text).as_bytes()).and_then(|()| out.flush());
-    printed.map_err(|error| fail(format!("stdout: {error}")))
+    out.write_all(visible(text).as_bytes()).and_then(|()| out.flush())
 }
 
 /// Connects to the node named by the arguments.

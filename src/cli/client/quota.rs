@@ -8,7 +8,7 @@ use indicatif::HumanBytes;
 use super::admin::Worker;
 use super::args::Ask;
 use super::bytes::percent;
-use super::{Unable, print};
+use super::{Unable, print, print_done};
 use crate::operations::quotas::{QuotaList, QuotaStatus};
 use crate::settings::units::Size;
 
@@ -101,7 +101,8 @@ fn remove(args: &RemoveArgs) -> Result<(), Unable> {
 }
 
 fn report(what: &str, quota: &QuotaStatus, ask: &Ask) -> Result<(), Unable> {
-    print(&if ask.json { json(quota) } else { format!("{what}: {}\n", limits(quota)) })
+    let text = if ask.json { json(quota) } else { format!("{what}: {}\n", limits(quota)) };
+    print_done(&text, format_args!("the quota was {what}"))
 }
 
 fn json(value: &impl serde::Serialize) -> String {

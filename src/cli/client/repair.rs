@@ -5,7 +5,7 @@ use std::time::Duration;
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 
 use super::admin::{Worker, asked_json, show, took_text};
-use super::{RepairArgs, Unable, print};
+use super::{RepairArgs, Unable, print_done};
 use crate::operations::rounds::{Repair, Round};
 use crate::operations::status::Row;
 
@@ -15,13 +15,20 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
     let mut worker = Worker::new(&args.ask)?;
     let number = worker.ask(&format!("/admin/repair?full={}", args.full))?;
     if !args.wait && args.ask.json {
-        return print(&asked_json(number));
+        return print_done(
+            &asked_json(number),
+            format_args!("repair round {number} was requested"),
+        );
     }
     if !args.wait {
-        return print(&format!(
-            "repair round {number} was requested at {url}; kvorum repair --wait{} shows its end\n",
-            args.ask.flags()
-        ));
+        return print_done(
+            &format!(
+                "repair round {number} was requested at {url}; kvorum repair --wait{} shows its \
+                 end\n",
+                args.ask.flags()
+            ),
+            format_args!("repair round {number} was requested"),
+        );
     }
     let round = worker.wait("/admin/repair", |_, repair: Repair, bar| {
         let (far, of, message) = progress(repair.current.as_ref(), number);
@@ -30,9 +37,9 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
     })?;
     if args.ask.json {
         let json = serde_json::to_string(&round).expect("strings and numbers always serialize");
-        print(&(json + "\n"))?;
+        print_done(&(json + "\n"), "the repair round has ended")?;
     } else {
-        print(&summary(&round, &args.ask.flags()))?;
+        print_done(&summary(&round, &args.ask.flags()), "the repair round has ended")?;
     }
     if round.equal { Ok(()) } else { Err(Unable::No) }
 }

@@ -15,6 +15,7 @@ use super::connection::{self, Connection, Head};
 use super::{BY, Problem, ScanArgs, Unable, connect, fail, key_bytes, unreachable_node};
 use crate::http::MAX_LIMIT;
 use crate::http::frames::{CONTENT_TYPE, Frame, Frames};
+use crate::operations::closed;
 
 /// Items between two updates of the progress line.
 const STEP: u64 = 1000;
@@ -51,6 +52,7 @@ impl From<Unable> for Stop {
 
 /// Prints a range.
 pub(crate) fn scan(args: &ScanArgs) -> Result<(), Unable> {
+    closed::check_stdout().map_err(|error| fail(format!("stdout: {error}")))?;
     let bytes =
         |key: &Option<OsString>| key.as_ref().map(|key| key_bytes(key, args.escaped)).transpose();
     let [start, prefix, end] = [bytes(&args.start)?, bytes(&args.prefix)?, bytes(&args.end)?];

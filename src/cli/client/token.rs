@@ -9,7 +9,7 @@ use indicatif::HumanDuration;
 use super::admin::Worker;
 use super::args::{ArgError, Ask};
 use super::bytes::percent;
-use super::{Unable, print};
+use super::{Unable, print, print_done};
 use crate::counters::clocks::wall_micros;
 use crate::operations::tokens::{TokenList, TokenMade, TokenStatus};
 use crate::settings::units::{Size, Ttl};
@@ -116,7 +116,16 @@ fn create(args: &CreateArgs) -> Result<(), Unable> {
     let mut worker = Worker::new(ask)?;
     let made: TokenMade = worker.change(&format!("/admin/tokens?{query}"), 201)?;
     // Only the token, so that it can be redirected into a file.
-    print(&if ask.json { json(&made) } else { format!("{}\n", made.token) })
+    print_done(
+        &if ask.json { json(&made) } else { format!("{}\n", made.token) },
+        format_args!(
+            "the token {} was created, and its text is lost: kvorum token revoke {}{}, then create \
+             another one",
+            made.status.name,
+            made.status.id,
+            ask.flags()
+        ),
+    )
 }
 
 fn list(ask: &Ask) -> Result<(), Unable> {
@@ -135,7 +144,7 @@ fn revoke(args: &RevokeArgs) -> Result<(), Unable> {
     let target = format!("/admin/tokens/revoke?id={}", percent(token.as_bytes()));
     let revoked: TokenStatus = Worker::new(ask)?.change(&target, 200)?;
     let text = || format!("revoked: {} ({})\n", revoked.name, revoked.id);
-    print(&if ask.json { json(&revoked) } else { text() })
+    print_done(&if ask.json { json(&revoked) } else { text() }, "the token was revoked")
 }
 
 fn json(value: &impl serde::Serialize) -> String {

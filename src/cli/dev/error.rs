@@ -45,6 +45,11 @@ pub(crate) enum DevError {
     NoPort { first: u16, node: String },
     #[error("{MAX_NODES} nodes are the most that kvorum dev runs")]
     TooMany,
+    #[error(
+        "--tls-cert is not for the nodes of kvorum dev, whose URLs would still begin with http://: \
+         kvorum dev --tls makes certificates, and serves by them"
+    )]
+    OtherTls,
     #[error(transparent)]
     Cert(#[from] CertError),
     #[error(

@@ -143,6 +143,9 @@ impl Keeper {
         let plan = self.plan.borrow();
         command.args(plan.words(self.number)).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        for variable in plan::IGNORED {
+            command.env_remove(variable);
+        }
         if let Some(secret) = plan.secret() {
             command.env(CLUSTER.variable, secret);
         }

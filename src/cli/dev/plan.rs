@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::DevError;
 use crate::cli::cert::{self, CertError};
-use crate::cli::{Cli, Command, DevArgs};
+use crate::cli::{Cli, Command, DevArgs, variables};
 use crate::runtime::accept;
 use crate::settings::config;
 use crate::settings::list::Settings;
@@ -29,6 +29,23 @@ use crate::settings::units::Ttl;
 
 /// Default memory of a node: three nodes fit a laptop.
 const MEMORY: &str = "256MiB";
+
+/// Variables of `kvorum serve` that are not for the nodes: they would contradict what this plan
+/// chooses for each node, and the commands that are printed.
+pub(super) const IGNORED: &[&str] = &[
+    "KVORUM_CONFIG",
+    "KVORUM_LISTEN",
+    "KVORUM_DATA",
+    "KVORUM_CLUSTER",
+    "KVORUM_ADVERTISE",
+    "KVORUM_JOIN",
+    "KVORUM_NAME",
+    "KVORUM_ZONE",
+    "KVORUM_WEIGHT",
+    "KVORUM_TLS_CERT",
+    "KVORUM_TLS_KEY",
+    "KVORUM_TLS_CLIENT_CA",
+];
 
 /// Default number of nodes.
 const NODES: u16 = 3;
@@ -148,6 +165,14 @@ impl Plan {
         for number in plan.numbers() {
             plan.port_of(number)?;
         }
+        let ignored = variables::set_among(IGNORED);
+        if !ignored.is_empty() {
+            note += &format!(
+                "ignored environment variable(s): {}; kvorum dev chooses these settings for its \
+                 nodes (--tls, --port, --data), and takes others of kvorum serve after --\n",
+                ignored.join(", ")
+            );
+        }
         plan.prepare_flags(random)?;
         Ok((plan, note))
     }
@@ -156,7 +181,7 @@ impl Plan {
     fn prepare_flags(&mut self, random: String) -> Result<(), DevError> {
         let Some(first) = self.numbers().first().copied() else { return Ok(()) };
         let words = [OsString::from("kvorum")].into_iter().chain(self.words(first));
-        let parsed = Cli::read(words).map_err(DevError::Flags)?;
+        let parsed = Cli::read_without(IGNORED, words).map_err(DevError::Flags)?;
         let Command::Serve(serve) = parsed.command else { unreachable!("the first word is serve") };
         if serve.settings.memory.is_none() && serve.config.is_none() {
             self.serve.extend(["--memory".into(), MEMORY.into()]);
@@ -164,6 +189,9 @@ impl Plan {
         let said = serve.settings.cluster_secret_file.is_some() || serve.config.is_some();
         self.secret = (!said && CLUSTER.variable().is_none()).then_some(random);
         let settings = config::given(*serve)?;
+        if settings.tls_cert.is_some() && !self.kept.tls {
+            return Err(DevError::OtherTls);
+        }
         self.find_tokens(&settings);
         Ok(())
     }
@@ -274,6 +302,15 @@ impl Plan {
             cert::make_ca(&dir, CA_LIFE)?;
         }
         let hosts = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+        // A start that was interrupted may have left a pair that does not match.
+        for file in ["node.pem", "node.key"] {
+            match fs::remove_file(dir.join(file)) {
+                Err(source) if source.kind() != ErrorKind::NotFound => {
+                    return Err(CertError::File { path: dir.join(file), source });
+                }
+                _ => {}
+            }
+        }
         cert::issue_node(&dir, &hosts, CERT_LIFE, &dir.join("node.pem"))?;
         Ok(())
     }

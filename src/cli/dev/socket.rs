@@ -2,8 +2,9 @@
 //! socket in its data directory, accessible to its owner alone. Each connection carries a line of
 //! JSON each way.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,18 +16,24 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::error::DevError;
 
 /// Name of the socket in the data directory.
 const NAME: &str = "dev.sock";
 
+/// Longest path in the address of a Unix socket, in bytes.
+const MAX_PATH: usize = 107;
+
 /// Longest line, in bytes.
 const LINE: u64 = 64 << 10;
 
 /// Time limit for a client to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Pause after a connection could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Time limit of an answer. A node may take half of that to stop.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -79,9 +86,20 @@ pub(super) struct Socket {
     path: PathBuf,
 }
 
+/// Calls `open` with a path of the socket that fits an address: the kernel takes no more than 107
+/// bytes of it. A longer path is replaced by one through a descriptor of the directory.
+fn at<T>(data: &Path, open: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let path = data.join(NAME);
+    if path.as_os_str().len() <= MAX_PATH {
+        return open(&path);
+    }
+    let directory = File::open(data)?;
+    open(&Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(NAME))
+}
+
 /// Refuses to run if another `kvorum dev` uses the data directory.
 pub(super) fn is_the_only_one(data: &Path) -> Result<(), DevError> {
-    match UnixStream::connect(data.join(NAME)) {
+    match at(data, |path| UnixStream::connect(path)) {
         Ok(_) => Err(DevError::Another(data.to_owned())),
         Err(_) => Ok(()),
     }
@@ -99,7 +117,7 @@ impl Socket {
             _ => {}
         }
         let before = umask(Mode::from_raw_mode(0o177));
-        let bound = UnixListener::bind(&path);
+        let bound = at(data, |path| UnixListener::bind(path));
         umask(before);
         let listener = bound.map_err(failed)?;
         spawn_local(accept(listener, requests));
@@ -115,8 +133,12 @@ impl Drop for Socket {
 }
 
 async fn accept(listener: UnixListener, requests: mpsc::Sender<Request>) {
-    // An error, as when the process is out of file descriptors, ends the loop.
-    while let Ok((stream, _)) = listener.accept().await {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // The process may be out of file descriptors, and have some again later.
+            sleep(PAUSE).await;
+            continue;
+        };
         let requests = requests.clone();
         spawn_local(async move {
             // A client that has disconnected needs no answer.
@@ -174,7 +196,8 @@ pub(crate) enum AskError {
 /// Sends a request to the `kvorum dev` that runs with this data directory.
 pub(crate) fn ask(data: &Path, wanted: &Wanted) -> Result<DevAnswer, AskError> {
     let path = data.join(NAME);
-    let mut stream = UnixStream::connect(&path).map_err(|source| match source.kind() {
+    let connected = at(data, |path| UnixStream::connect(path));
+    let mut stream = connected.map_err(|source| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             AskError::NoneRuns(data.to_owned())
         }

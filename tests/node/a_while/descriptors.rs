@@ -1,6 +1,12 @@
 //! Nodes with few file descriptors: the reserve for probes, and a refused start.
 
-use crate::process::Node;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+
+use crate::dev::Dev;
+use crate::process::{Node, PATIENCE, run};
 use crate::unusable::{limited, serve};
 
 /// Clients that hold all permitted connections leave the descriptors that a probe needs.
@@ -27,4 +33,25 @@ fn a_node_with_few_descriptors_answers_probes_or_does_not_start() {
     let expected = "the limit of open files is 40, and a node with 2 event loops and 2 other nodes \
         in its list needs 46";
     assert!(said.lines().last().unwrap().contains(expected), "{said}");
+}
+
+/// A client that finds no descriptor left waits, and the next ones are served.
+#[test]
+fn a_kvorum_dev_that_was_out_of_descriptors_serves_its_socket_again() {
+    let mut dev = Dev::start(1, &["--sync", "never", "--memory", "64MiB"]);
+    let before = getrlimit(Resource::Nofile);
+    let few = Rlimit { current: Some(3), maximum: before.maximum };
+    prlimit(Some(dev.pid()), Resource::Nofile, few).unwrap();
+    let waits = UnixStream::connect(dev.data().join("dev.sock")).unwrap();
+    (&waits).write_all(b"\"Nodes\"\n").unwrap();
+    // The probes of the node find no descriptor either, and begin later than the connection.
+    assert!(dev.until("node-1 = does not answer").is_some());
+    prlimit(Some(dev.pid()), Resource::Nofile, before).unwrap();
+    waits.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answer = String::new();
+    BufReader::new(&waits).read_line(&mut answer).unwrap();
+    assert!(answer.contains("node-1"), "{answer}");
+    let data = dev.data();
+    let output = run(&["dev", "remove", "node-9", "--data", data.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("those that run are node-1"));
 }

@@ -4,6 +4,7 @@
 mod between;
 mod files;
 mod handshakes;
+mod issued;
 mod mixed;
 mod nodes;
 mod story;
@@ -292,6 +293,9 @@ fn commands_say_what_is_wrong_with_a_certificate() {
     let unknown = said(&format!("https://127.0.0.1:{port}"), &other.text("ca.pem"));
     assert!(unknown.contains("CA that is not in --ca-file"), "{unknown}");
     let elsewhere = Certs::new();
+    for file in ["node.pem", "node.key"] {
+        fs::remove_file(elsewhere.path(file)).unwrap();
+    }
     elsewhere.make(&["node", "--host", "127.0.0.2,db.example"]);
     let other_name = elsewhere.node(&[]);
     let name = said(&format!("https://{}", other_name.address), &elsewhere.text("ca.pem"));
