@@ -19,7 +19,7 @@ use std::panic;
 use std::process::{self, ExitCode};
 
 use crate::cli::{Cli, Command, bench, cert, check, client, dev, repair_clock, variables};
-use crate::operations::{closed, stderr};
+use crate::operations::stderr;
 use crate::runtime::error::ServeError;
 use crate::runtime::{allocator, limits, serve};
 use crate::settings::config;
@@ -117,7 +117,10 @@ fn run_node(args: ServeArgs) -> ExitCode {
     match config::load(args) {
         Ok((mut config, _)) if check => {
             config.warnings.extend(variables::unknown());
-            reported(check::run(&config), "")
+            let outcome = check::run(&config);
+            let is_refused = outcome.is_err();
+            let code = reported(outcome, "");
+            if is_refused { ExitCode::from(USAGE) } else { code }
         }
         Ok((mut config, logging)) => {
             config.warnings.extend(variables::unknown());
@@ -144,10 +147,8 @@ fn ended(outcome: Result<(), impl Display>) -> ExitCode {
 /// Prints the result of a command.
 /// `done` says, if that fails, what was done.
 fn reported(outcome: Result<String, impl Display>, done: &str) -> ExitCode {
-    let print = |text: String| {
-        closed::check_stdout()?;
-        io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
-    };
+    let print =
+        |text: String| io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
     match outcome.map(print) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => failed(format_args!("stdout: {error}{done}")),

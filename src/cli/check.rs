@@ -1,11 +1,12 @@
 //! `kvorum serve --check`: reports which clients may do what with these settings.
 
 use std::fmt::Write;
+use std::net::SocketAddr;
 
 use cluster::layout::Kinds;
 
 use crate::node::access::Access;
-use crate::settings::config::Config;
+use crate::settings::config::{Config, hears_loopback};
 use crate::transport::{Tls, TlsError};
 
 /// Returns the report. With an error the node would not start either.
@@ -15,9 +16,12 @@ pub(crate) fn run(config: &Config) -> Result<String, TlsError> {
     let mut row = |what: &str, says: String| {
         let _ = writeln!(text, "{what:<18} {says}");
     };
-    let near = config.listen.ip().to_canonical().is_loopback();
-    let reach = if near { "this machine" } else { "whoever can reach that address" };
-    row("listens on", format!("{}, for {reach}", config.at(config.listen).url()));
+    let reach = Reach::of(config.listen);
+    let whom = match reach {
+        Reach::Near => "this machine",
+        Reach::All | Reach::Far => "whoever can reach that address",
+    };
+    row("listens on", format!("{}, for {whom}", config.at(config.listen).url()));
     match (&tls, &config.tls) {
         (Some(tls), Some(files)) => {
             tls.check()?;
@@ -37,10 +41,10 @@ pub(crate) fn run(config: &Config) -> Result<String, TlsError> {
         ("state, metrics", Kinds::METRICS),
         ("admin", Kinds::ADMIN),
     ] {
-        row(what, needed(&access, kind, near));
+        row(what, needed(&access, kind, reach));
     }
     row("health, UI's files", "anybody".to_owned());
-    row("web pages", pages(config, &access));
+    row("web pages", pages(config, &access, reach));
     row("other nodes", nodes(config));
     let doubts = tls.as_ref().map(Tls::doubts).unwrap_or_default();
     for warning in config.warnings.iter().chain(&doubts) {
@@ -49,19 +53,48 @@ pub(crate) fn run(config: &Config) -> Result<String, TlsError> {
     Ok(text)
 }
 
-fn needed(access: &Access, kind: Kinds, near_only: bool) -> String {
+/// Where requests can come from. Those of this machine count as such only from 127.0.0.1 and ::1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// From 127.0.0.1 and ::1 alone.
+    Near,
+    /// From there and from elsewhere.
+    All,
+    /// From elsewhere: requests from this machine come from the address listened on, unless their
+    /// client binds its socket to loopback, as no usual client does.
+    Far,
+}
+
+impl Reach {
+    fn of(listen: SocketAddr) -> Self {
+        match (listen.ip().to_canonical().is_loopback(), hears_loopback(listen)) {
+            (true, _) => Self::Near,
+            (false, true) => Self::All,
+            (false, false) => Self::Far,
+        }
+    }
+}
+
+fn needed(access: &Access, kind: Kinds, reach: Reach) -> String {
     let [near, far] = [true, false].map(|near| access.is_needed(kind, near));
-    match (near, far) {
-        _ if near_only && near => "whoever has a token for it".to_owned(),
-        _ if near_only => "anybody on this machine".to_owned(),
-        (true, true) => "whoever has a token for it".to_owned(),
-        (false, true) => "anybody on this machine; from elsewhere, who has a token".to_owned(),
-        (_, false) => "ANYBODY who reaches the port".to_owned(),
+    match (near, far, reach) {
+        (false, _, Reach::Near) => "anybody on this machine".to_owned(),
+        (_, false, _) => "ANYBODY who reaches the port".to_owned(),
+        (false, true, Reach::All) => {
+            "anybody on this machine, from 127.0.0.1 or ::1; from elsewhere, who has a token"
+                .to_owned()
+        }
+        (false, true, Reach::Far) => {
+            "whoever has a token for it, on this machine too, unless its client binds its socket \
+             to 127.0.0.1 or ::1: requests to that address do not come from there by themselves"
+                .to_owned()
+        }
+        (true, _, _) => "whoever has a token for it".to_owned(),
     }
 }
 
 /// Describes the origins whose web pages may send requests.
-fn pages(config: &Config, access: &Access) -> String {
+fn pages(config: &Config, access: &Access, reach: Reach) -> String {
     let listed = config.allow_origin.join(", ");
     if listed.is_empty() {
         return "the node's own (/ui), no others".to_owned();
@@ -69,8 +102,10 @@ fn pages(config: &Config, access: &Access) -> String {
     let [near, far] = [true, false].map(|near| access.is_needed(Kinds::DATA, near));
     let may = match (near, far) {
         (_, false) => "may READ AND WRITE without a token in any browser that reaches this node",
-        (false, true) => "may READ AND WRITE without a token in browsers on this machine",
-        (true, true) => "may ask, with a token",
+        (false, true) if reach != Reach::Far => {
+            "may READ AND WRITE without a token in browsers on this machine"
+        }
+        (_, true) => "may ask, with a token",
     };
     format!("the node's own (/ui), and those of {listed}, which {may}; to administer needs one")
 }

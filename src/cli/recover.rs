@@ -53,6 +53,13 @@ pub(super) enum RecoverError {
         voting.join(", ")
     )]
     CanVote { voting: Vec<String>, needed: usize },
+    #[error(
+        "its node belongs to no cluster yet. If the cluster of its list has not begun, no council \
+         was lost: start all nodes of the list, once each (one that can't come any more: another \
+         one in its place, with its name and URL and an empty directory). If the node's disk was \
+         replaced, take the directory of another node. Nothing was changed"
+    )]
+    NotBegun,
     #[error(transparent)]
     NoDecree(#[from] NoDecree),
 }
@@ -76,6 +83,9 @@ pub(super) fn outcome(args: &RecoverArgs) -> &'static str {
 fn recovered(args: &RecoverArgs) -> Result<String, RecoverError> {
     let engine = open_stopped(&args.data)?;
     let survivor = Survivor::look(&engine, &DataDirectory(&args.data))?;
+    if survivor.cluster().is_none() && survivor.state() == MembershipState::Joining {
+        return Err(RecoverError::NotBegun);
+    }
     let lost = ids(&survivor, &args.lost)?;
     let without_vote = ids(&survivor, &args.without_vote)?;
     let voting = voting(&survivor, &[&lost[..], &without_vote].concat());

@@ -29,6 +29,7 @@ const LOOK: Duration = Duration::from_millis(2);
 
 pub(super) async fn plan(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
     let change = params::change(query.into_params(), |name| service.reports.joiner(name))?;
+    begun(service)?;
     match service.reports.plan(change).await {
         Some(Ok(plan)) => Ok(Answer::json(StatusCode::OK, &plan)),
         Some(Err(error)) => Err(Problem::bad_request(error.to_string())),
@@ -38,6 +39,7 @@ pub(super) async fn plan(service: &Service, query: Admitted<&str>) -> Result<Ans
 
 pub(super) async fn apply(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
     let id = params::apply(query.into_params())?;
+    begun(service)?;
     let Some(plan) = service.reports.plan_of(id) else {
         let detail = format!(
             "this node knows no plan {}: it forgets plans when it restarts, and all but the last \
@@ -68,6 +70,11 @@ pub(super) async fn apply(service: &Service, query: Admitted<&str>) -> Result<An
     Ok(Answer::json(StatusCode::ACCEPTED, &service.reports.layout()))
 }
 
+/// Refuses a change before the nodes of the list have all started once.
+fn begun(service: &Service) -> Result<(), Problem> {
+    service.reports.not_begun().map_or(Ok(()), |why| Err(Problem::no_plan(why)))
+}
+
 /// Refuses a plan with a new node that did not ask to join: the node may not exist, and the change
 /// would wait for it.
 fn never_asked(plan: &Layout, known: &Layout) -> Result<(), Problem> {
@@ -95,6 +102,7 @@ fn refuse(plan: &Layout, known: &Layout) -> Result<(), Problem> {
 
 pub(super) async fn abort(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
     params::none(query.into_params())?;
+    begun(service)?;
     decided(service).await?;
     let known = service.reports.known_layout();
     let Some(before) = service.reports.aborted(&known) else {

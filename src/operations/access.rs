@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::layout::{self, AccessError};
-use cluster::{NodeEvent, Progress};
+use cluster::{MembershipState, NodeEvent, Progress};
 use tokio::time::sleep;
 
 use crate::node::{Node, task};
@@ -26,6 +26,8 @@ const LOOKS: u32 = 50;
 pub(crate) enum ChangeError {
     #[error(transparent)]
     Access(#[from] AccessError),
+    #[error("{0}")]
+    NotBegun(String),
     #[error("no random bytes: {0}")]
     Random(#[from] io::Error),
     #[error(
@@ -38,6 +40,33 @@ pub(crate) enum ChangeError {
     Undecided,
 }
 
+/// True unless the node waits for the first start of the other nodes in its list: until then the
+/// council has no votes, and no disk was lost.
+pub(crate) fn has_begun(node: &Node) -> bool {
+    let membership = &node.shared.membership;
+    membership.cluster.id().is_some() || membership.state.state() != MembershipState::Joining
+}
+
+/// Returns why nothing can be decided yet.
+pub(super) fn not_begun(node: &Node) -> Option<String> {
+    if has_begun(node) {
+        return None;
+    }
+    let layout = node.shared.membership.layouts.known();
+    let is_away = |id| id != node.shared.own && !node.facts.is_up(id);
+    let away = layout.nodes.iter().filter(|other| is_away(other.id));
+    let away: Vec<&str> = away.map(|other| other.member.name.as_str()).collect();
+    let others = match away.is_empty() {
+        true => "it begins in a moment: try again".to_owned(),
+        false => format!("start the other nodes of the list, once each ({})", away.join(", ")),
+    };
+    Some(format!(
+        "this node belongs to no cluster yet, and members, tokens and quotas can't be changed \
+         before: the cluster of this list has not begun, or this node's disk was replaced and it \
+         has reached no other node since; {others}. Nothing was changed"
+    ))
+}
+
 /// Proposes a changed access policy: `next` returns the policy that replaces the known one, or
 /// `None` if the change is in place already. If another change is decided meanwhile, `next` is
 /// applied to that one.
@@ -45,6 +74,9 @@ pub(super) async fn change(
     node: &Node,
     mut next: impl FnMut(&layout::Access) -> Result<Option<layout::Access>, AccessError>,
 ) -> Result<(), ChangeError> {
+    if let Some(why) = not_begun(node) {
+        return Err(ChangeError::NotBegun(why));
+    }
     let until = Instant::now() + PATIENCE;
     let _alone = node.access.changing.lock().await;
     let layouts = &node.shared.membership.layouts;

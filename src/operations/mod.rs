@@ -1,7 +1,6 @@
 //! Information for operators of a node: metrics, status, the log.
 
 pub(crate) mod access;
-pub(crate) mod closed;
 pub(crate) mod compact;
 pub(crate) mod history;
 pub(crate) mod joining;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::counters::clocks::wall_micros;
 use crate::node::{Node, task};
-use crate::operations::access::ChangeError;
+use crate::operations::access::{self, ChangeError};
 use crate::operations::compact::Compactions;
 use crate::operations::history::{self, PastSecond};
 use crate::operations::joining::{self, JoinError, NotAsking};
@@ -122,6 +122,11 @@ impl Reports {
     /// Returns the last layout that this node knows to be decided.
     pub(crate) fn known_layout(&self) -> Arc<Layout> {
         self.0.shared.membership.layouts.known()
+    }
+
+    /// Returns why members, tokens and quotas can't be changed yet: the cluster has not begun.
+    pub(crate) fn not_begun(&self) -> Option<String> {
+        access::not_begun(&self.0)
     }
 
     /// Plans a change, and keeps the plan; `None` = the node is about to stop. With many nodes,
@@ -260,7 +265,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         settings: settings(&node.config),
         partitions_to_repair: node.shared.transfer.missed.partitions(node.shared.own),
         forgotten_idempotency_keys: forgotten_keys(node),
-        lacks_vote: node.shared.membership.layouts.lacks_vote(),
+        lacks_vote: access::has_begun(node) && node.shared.membership.layouts.lacks_vote(),
         purgeable_bytes: stats.purgeable_bytes,
         damaged_tables: stats.damaged_tables,
         repair: (!node.shared.is_alone()).then(|| Repair::of(node)),

@@ -57,7 +57,7 @@ use crate::runtime::modes;
 use crate::runtime::quotas::Counting;
 use crate::runtime::set_aside;
 use crate::runtime::unusable::Unusable;
-use crate::settings::config::{Config, Logging, OpenTo};
+use crate::settings::config::{Config, Logging, OpenTo, hears_loopback};
 use crate::settings::error::ConfigError;
 use crate::settings::members::{self, Membership};
 use crate::transport::Tls;
@@ -350,7 +350,8 @@ fn greet(config: &Config, address: SocketAddr, data: &str) {
         curl += " --cacert CA.pem";
         notes.push("CA.pem: of the CA that issued its certificate");
     }
-    if config.open_to == OpenTo::Nobody {
+    let is_heard = config.open_to != OpenTo::Loopback || hears_loopback(address);
+    if config.open_to == OpenTo::Nobody || !is_heard {
         curl += " -H 'Authorization: Bearer TOKEN'";
         notes.push("TOKEN: made by kvorum token create, or the admin token");
     }

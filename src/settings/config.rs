@@ -210,7 +210,8 @@ fn complete(
     let memory = MemoryPlan::of(budget, settings.memtable, tls.is_some())?;
     let max_value = max_value(settings.max_value, budget)?;
     let connections = settings.connections.map_or(memory.connections as usize, |n| n.0 as usize);
-    let warnings = [warning, token_warning, unprotected, open, over_limit];
+    let closed = closed_to_all(listen, open_to, admin_token.is_some());
+    let warnings = [warning, token_warning, unprotected, open, closed, over_limit];
     let config = Config {
         listen,
         data: settings.data,
@@ -279,6 +280,36 @@ fn in_clear(
         ))),
         (Some(place), false) => Err(ConfigError::InClear { place }),
     }
+}
+
+/// True if requests come from loopback to a node that listens on this address. A request to any
+/// other address of this machine comes from that address, unless its client binds its socket.
+pub(crate) fn hears_loopback(listen: SocketAddr) -> bool {
+    let ip = listen.ip().to_canonical();
+    ip.is_loopback() || ip.is_unspecified()
+}
+
+/// Returns a warning if every request needs a token, and this node takes none that it could create
+/// others with.
+fn closed_to_all(listen: SocketAddr, open_to: OpenTo, has_admin: bool) -> Option<String> {
+    let (why, way_out) = match open_to {
+        OpenTo::Nobody => ("--require-auth is set".to_owned(), ""),
+        OpenTo::Loopback if !hears_loopback(listen) => (
+            format!(
+                "only requests from 127.0.0.1 and ::1 need no token, and to --listen {listen} none \
+                 come from there, unless their client binds its socket to it"
+            ),
+            ", or listen on 0.0.0.0 or [::], and administer from this machine by 127.0.0.1",
+        ),
+        OpenTo::Loopback | OpenTo::All => return None,
+    };
+    (!has_admin).then(|| {
+        format!(
+            "nobody can use or administer this node before a token is created, which takes an \
+             admin token, and it has none: {why}. Set --admin-token-file (a node of the same \
+             cluster with one can create tokens for all){way_out}"
+        )
+    })
 }
 
 /// Returns the host by which clients reach the node, as far as the settings tell.

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::process::run;
+use crate::process::{Node, run};
 
 /// Creates a directory with `kvorum` and nothing else: a link, since a copy could still be open
 /// elsewhere when it is run.
@@ -65,6 +65,46 @@ fn where_there_is_none_it_says_how_to_get_one() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(126), "{said}");
     assert!(said.contains("cannot run kvorum-bench: "), "{said}");
+}
+
+/// Runs the README's load tests, shorter and with fewer keys: a run that finds keys missing would
+/// differ from the next one, which finds those that this one wrote.
+#[test]
+fn the_load_tests_of_the_readme_find_every_key() {
+    let beside = Path::new(env!("CARGO_BIN_EXE_kvorum")).with_file_name("kvorum-bench");
+    if !beside.exists() {
+        eprintln!("skipped: kvorum-bench is needed");
+        return;
+    }
+    let readme = include_str!("../../README.md");
+    let (_, block) = readme.split_once("### Load tests and profiles").unwrap();
+    let keys = block.lines().find_map(|line| line.trim().strip_prefix("KEYS=")).unwrap();
+    let loads = block.lines().filter(|line| line.trim().starts_with("kvorum bench load "));
+    let loads: Vec<&str> = loads.map(|line| line.split('#').next().unwrap().trim()).collect();
+    assert_eq!(loads.len(), 3, "{loads:?}");
+    let node = Node::start(&[]);
+    let url = format!("http://{}", node.address);
+    let runs = tempfile::tempdir().unwrap();
+    for load in loads {
+        let mut load = load.replace("$KEYS", keys.trim_matches('\''));
+        for (long, short) in [
+            ("--key-count 100k", "--key-count 100"),
+            ("-R20k", "-R200"),
+            ("-c64", "-c4"),
+            ("-d10s", "-d1s"),
+            ("-d60s", "-d1s"),
+            (" --profile cpu,lock", ""),
+            ("--out runs/", &format!("--out {}/", runs.path().display())),
+            ("$URL", &url),
+        ] {
+            load = load.replace(long, short);
+        }
+        let words: Vec<&str> = load.split_whitespace().skip(1).collect();
+        let output = run(&words);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{load}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("Requests/sec") && !said.contains("Non-2xx"), "{load}: {said}");
+    }
 }
 
 #[test]

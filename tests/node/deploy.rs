@@ -207,6 +207,71 @@ fn the_settings_of_the_service_are_taken() {
     node.stop();
 }
 
+/// As the unit starts it: with copies of the secret and the admin token that it alone can read.
+#[test]
+fn the_service_can_be_administered() {
+    let unit = text("systemd/kvorum.service");
+    let certs = Certs::new();
+    let mut command = kvorum();
+    let values = |name: &'static str| unit.lines().filter_map(move |line| line.strip_prefix(name));
+    for credential in values("LoadCredential=") {
+        let (name, source) = credential.split_once(':').unwrap();
+        assert!(text("README.md").contains(source), "{source} is made");
+        fs::write(certs.path(name), format!("{name}-0123456789abcdef")).unwrap();
+    }
+    for variable in values("Environment=") {
+        let (name, value) = variable.split_once('=').unwrap();
+        let value = value.replace("%d", &certs.text("")).replace("%S", &certs.text("state"));
+        assert!(!value.contains('%'), "{variable}");
+        command.env(name, value);
+    }
+    let config = text("systemd/kvorum.toml").replace("/etc/kvorum/tls/", &certs.text(""));
+    fs::write(certs.path("kvorum.toml"), &config).unwrap();
+    let config = certs.text("kvorum.toml");
+    let check = |more: &[(&str, &str)]| {
+        let mut again = kvorum();
+        again.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        again.envs(more.iter().copied());
+        let output = again.args(["serve", "--check", "--config", &config]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = check(&[]);
+    assert!(said.contains("whoever has a token for it, on this machine too"), "{said}");
+    assert!(!said.contains("anybody on this machine"), "{said}");
+    assert!(!said.contains("nobody can use or administer"), "{said}");
+    let closed = check(&[("KVORUM_ADMIN_TOKEN_FILE", "")]);
+    assert!(closed.contains("nobody can use or administer this node"), "{closed}");
+    assert!(closed.contains("--admin-token-file") && closed.contains("0.0.0.0"), "{closed}");
+    let everywhere = check(&[("KVORUM_ADMIN_TOKEN_FILE", ""), ("KVORUM_LISTEN", "0.0.0.0:8080")]);
+    assert!(everywhere.contains("from 127.0.0.1 or ::1; from elsewhere"), "{everywhere}");
+    assert!(!everywhere.contains("nobody can use or administer"), "{everywhere}");
+    let mut one = kvorum();
+    one.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let own = ["--greet", "--config", &config, "--advertise", "https://10.0.0.1:8080"];
+    let node = Node::start_with(one, tempfile::tempdir().unwrap(), &own);
+    let url = format!("https://localhost:{}", node.address.port());
+    let (ca, token) = (certs.text("ca.pem"), certs.text("admin-token"));
+    let status = ["status", "--url", &url, "--ca-file", &ca, "--token-file", &token];
+    // Two nodes of the list are down.
+    assert_eq!(run(&status).status.code(), Some(1));
+    let quota = ["quota", "list", "--url", &url, "--ca-file", &ca];
+    assert_eq!(run(&quota).status.code(), Some(2), "it needs the token");
+    let output = run(&[&quota[..], &["--token-file", &token]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    node.stop();
+}
+
+#[test]
+fn a_node_that_nobody_can_use_says_so() {
+    let node = Node::start(&["--require-auth"]);
+    let log = node.stop_for_its_log();
+    assert!(log.contains("WARN") && log.contains("nobody can use or administer"), "{log}");
+    let node = Node::start(&[]);
+    let log = node.stop_for_its_log();
+    assert!(!log.contains("nobody can use or administer"), "{log}");
+}
+
 /// Returns the manual's commands that start a node, each on one line, without those that are
 /// abbreviated.
 fn starts() -> Vec<String> {

@@ -74,41 +74,69 @@ fn redirected(node: &Node, args: &str, streams: &str) -> (Option<i32>, String) {
 #[test]
 fn a_change_that_was_made_is_said_also_if_its_result_can_not_be_printed() {
     let node = Node::start(&[]);
-    for streams in [">/dev/full", ">&-"] {
-        for (args, done) in [
-            ("add visits 5", "the write was applied"),
-            ("add visits 5 --json", "the write was applied"),
-            ("put k v --json", "the write was applied"),
-            ("put k v --receipt", "the write was applied"),
-            ("del k --json", "the write was applied"),
-            ("token create --name shop", "the token shop was created"),
-            ("token revoke shop", "the token was revoked"),
-            ("quota set q --hard 1MiB", "the quota was set"),
-            ("quota remove q", "the quota was removed"),
-            ("compact", "was requested"),
-        ] {
-            let (code, said) = redirected(&node, args, streams);
-            assert_eq!(code, Some(2), "{args} {streams}: {said}");
-            assert_eq!(said.lines().count(), 1, "{args} {streams}: {said}");
-            assert!(said.contains("stdout: ") && said.contains(done), "{args} {streams}: {said}");
-        }
-        // The command that is named revokes the token.
-        let (_, said) = redirected(&node, "token create --name lost", streams);
-        let revoke = said.split("kvorum ").nth(1).unwrap_or_default();
-        let revoke = revoke.split(", then").next().unwrap();
-        assert!(revoke.starts_with("token revoke "), "{said}");
-        done(&node, &revoke.split_whitespace().collect::<Vec<_>>());
+    let streams = ">/dev/full";
+    for (args, done) in [
+        ("add visits 5", "the write was applied"),
+        ("add visits 5 --json", "the write was applied"),
+        ("put k v --json", "the write was applied"),
+        ("put k v --receipt", "the write was applied"),
+        ("del k --json", "the write was applied"),
+        ("token create --name shop", "the token shop was created"),
+        ("token revoke shop", "the token was revoked"),
+        ("quota set q --hard 1MiB", "the quota was set"),
+        ("quota remove q", "the quota was removed"),
+        ("compact", "was requested"),
+    ] {
+        let (code, said) = redirected(&node, args, streams);
+        assert_eq!(code, Some(2), "{args} {streams}: {said}");
+        assert_eq!(said.lines().count(), 1, "{args} {streams}: {said}");
+        assert!(said.contains("stdout: ") && said.contains(done), "{args} {streams}: {said}");
     }
-    assert_eq!(done(&node, &["get", "visits"]), b"20");
-    for args in ["get visits", "scan", "status"] {
-        let (code, said) = redirected(&node, args, ">&-");
-        assert_eq!(code, Some(2), "{args}: {said}");
-        assert!(said.contains("stdout: it is closed"), "{args}: {said}");
-    }
+    // The command that is named revokes the token.
+    let (_, said) = redirected(&node, "token create --name lost", streams);
+    let revoke = said.split("kvorum ").nth(1).unwrap_or_default();
+    let revoke = revoke.split(", then").next().unwrap();
+    assert!(revoke.starts_with("token revoke "), "{said}");
+    done(&node, &revoke.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(done(&node, &["get", "visits"]), b"10");
     let dir = node.data.path().to_str().unwrap();
     let (code, said) = redirected(&node, &format!("cert ca --dir {dir}/certs"), ">/dev/full");
     assert_eq!(code, Some(1));
     assert!(said.contains("the files were made"), "{said}");
+}
+
+#[test]
+fn a_refused_read_does_not_speak_of_writes() {
+    let body = r#"{"type":"misdirected-request","title":"T","status":421,"outcome":"none"}"#;
+    let answer = format!("HTTP/1.1 421 M\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    for (args, is_write) in [
+        (&["get", "k"][..], false),
+        (&["get", "k", "l"], false),
+        (&["scan"], false),
+        (&["status"], false),
+        (&["cluster", "plan", "--replicas", "2"], false),
+        (&["put", "k", "v"], true),
+        (&["add", "k"], true),
+        (&["del", "k"], true),
+        (&["token", "create", "--name", "t"], true),
+    ] {
+        let (_, output) = answered(&answer, args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let said = said(&output);
+        assert!(said.contains(" 421: T"), "{args:?}: {said}");
+        assert_eq!(said.contains("Nothing was written"), is_write, "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn an_empty_prefix_is_that_of_all_keys() {
+    let node = Node::start(&[]);
+    done(&node, &["put", "k", "v"]);
+    for args in [&["scan", "--prefix", ""][..], &["scan", ""], &["scan", "", "--prefix", ""]] {
+        assert_eq!(done(&node, args), b"k\tv\n", "{args:?}");
+    }
+    let said = refused(&node, 2, &["scan", "--end", ""]);
+    assert!(said.contains("--end must not be empty"), "{said}");
 }
 
 #[test]

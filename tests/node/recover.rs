@@ -122,6 +122,53 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     read(&cluster);
 }
 
+/// Its nodes start one after the other, as at the first deployment.
+#[test]
+fn a_cluster_that_has_not_begun_has_lost_nothing() {
+    let mut cluster = Cluster::made(3, &[]);
+    cluster.up(0);
+    let refuses = |cluster: &Cluster, args: &[&str], missing: &str| {
+        let refused = cluster_command(cluster, 0, args);
+        let why = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{args:?}: {why}");
+        assert!(why.contains("the cluster of this list has not begun"), "{args:?}: {why}");
+        assert!(why.contains(&format!("start the other nodes of the list, once each ({missing})")));
+    };
+    refuses(&cluster, &["plan", "--replicas", "2"], "n1, n2");
+    cluster.up(1);
+    wait_until("their meeting", || {
+        let peers = cluster.status(0)["peers"].clone();
+        peers.as_array().unwrap().iter().any(|peer| peer["up"] == true)
+    });
+    for args in [&["plan"][..], &["plan", "--replicas", "2"], &["abort"]] {
+        refuses(&cluster, args, "n2");
+    }
+    let url = format!("http://{}", cluster.address(0));
+    for args in [&["token", "create", "--name", "t"][..], &["quota", "set", "q", "--hard", "1MiB"]]
+    {
+        let refused = run(&[args, &["--url", &url]].concat());
+        let why = text(&refused.stderr);
+        assert!(why.contains("the cluster of this list has not begun"), "{args:?}: {why}");
+    }
+    for args in [&["status"][..], &["cluster", "status"]] {
+        let told = text(&run(&[args, &["--url", &url]].concat()).stdout);
+        assert!(!told.contains("disk was replaced") && !told.contains("plan"), "{told}");
+        for name in ["n0", "n1"] {
+            let waits = format!("{name} waits for the other nodes of a new cluster");
+            assert!(told.contains(&waits), "{args:?}: {told}");
+        }
+    }
+    cluster.kill(1);
+    let refused = recover(&cluster, 1, &["--lost", "n2", "--without-vote", "n0", "--yes"]);
+    let why = text(&refused.stderr);
+    assert!(!refused.status.success() && why.contains("belongs to no cluster yet"), "{why}");
+    cluster.up(1);
+    cluster.up(2);
+    cluster.settled();
+    let told = run(&["token", "create", "--name", "t", "--url", &url]);
+    assert!(told.status.success(), "{}", text(&told.stderr));
+}
+
 /// Two of three disks are replaced one after the other, with no plan in between that seats the
 /// nodes again.
 #[test]

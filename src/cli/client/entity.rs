@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use cluster::visible;
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::fs::OFlags;
 use serde_json::{Map, Value};
 
 use super::args::{IfMatch, Known, WantReceipt};
@@ -18,7 +20,7 @@ use super::{
 };
 use super::{BY, unreachable_node, unreachable_text};
 use crate::http::receipt::{RECEIPT, Receipt};
-use crate::operations::{closed, stderr};
+use crate::operations::stderr;
 use crate::settings::config::MAX_VALUE;
 
 /// Upload size from which on a progress bar is shown, in bytes.
@@ -48,7 +50,6 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Unable> {
 /// Reads values: the bytes alone for one key, or a line each for several, as `scan` prints them.
 pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
     let keys = keys_of(args)?;
-    closed::check_stdout().map_err(|error| fail(format!("stdout: {error}")))?;
     let mut outcome = Ok(());
     let mut asker = Asker::new(&args.ask, "");
     for key in &keys {
@@ -335,13 +336,24 @@ fn described(key: &[u8], head: &Head, receipt: Option<&Receipt>) -> Map<String, 
 }
 
 fn read_stdin() -> Result<Vec<u8>, Unable> {
-    closed::check_stdin().map_err(|error| {
-        fail(format!(
-            "stdin: {error}, so there is no value. Nothing was written; for an empty value, name \
-             none"
-        ))
-    })?;
+    if is_closed(io::stdin()) {
+        return Err(fail(
+            "stdin: it is closed, so there is no value. Nothing was written; for an empty value, \
+             give '' as the value",
+        ));
+    }
     read(io::stdin().lock(), "stdin")
+}
+
+/// True if a standard stream was closed when the process began: the standard library has opened
+/// `/dev/null` in its place, for reading and writing. A shell opens it for one of both.
+fn is_closed(stream: impl AsFd) -> bool {
+    let is_null = || {
+        let null = rustix::fs::stat("/dev/null")?;
+        rustix::fs::fstat(&stream).map(|stat| stat.st_rdev == null.st_rdev)
+    };
+    rustix::fs::fcntl_getfl(&stream).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
+        && is_null().unwrap_or(false)
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, Unable> {

@@ -49,7 +49,7 @@ pub(crate) use scan::scan;
 pub(crate) use status::status;
 pub(crate) use token::{TokenArgs, token};
 
-use crate::operations::{closed, stderr};
+use crate::operations::stderr;
 use crate::settings::secret;
 
 /// Default time limit of connecting and of each part of an answer: ten times the default
@@ -95,7 +95,6 @@ fn printed(text: &str) -> io::Result<()> {
     if text.is_empty() {
         return Ok(());
     }
-    closed::check_stdout()?;
     let mut out = io::stdout().lock();
     out.write_all(visible(text).as_bytes()).and_then(|()| out.flush())
 }

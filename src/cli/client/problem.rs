@@ -58,11 +58,14 @@ impl Problem {
         Self::report_from(status, body, &ask.url)
     }
 
-    /// Reports the answer to a write or another change: if it is another program's, the outcome is
-    /// unknown.
+    /// Reports the answer to a write or another change, with its outcome: if it is another
+    /// program's, the outcome is unknown.
     pub(super) fn report_of(what: Asked, status: u16, body: &[u8], ask: &Ask) -> Unable {
         match Self::read(status, body) {
-            Some(_) => Self::report(status, body, ask),
+            Some(_) if ask.json => Self::report(status, body, ask),
+            Some(problem) => {
+                fail(format!("{} answers {status}: {}", ask.url, problem.words() + problem.end()))
+            }
             None => Unknown::Stranger(status).report(what, &stranger_at(&ask.url, status), ask),
         }
     }
@@ -86,7 +89,8 @@ impl Problem {
         }
         let current =
             current.map_or(String::new(), |version| format!(". The current version is {version}"));
-        let _ = fail(format!("{} answers {}{current}", ask.url, Self::shown(412, body)));
+        let end = Self::read(412, body).map_or("", |problem| problem.end());
+        let _ = fail(format!("{} answers {}{end}{current}", ask.url, Self::shown(412, body)));
     }
 
     /// Reports the answer of the node at `url` to the user.
@@ -111,12 +115,17 @@ impl Problem {
         if let (Some(acked), Some(required), Some(from)) = (self.acked, self.required, self.from) {
             words += &format!(" ({acked} of {required} required replicas, out of {from})");
         }
-        words += match self.outcome.as_deref() {
+        words
+    }
+
+    /// Describes the outcome of a write. A refusal that comes before the node looks at the method
+    /// names an outcome to reads too, of which users are told nothing.
+    fn end(&self) -> &'static str {
+        match self.outcome.as_deref() {
             Some("none") => ". Nothing was written",
             Some(_) => ". The write may have been applied, or may be later",
             None => "",
-        };
-        words
+        }
     }
 }
 
@@ -194,7 +203,8 @@ mod tests {
     fn a_problem_says_all_it_knows() {
         let words = |rest: &str| {
             let json = format!(r#"{{"type":"t","status":400,"title":"T"{rest}}}"#);
-            Problem::read(400, json.as_bytes()).unwrap().words()
+            let problem = Problem::read(400, json.as_bytes()).unwrap();
+            problem.words() + problem.end()
         };
         assert_eq!(words(r#","detail":"d""#), "T: d");
         assert_eq!(

@@ -15,7 +15,6 @@ use super::connection::{self, Connection, Head};
 use super::{BY, Problem, ScanArgs, Unable, connect, fail, key_bytes, unreachable_node};
 use crate::http::MAX_LIMIT;
 use crate::http::frames::{CONTENT_TYPE, Frame, Frames};
-use crate::operations::closed;
 
 /// Items between two updates of the progress line.
 const STEP: u64 = 1000;
@@ -52,9 +51,14 @@ impl From<Unable> for Stop {
 
 /// Prints a range.
 pub(crate) fn scan(args: &ScanArgs) -> Result<(), Unable> {
-    closed::check_stdout().map_err(|error| fail(format!("stdout: {error}")))?;
-    let bytes =
-        |key: &Option<OsString>| key.as_ref().map(|key| key_bytes(key, args.escaped)).transpose();
+    if args.end.as_ref().is_some_and(|end| end.is_empty()) {
+        return Err(fail("--end must not be empty: no key is before the empty one"));
+    }
+    // All keys begin with an empty prefix, and come from an empty start on.
+    let bytes = |key: &Option<OsString>| {
+        let key = key.as_ref().filter(|key| !key.is_empty());
+        key.map(|key| key_bytes(key, args.escaped)).transpose()
+    };
     let [start, prefix, end] = [bytes(&args.start)?, bytes(&args.prefix)?, bytes(&args.end)?];
     let wanted = Wanted { args, start, prefix, end };
     let mut printed = Printed {

@@ -252,15 +252,26 @@ pub(super) fn problems(row: &Row, asked: &str, flags: &str) -> Vec<String> {
                  is room"
             ));
         }
-        if status.lacks_vote {
+        if status.lacks_vote && !is_new(status) {
             problems.push(format!(
                 "{name} is in the council and has no vote, for its disk was replaced: kvorum \
                  cluster plan{flags}, then apply the plan, seats it again; do that before another \
                  councillor's disk is replaced"
             ));
         }
+        if is_new(status) {
+            problems.push(format!(
+                "{name} waits for the other nodes of a new cluster: start all nodes of the list \
+                 once. Until then, some requests fail"
+            ));
+        }
     }
     problems
+}
+
+/// True if a node of a list waits for the first start of the others.
+fn is_new(status: &Status) -> bool {
+    status.cluster_id.is_none() && status.membership == Membership::Joining
 }
 
 /// Returns a line for each problem of a node.
@@ -268,13 +279,7 @@ fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
     let name = &row.name;
     let mut notes = problems(row, asked, flags);
     if let Some(status) = &row.status {
-        let is_new = status.cluster_id.is_none() && status.membership == Membership::Joining;
-        if is_new {
-            notes.push(format!(
-                "{name} waits for the other nodes of a new cluster: start all nodes of the list \
-                 once. Until then, some requests fail"
-            ));
-        }
+        let is_new = is_new(status);
         let partitions = status.partitions_to_repair;
         if partitions > 0 && !is_new {
             notes.push(format!(

@@ -7,6 +7,7 @@ mod handshakes;
 mod issued;
 mod mixed;
 mod nodes;
+mod restore;
 mod story;
 mod unfinished;
 
@@ -318,6 +319,7 @@ fn settings_of_tls_must_fit_and_check_says_what_is_open() {
     let data = data.path().to_str().unwrap();
     let start = |args: &[&str]| {
         let output = run(&[&["serve", "--data", data, "--check"], args].concat());
+        assert!(matches!(output.status.code(), Some(0 | 2)), "{args:?}: {:?}", output.status);
         let said = if output.status.success() { output.stdout } else { output.stderr };
         (output.status.success(), String::from_utf8(said).unwrap())
     };

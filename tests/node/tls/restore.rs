@@ -1,0 +1,69 @@
+//! The script of docs/operation.md that writes what `kvorum scan --json` has saved, run as written:
+//! in clear, and by TLS with a token and a client's certificate.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use super::Certs;
+use crate::process::{Node, kvorum};
+
+/// Returns the script.
+fn script() -> &'static str {
+    let manual = include_str!("../../../docs/operation.md");
+    let (_, marked) = manual.split_once("tests/node/tls/restore.rs runs it").unwrap();
+    let (_, block) = marked.split_once("```sh\n").unwrap();
+    block.split_once("\n```").unwrap().0
+}
+
+/// Saves what a node holds, has the script write it after it was deleted, and reads it back.
+fn restores(url: &str, set: &[(&str, &str)]) {
+    let command = |args: &[&str]| {
+        let mut command = kvorum();
+        command.args(args).env("KVORUM_URL", url).envs(set.iter().copied());
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    let at = tempfile::tempdir().unwrap();
+    command(&["put", "k", "v"]);
+    command(&["put", "a/b c", ""]);
+    command(&["put", "--escaped", r"\xff", "other"]);
+    let held = command(&["scan", "--json"]);
+    fs::write(at.path().join("FILE"), &held).unwrap();
+    command(&["del", "--escaped", "k", "a/b c", r"\xff"]);
+    assert_eq!(command(&["scan"]), b"");
+    let mut shell = Command::new("sh");
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("KVORUM_") {
+            shell.env_remove(name);
+        }
+    }
+    shell.args(["-c", script()]).current_dir(at.path()).env("KVORUM_URL", url);
+    let output = shell.envs(set.iter().copied()).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(command(&["scan"]), b"a/b c\t\nk\tv\n\\xff\tother\n");
+}
+
+#[test]
+fn the_manuals_script_restores_what_was_saved() {
+    if !Command::new("python3").arg("-V").output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: python3 is needed");
+        return;
+    }
+    let node = Node::start(&[]);
+    restores(&format!("http://{}", node.address), &[]);
+    let certs = Certs::new();
+    certs.make(&["client"]);
+    let token = "0123456789abcdef0123456789abcdef";
+    fs::write(certs.path("admin-token"), token).unwrap();
+    let [ca, cert, key, file] =
+        ["ca.pem", "client.pem", "client.key", "admin-token"].map(|name| certs.text(name));
+    let node = certs.node(&["--require-auth", "--admin-token-file", &file, "--tls-client-ca", &ca]);
+    let set = [
+        ("KVORUM_CA_FILE", ca.as_str()),
+        ("KVORUM_CLIENT_CERT", &cert),
+        ("KVORUM_CLIENT_KEY", &key),
+        ("KVORUM_TOKEN", token),
+    ];
+    restores(&format!("https://{}", node.address), &set);
+}
