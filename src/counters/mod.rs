@@ -148,6 +148,8 @@ pub(crate) struct Counters {
     pub(crate) refused: [Count; REFUSED.len()],
     /// The other nodes.
     pub(crate) peers: PeerCounts,
+    /// Looks at all connections, one in each tick: a loop that makes none is stuck.
+    pub(crate) sweeps: Count,
     /// Connections that are open, or handed over: the acceptor adds, the loop subtracts.
     pub(crate) connections: AtomicUsize,
     /// Ticks for which the client has been idle that was so for longest, when last looked.

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use cluster::layout::{Kinds, Token, TokenHash};
 use cluster::{Shared, layout};
 use parking_lot::Mutex;
@@ -27,7 +27,7 @@ const BURST_NANOS: u64 = 1_000_000_000;
 
 /// See the module.
 pub(crate) struct Access {
-    admin: Option<Secret>,
+    admin: Arc<ArcSwapOption<Secret>>,
     open_to: OpenTo,
     index: ArcSwap<Index>,
     renewing: Mutex<()>,
@@ -66,7 +66,7 @@ impl Access {
     /// As the node was configured.
     pub(crate) fn new(admin: Option<Secret>, open_to: OpenTo) -> Self {
         Self {
-            admin,
+            admin: Arc::new(ArcSwapOption::from_pointee(admin)),
             open_to,
             index: ArcSwap::default(),
             renewing: Mutex::default(),
@@ -75,11 +75,16 @@ impl Access {
         }
     }
 
+    /// Where the admin token is replaced when its file changes.
+    pub(crate) fn admin_token(&self) -> Arc<ArcSwapOption<Secret>> {
+        Arc::clone(&self.admin)
+    }
+
     /// Whether a request of that kind needs a token; `near`: it comes from loopback.
     pub(crate) fn is_needed(&self, kind: Kinds, near: bool) -> bool {
         match self.open_to {
             OpenTo::Nobody => true,
-            _ if kind == Kinds::ADMIN => self.admin.is_some() || !near,
+            _ if kind == Kinds::ADMIN => self.admin.load().is_some() || !near,
             OpenTo::Loopback => !near,
             OpenTo::All => false,
         }
@@ -87,7 +92,7 @@ impl Access {
 
     /// Whether it is the admin token. How long that takes does not tell how much of it is right.
     pub(crate) fn is_admin(&self, given: &[u8]) -> bool {
-        self.admin.as_ref().is_some_and(|token| given.ct_eq(token.bytes()).into())
+        self.admin.load().as_ref().is_some_and(|token| given.ct_eq(token.bytes()).into())
     }
 
     /// The token of this text by the layout in force, `before` being what the connection remembers.

@@ -116,6 +116,8 @@ pub(crate) struct SecretFiles {
     pub(crate) own: Option<PathBuf>,
     /// One that the other nodes may prove themselves with, too.
     pub(crate) also: Option<PathBuf>,
+    /// The admin token's.
+    pub(crate) admin: Option<PathBuf>,
 }
 
 /// Where a node's certificates are, in PEM.
@@ -219,6 +221,7 @@ fn complete(
         secret_files: SecretFiles {
             own: settings.cluster_secret_file,
             also: settings.cluster_secret_also_file,
+            admin: settings.admin_token_file,
         },
         tls,
         admin_token,
