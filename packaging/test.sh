@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# Tries what packaging/build.sh has built. Needs root, and Debian:
+#
+#     packaging/test.sh [deb|binary|static|rpm]        default: all of what was built
+#
+#   deb     installed, used, upgraded, taken back, removed and purged, in a Debian root of its own
+#           with a network of its own; faults, and a kill at every command of every script
+#   binary  sizes; a packaged node's flame graph of itself names its functions
+#   static  serves in a root that is empty but for it
+#   rpm     what it holds, as rpm reads it
+#
+# The Debian root is made once, by mmdebstrap, and kept in target/package/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+stage=$PWD/target/package
+dist=$PWD/target/dist
+work=$(mktemp -d)
+# What was started here: a test that fails leaves none of it behind.
+pids=()
+clean() {
+    local pid
+    for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
+    rm -rf --one-file-system "$work"
+}
+trap clean EXIT
+
+fail() {
+    echo "packaging/test.sh: $*" >&2
+    exit 1
+}
+
+need() {
+    command -v "$1" >/dev/null || fail "$1 is missing. To install it: apt-get install ${2:-$1}"
+}
+
+# poll SECONDS COMMAND...: until it succeeds.
+poll() {
+    local deadline=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ "$SECONDS" -lt "$deadline" ] || fail "this did not happen: $*"
+        sleep 0.05
+    done
+}
+
+# The one file of a pattern.
+one() {
+    local found=($1)
+    [ ${#found[@]} -eq 1 ] && [ -f "${found[0]}" ] ||
+        fail "$1: there is not one such file. To build it: packaging/build.sh"
+    echo "${found[0]}"
+}
+
+test_deb() {
+    need mmdebstrap
+    need unshare util-linux
+    local base=$stage/debian-root.tar root=$work/root deb
+    deb=$(one "$dist/kvorum_*.deb")
+    [ -s "$base" ] || mmdebstrap --quiet --variant=minbase --include=systemd,init-system-helpers \
+        bookworm "$base"
+    mkdir -p "$root/packages"
+    tar -C "$root" --exclude='./dev/*' -xf "$base"
+    cp "$deb" "$(one "$dist/kvorum-bench_*.deb")" "$(one "$dist/kvorum-dbgsym_*.deb")" \
+        "$root/packages/"
+    variants "$deb" "$root/packages"
+    cp packaging/test-inside.sh "$root/"
+    unshare --mount --pid --net --fork --kill-child packaging/enter.sh "$root" \
+        /bin/bash /test-inside.sh
+}
+
+# variants DEB TO: the same as a later version whose settings file differs, and as one whose scripts
+# are killed at the command of the number in /kill-at.
+variants() {
+    local at=$work/variant script
+    rm -rf "$at" && dpkg-deb -R "$1" "$at"
+    sed -i 's/^Version: .*/Version: 0.1.1-1/' "$at/DEBIAN/control"
+    echo '# A line of the later version.' >>"$at/etc/kvorum/kvorum.toml"
+    dpkg-deb --root-owner-group --build "$at" "$2/later.deb" >/dev/null
+    rm -rf "$at" && dpkg-deb -R "$1" "$at"
+    for script in postinst prerm postrm; do
+        { cat <<'END'; tail -n +2 "$at/DEBIAN/$script"; } >"$work/script"
+#!/bin/bash
+set -T
+commands=0
+trap '((++commands == $(cat /kill-at 2>/dev/null || echo 0))) && kill -9 $$' DEBUG
+END
+        install -m 755 "$work/script" "$at/DEBIAN/$script"
+    done
+    dpkg-deb --root-owner-group --build "$at" "$2/killed.deb" >/dev/null
+}
+
+# node COMMAND...: starts a node on a free port, and sets pid and url.
+node() {
+    "$@" >"$work/out" 2>"$work/log" &
+    pid=$!
+    pids+=("$pid")
+    poll 30 grep -q ' listening on ' "$work/out"
+    url=$(sed -n 's/.* listening on \([^,]*\),.*/\1/p' "$work/out")
+}
+
+test_binary() {
+    local kvorum=$stage/kvorum writer
+    [ -x "$kvorum" ] || fail "$kvorum is missing. To build it: packaging/build.sh deb"
+    ! readelf -S "$kvorum" | grep -q '\.debug_info' || fail "$kvorum has debug information inside"
+    "$kvorum" --version
+    "$kvorum" --version | grep -q 'store format' || fail '--version names no formats'
+    node "$kvorum" serve --listen 127.0.0.1:0 --data "$work/data"
+    (while :; do "$kvorum" scan --url "$url" || exit; done) >/dev/null 2>&1 &
+    writer=$!
+    pids+=("$writer")
+    "$kvorum" profile "$url" -e cpu,alloc -d 3 -o folded --out "$work" >"$work/profile" 2>&1 ||
+        fail "kvorum profile: $(cat "$work/profile")"
+    kill "$writer"
+    cat "$work"/*.folded | tr ';' '\n' | sed 's/ [0-9]*$//' | sort -u >"$work/names"
+    local named nameless
+    named=$(grep -c '^\(<\?kvorum\|<\?lsm\|<\?node\|<\?hyper\|<\?tokio\)' "$work/names" || true)
+    nameless=$(grep -c '^\[kvorum+0x' "$work/names" || true)
+    echo "its own flame graphs: $named functions by name, $nameless without"
+    [ "$named" -ge 20 ] || fail "few functions have names: $(head -50 "$work/names")"
+    [ "$nameless" -eq 0 ] || fail "functions without names: $(grep '+0x' "$work/names")"
+    kill "$pid"
+    poll 20 gone "$pid"
+}
+
+gone() { ! kill -0 "$1" 2>/dev/null; }
+
+test_static() {
+    local name root=$work/empty
+    name=$(one "$dist/kvorum-*-linux-musl.tar.xz")
+    mkdir -p "$root/data"
+    tar -C "$work" -xf "$name"
+    cp "$work/$(basename "$name" .tar.xz)/kvorum" "$root/"
+    ! readelf -l "$root/kvorum" | grep -q INTERP || fail 'the static program wants a loader'
+    # Nothing else: no libraries, no /proc, no /dev, no certificates.
+    node chroot "$root" /kvorum serve --listen 127.0.0.1:0 --data /data
+    chroot "$root" /kvorum put --url "$url" greeting hello
+    [ "$(chroot "$root" /kvorum get --url "$url" greeting)" = hello ] || fail 'it does not serve'
+    chroot "$root" /kvorum status --url "$url"
+    kill "$pid"
+    poll 20 gone "$pid"
+}
+
+test_rpm() {
+    need rpm
+    local package
+    package=$(one "$dist/kvorum-[0-9]*.rpm")
+    rpm -qp --dump "$package" | awk '{ print $1, $5, $6, $7 }'
+    rpm -qpc "$package" | grep -qx /etc/kvorum/kvorum.toml || fail 'the settings are no config file'
+    rpm -qp --scripts "$package" | grep -q systemd-sysusers || fail 'nobody makes the user'
+    rpm -K --nosignature "$package"
+}
+
+[ "$(id -u)" -eq 0 ] || fail 'it takes root: it makes roots and namespaces of its own'
+wanted=("$@")
+[ $# -gt 0 ] || wanted=(binary deb static rpm)
+for part in "${wanted[@]}"; do
+    case $part in
+        deb | binary | static | rpm) ;;
+        *) fail "$part is not one of deb, binary, static, rpm" ;;
+    esac
+    echo "==> $part"
+    begun=$SECONDS
+    "test_$part"
+    echo "==> $part: ok after $((SECONDS - begun)) s"
+done
