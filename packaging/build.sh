@@ -61,8 +61,9 @@ needs_of() {
 }
 
 # Paths of this machine are no part of a program.
+registry=${CARGO_HOME:-$HOME/.cargo}/registry/src
+export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$registry=/registry"
 remapped() {
-    local registry=${CARGO_HOME:-$HOME/.cargo}/registry/src
     echo "build.rustflags = ['--remap-path-prefix=$root=/kvorum'," \
         "'--remap-path-prefix=$registry=/registry']"
 }
@@ -163,15 +164,16 @@ build_rpm() {
 
 build_static() {
     local name=kvorum-$version-$machine-linux-musl
-    local at=$stage/$name server kit
+    local at=$stage/$name server
     rm -rf "$at" && mkdir -p "$at"
     server=$(compile kvorum abort "$musl")
-    kit=$(compile kvorum-bench unwind "$musl")
     split "$server" "$at/kvorum"
-    split "$kit" "$at/kvorum-bench"
-    mv "$at"/*.debug "$stage/"
+    mv "$at/kvorum.debug" "$stage/kvorum-musl.debug"
+    check_size "$at/kvorum" 15
     packaging/copyright.py kvorum "$musl" >"$at/copyright"
-    cp -r packaging/man packaging/completions packaging/kvorum.toml deploy/systemd/kvorum.service \
+    cp -r packaging/man/kvorum "$at/man"
+    cp -r packaging/completions/kvorum "$at/completions"
+    cp packaging/kvorum.toml deploy/systemd/kvorum.service \
         CHANGELOG.md docs/install.md docs/upgrade.md LICENSE-APACHE LICENSE-MIT "$at/"
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
         -C "$stage" -c "$name" | xz -9 -T1 >"$dist/$name.tar.xz"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The part of packaging/test.sh that runs in a Debian root of its own: what happens to settings,
-# data and a node that runs, when the package comes, changes and goes. A stand-in takes systemd's
-# place: it runs the unit's ExecStart as the unit's user, and stops it as the unit says.
+# data and a node that runs, when the package comes, changes and goes. packaging/stand-in.sh
+# takes systemctl's place.
 set -euo pipefail
 
 deb=$(ls /packages/kvorum_*.deb)
@@ -34,59 +34,6 @@ poll() {
 }
 
 step() { echo "  $*"; }
-
-# What systemd would do, of that what the package's scripts and people ask for.
-stand_in() {
-    mkdir -p /run/systemd/system
-    cat >/usr/local/bin/systemctl <<'END'
-#!/bin/bash
-set -euo pipefail
-unit=/lib/systemd/system/kvorum.service
-pid() { cat /run/node.pid 2>/dev/null; }
-runs() { pid >/dev/null && kill -0 "$(pid)" 2>/dev/null; }
-value() { sed -n "s/^$1=//p" "$unit"; }
-start() {
-    ! runs || return 0
-    # As StateDirectory= does it.
-    local data
-    data=/var/lib/$(value StateDirectory)
-    mkdir -p "$data"
-    [ "$(stat -c %U "$data")" = "$(value User)" ] || chown -R "$(value User):$(value Group)" "$data"
-    chmod "$(value StateDirectoryMode)" "$data"
-    setsid setpriv --reuid "$(value User)" --regid "$(value Group)" --clear-groups --no-new-privs \
-        $(value ExecStart) >>/run/node.log 2>&1 </dev/null &
-    echo $! >/run/node.pid
-    for _ in $(seq 300); do
-        ! kvorum status >/dev/null 2>&1 || return 0
-        runs || break
-        sleep 0.05
-    done
-    return 1
-}
-stop() {
-    runs || return 0
-    kill "$(pid)"
-    for _ in $(seq 300); do runs || { rm /run/node.pid; return 0; }; sleep 0.05; done
-    return 1
-}
-# What deb-systemd-helper asks for is done to files, without a systemd that runs.
-[[ $1 != --root=* ]] || exec /bin/systemctl "$@"
-while [[ ${1:-} == -* ]]; do shift; done
-case $1 in
-    is-enabled)
-        link=/etc/systemd/system/multi-user.target.wants/kvorum.service
-        if [ -L "$link" ]; then echo enabled; else echo disabled; exit 1; fi
-        ;;
-    start) start ;;
-    stop) stop ;;
-    restart) stop && start ;;
-    is-active) runs ;;
-    daemon-reload) ;;
-    *) echo "stand-in for systemctl: $*" >&2; exit 1 ;;
-esac
-END
-    chmod 755 /usr/local/bin/systemctl
-}
 
 node() { cat /run/node.pid; }
 
@@ -250,7 +197,8 @@ before_postrm() { installed; dpkg_says --remove kvorum; }
 go_postrm() { dpkg --purge kvorum; }
 after_postrm() { [ -f "$data/STORE" ] && [ ! -e "$settings" ] && ! enabled; }
 
-stand_in
+# Scripts of packages look for this one to know whether systemd runs.
+mkdir -p /run/systemd/system
 installs
 upgrades_and_goes_back
 goes
@@ -259,7 +207,22 @@ with_data_of_another
 with_settings_of_a_later_version
 for script in postinst prerm postrm; do killed_at "$script"; done
 fresh
-step 'kvorum-bench and the debug symbols install beside it'
-dpkg_says -i "$deb" /packages/kvorum-bench_*.deb /packages/kvorum-dbgsym_*.deb || fail 'dpkg -i'
+# Names in a flame graph of the node, without a name's module.
+names() {
+    rm -rf /tmp/profile
+    kvorum profile http://127.0.0.1:8080 -e alloc -d 2 -o folded --out /tmp/profile >"$said" 2>&1 &
+    local pid=$!
+    while kill -0 "$pid" 2>/dev/null; do kvorum scan >/dev/null; done
+    wait "$pid" || fail 'kvorum profile'
+    cat /tmp/profile/* | tr ' ;' '\n' | sort -u | grep -c '::'
+}
+
+step 'kvorum-bench and the debug symbols install beside it; with these, more functions have names'
+dpkg_says -i "$deb" /packages/kvorum-bench_*.deb || fail 'dpkg -i'
+without=$(names)
+dpkg_says -i /packages/kvorum-dbgsym_*.deb || fail 'dpkg -i of the debug symbols'
+with=$(names)
+[ "$with" -gt "$without" ] || fail "$with names with debug symbols, $without without"
+step "$without functions by name without the debug symbols, $with with them"
 kvorum-bench --version
 systemctl stop kvorum.service

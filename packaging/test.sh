@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Tries what packaging/build.sh has built. Needs root, and Debian:
 #
-#     packaging/test.sh [deb|binary|static|rpm]        default: all of what was built
+#     packaging/test.sh [deb|page|binary|static|rpm]        default: all of what was built
 #
 #   deb     installed, used, upgraded, taken back, removed and purged, in a Debian root of its own
 #           with a network of its own; faults, and a kill at every command of every script
+#   page    docs/install.md, played: three such roots become a cluster with TLS
 #   binary  sizes; a packaged node's flame graph of itself names its functions
 #   static  serves in a root that is empty but for it
 #   rpm     what it holds, as rpm reads it
@@ -52,15 +53,31 @@ one() {
     echo "${found[0]}"
 }
 
-test_deb() {
+# debian ROOT: unpacks a Debian.
+debian() {
+    local base=$stage/debian-root.tar
     need mmdebstrap
     need unshare util-linux
-    local base=$stage/debian-root.tar root=$work/root deb
+    [ -s "$base" ] || mmdebstrap --quiet --variant=minbase \
+        --include=systemd,init-system-helpers,openssl bookworm "$base"
+    mkdir -p "$1"
+    tar -C "$1" --exclude='./dev/*' -xf "$base"
+}
+
+test_page() {
+    local name deb
     deb=$(one "$dist/kvorum_*.deb")
-    [ -s "$base" ] || mmdebstrap --quiet --variant=minbase --include=systemd,init-system-helpers \
-        bookworm "$base"
+    for name in a b c; do debian "$work/$name"; done
+    unshare --mount --pid --net --fork --kill-child --mount-proc packaging/test-page.sh "$deb" \
+        "$work/a" "$work/b" "$work/c"
+}
+
+test_deb() {
+    local root=$work/root deb
+    deb=$(one "$dist/kvorum_*.deb")
+    debian "$root"
     mkdir -p "$root/packages"
-    tar -C "$root" --exclude='./dev/*' -xf "$base"
+    install -m 755 packaging/stand-in.sh "$root/usr/local/bin/systemctl"
     cp "$deb" "$(one "$dist/kvorum-bench_*.deb")" "$(one "$dist/kvorum-dbgsym_*.deb")" \
         "$root/packages/"
     variants "$deb" "$root/packages"
@@ -153,11 +170,11 @@ test_rpm() {
 
 [ "$(id -u)" -eq 0 ] || fail 'it takes root: it makes roots and namespaces of its own'
 wanted=("$@")
-[ $# -gt 0 ] || wanted=(binary deb static rpm)
+[ $# -gt 0 ] || wanted=(binary deb page static rpm)
 for part in "${wanted[@]}"; do
     case $part in
-        deb | binary | static | rpm) ;;
-        *) fail "$part is not one of deb, binary, static, rpm" ;;
+        deb | page | binary | static | rpm) ;;
+        *) fail "$part is not one of deb, page, binary, static, rpm" ;;
     esac
     echo "==> $part"
     begun=$SECONDS

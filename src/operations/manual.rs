@@ -1,5 +1,5 @@
 //! Tables of `docs/operation.md`, and files of packages, that are made from what the code declares,
-//! so that they cannot differ from it. A test compares each; with `UPDATE_DOCS=1` it writes the file.
+//! so that they cannot differ from it. A test compares each; with `UPDATE_DOCS=1` it writes them.
 
 use std::{env, fs};
 
