@@ -134,8 +134,8 @@ dbgsym() {
     arch=$(dpkg --print-architecture)
     rm -rf "$at"
     install -D -m 644 "$stage/kvorum.debug" "$at/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug"
-    install -D -m 644 "$stage/copyright" "$at/usr/share/doc/kvorum-dbgsym/copyright"
-    mkdir -p "$at/DEBIAN"
+    mkdir -p "$at/DEBIAN" "$at/usr/share/doc"
+    ln -s kvorum "$at/usr/share/doc/kvorum-dbgsym"
     cat >"$at/DEBIAN/control" <<END
 Package: kvorum-dbgsym
 Source: kvorum

@@ -8,7 +8,7 @@
 #   page    docs/install.md, played: three such roots become a cluster with TLS
 #   binary  sizes; a packaged node's flame graph of itself names its functions
 #   static  serves in a root that is empty but for it
-#   rpm     what it holds, as rpm reads it
+#   rpm     installed and removed in such a root, by rpm
 #
 # The Debian root is made once, by mmdebstrap, and kept in target/package/.
 set -euo pipefail
@@ -160,12 +160,23 @@ test_static() {
 
 test_rpm() {
     need rpm
-    local package
+    local package root=$work/rpm
     package=$(one "$dist/kvorum-[0-9]*.rpm")
-    rpm -qp --dump "$package" | awk '{ print $1, $5, $6, $7 }'
-    rpm -qpc "$package" | grep -qx /etc/kvorum/kvorum.toml || fail 'the settings are no config file'
-    rpm -qp --scripts "$package" | grep -q systemd-sysusers || fail 'nobody makes the user'
     rpm -K --nosignature "$package"
+    # Its scripts run in there. What it requires has other names in Debian.
+    debian "$root"
+    unshare --mount sh -c 'mount -t proc proc "$1/proc" && rpm --root "$1" --nodeps -i "$2"' \
+        sh "$root" "$package"
+    [ "$(chroot "$root" stat -c '%U %a' /var/lib/kvorum)" = 'kvorum 700' ] ||
+        fail 'the data directory is missing, or not for the user kvorum alone'
+    chroot "$root" kvorum --version >/dev/null
+    touch "$root/var/lib/kvorum/STORE"
+    echo 'deadline = "2s"' >>"$root/etc/kvorum/kvorum.toml"
+    rpm --root "$root" -e kvorum >"$work/said" 2>&1
+    grep -q 'the data stays in /var/lib/kvorum' "$work/said" || fail 'it does not say where data is'
+    [ -e "$root/var/lib/kvorum/STORE" ] || fail 'the data is gone'
+    [ -e "$root/etc/kvorum/kvorum.toml.rpmsave" ] || fail 'the settings are gone'
+    [ ! -e "$root/usr/bin/kvorum" ] || fail 'the program is still there'
 }
 
 [ "$(id -u)" -eq 0 ] || fail 'it takes root: it makes roots and namespaces of its own'
