@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Builds what people install, into target/dist/ with SHA256SUMS:
 #
-#     packaging/build.sh [deb|rpm|static|sbom|all]        default: all
+#     packaging/build.sh [deb|rpm|static|image|sbom|all]        default: all
 #
 #   binaries ─▶ target/package/ ─┬─▶ deb, rpm      (glibc of this machine or later)
-#   (auditable)  names kept,     ├─▶ static        (musl, one tarball)
+#   (auditable)  names kept,     ├─▶ static        (musl, one tarball) ─▶ image
 #                lines beside    └─▶ sbom          (CycloneDX)
 #
 # Installs nothing: what is missing is named, with the command that installs it. Needs the
@@ -48,7 +48,8 @@ needs_of() {
             need dpkg-shlibdeps apt-get install dpkg-dev
             ;;
         rpm) need cargo-generate-rpm cargo install --locked cargo-generate-rpm ;;
-        static)
+        static | image)
+            [ "$1" = static ] || need buildah apt-get install buildah
             need musl-gcc apt-get install musl-tools
             rustc --print target-libdir --target "$musl" | xargs test -d || {
                 echo "packaging/build.sh: Rust's library for musl is missing. To install it:" \
@@ -162,8 +163,10 @@ build_rpm() {
     done
 }
 
+static_name=kvorum-$version-$machine-linux-musl
+
 build_static() {
-    local name=kvorum-$version-$machine-linux-musl
+    local name=$static_name
     local at=$stage/$name server
     rm -rf "$at" && mkdir -p "$at"
     server=$(compile kvorum abort "$musl")
@@ -177,6 +180,27 @@ build_static() {
         CHANGELOG.md docs/install.md docs/upgrade.md LICENSE-APACHE LICENSE-MIT "$at/"
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
         -C "$stage" -c "$name" | xz -9 -T1 >"$dist/$name.tar.xz"
+}
+
+# An image of the static program and nothing else: no shell, no user but by number.
+build_image() {
+    local at=$stage/image container
+    [ -x "$stage/$static_name/kvorum" ] || build_static
+    rm -rf "$at" && mkdir -p "$at/empty" "$at/own" && mkdir -m 700 "$at/own/kvorum"
+    image() { buildah --storage-driver vfs --root "$at/images" --runroot "$at/run" "$@"; }
+    container=$(image from --format docker scratch)
+    image copy --quiet "$container" "$stage/$static_name/kvorum" /usr/bin/kvorum
+    image copy --quiet "$container" "$at/empty" /var/lib
+    image copy --quiet --chown 10001:10001 "$container" "$at/own" /var/lib
+    image config --user 10001:10001 --entrypoint '["/usr/bin/kvorum"]' --cmd serve --port 8080 \
+        --env KVORUM_LISTEN=0.0.0.0:8080 --env KVORUM_DATA=/var/lib/kvorum --stop-signal SIGTERM \
+        --volume /var/lib/kvorum --healthcheck 'CMD /usr/bin/kvorum status' \
+        --healthcheck-interval 10s --healthcheck-timeout 5s --healthcheck-start-period 30s \
+        --label org.opencontainers.image.version="$version" "$container"
+    rm -f "$dist/kvorum-$version-image.tar"
+    image commit --quiet --format docker --timestamp "$SOURCE_DATE_EPOCH" "$container" \
+        "docker-archive:$dist/kvorum-$version-image.tar:kvorum:$version"
+    check_size "$dist/kvorum-$version-image.tar" 20
 }
 
 # As cargo knows the dependencies: for the target that is built, without what tests need. One file
@@ -196,12 +220,12 @@ build_sbom() {
 
 main() {
     local wanted=("${@:-all}") part
-    [ "${wanted[0]}" != all ] || wanted=(deb rpm static sbom)
+    [ "${wanted[0]}" != all ] || wanted=(deb rpm static image sbom)
     for part in "${wanted[@]}"; do
         case $part in
-            deb | rpm | static | sbom) needs_of "$part" ;;
+            deb | rpm | static | image | sbom) needs_of "$part" ;;
             *)
-                echo "packaging/build.sh: $part is not one of deb, rpm, static, sbom, all" >&2
+                echo "packaging/build.sh: $part is none of deb, rpm, static, image, sbom, all" >&2
                 exit 2
                 ;;
         esac

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Tries what packaging/build.sh has built. Needs root, and Debian:
 #
-#     packaging/test.sh [deb|page|binary|static|rpm]        default: all of what was built
+#     packaging/test.sh [deb|page|binary|static|image|rpm]        default: all of what was built
 #
 #   deb     installed, used, upgraded, taken back, removed and purged, in a Debian root of its own
 #           with a network of its own; faults, and a kill at every command of every script
 #   page    docs/install.md, played: three such roots become a cluster with TLS
 #   binary  sizes; a packaged node's flame graph of itself names its functions
 #   static  serves in a root that is empty but for it
+#   image   what it is set to; serves as its own user on a root that it can't write, in a chroot
 #   rpm     installed and removed in such a root, by rpm
 #
 # The Debian root is made once, by mmdebstrap, and kept in target/package/.
@@ -158,6 +159,37 @@ test_static() {
     poll 20 gone "$pid"
 }
 
+# set_to WORDS: the image's settings have them.
+set_to() { grep -qF "$1" "$work/settings" || fail "the image is not set to $1"; }
+
+test_image() {
+    need skopeo
+    local archive root=$work/image
+    archive=$(one "$dist/kvorum-*-image.tar")
+    mkdir -p "$root" "$work/archive"
+    skopeo inspect --config "docker-archive:$archive" | tr -d ' \n' >"$work/settings"
+    set_to '"User":"10001:10001"'
+    set_to '"Entrypoint":["/usr/bin/kvorum"]'
+    tar -C "$work/archive" -xf "$archive"
+    cat "$work"/archive/*.json | tr -d ' \n' >"$work/settings"
+    set_to '"Healthcheck":{"Test":["CMD","/usr/bin/kvorum","status"]'
+    find "$work/archive" -name '*.tar' ! -type l -exec tar -C "$root" -xpf {} \;
+    [ "$(stat -c '%u %a' "$root/var" "$root/var/lib/kvorum" | paste -sd,)" = '0 755,10001 700' ] ||
+        fail 'directories of the image belong to somebody else'
+    [ "$(find "$root" -type f)" = "$root/usr/bin/kvorum" ] || fail 'the image has more in it'
+    # On a root that is read-only, with a volume for the data.
+    cat >"$work/run-image" <<'END'
+mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"
+mount -t tmpfs -o uid=10001,gid=10001,mode=700 tmpfs "$1/var/lib/kvorum"
+exec chroot --userspec=10001:10001 "$1" /usr/bin/kvorum serve --listen 127.0.0.1:0 \
+    --data /var/lib/kvorum
+END
+    node unshare --mount sh -e "$work/run-image" "$root"
+    "$root/usr/bin/kvorum" status --url "$url"
+    kill "$pid"
+    poll 20 gone "$pid"
+}
+
 test_rpm() {
     need rpm
     local package root=$work/rpm
@@ -181,11 +213,11 @@ test_rpm() {
 
 [ "$(id -u)" -eq 0 ] || fail 'it takes root: it makes roots and namespaces of its own'
 wanted=("$@")
-[ $# -gt 0 ] || wanted=(binary deb page static rpm)
+[ $# -gt 0 ] || wanted=(binary deb page static image rpm)
 for part in "${wanted[@]}"; do
     case $part in
-        deb | page | binary | static | rpm) ;;
-        *) fail "$part is not one of deb, page, binary, static, rpm" ;;
+        deb | page | binary | static | image | rpm) ;;
+        *) fail "$part is not one of deb, page, binary, static, image, rpm" ;;
     esac
     echo "==> $part"
     begun=$SECONDS
