@@ -6,7 +6,8 @@
 #   deb     installed, used, upgraded, taken back, removed and purged, in a Debian root of its own
 #           with a network of its own; faults, and a kill at every command of every script
 #   page    docs/install.md, played: three such roots become a cluster with TLS
-#   binary  sizes; a packaged node's flame graph of itself names its functions
+#   binary  which crates it says it is made of; a packaged node's flame graph of itself names its
+#           functions
 #   static  serves in a root that is empty but for it
 #   image   what it is set to; serves as its own user on a root that it can't write, in a chroot
 #   rpm     installed and removed in such a root, by rpm
@@ -117,12 +118,24 @@ node() {
     url=$(sed -n 's/.* listening on \([^,]*\),.*/\1/p' "$work/out")
 }
 
+# What `cargo auditable` has noted: which crates are linked in.
+audited() {
+    objcopy -O binary --only-section=.dep-v0 --set-section-flags .dep-v0=alloc "$1" "$work/deps"
+    python3 - "$work/deps" <<'END' || fail "$1 does not say which crates it is made of"
+import json, sys, zlib
+packages = json.loads(zlib.decompress(open(sys.argv[1], "rb").read()))["packages"]
+print(f"made of {len(packages)} crates, by its own list")
+sys.exit(not any(package["name"] == "rustls" for package in packages))
+END
+}
+
 test_binary() {
     local kvorum=$stage/kvorum writer
     [ -x "$kvorum" ] || fail "$kvorum is missing. To build it: packaging/build.sh deb"
     ! readelf -S "$kvorum" | grep -q '\.debug_info' || fail "$kvorum has debug information inside"
     "$kvorum" --version
     "$kvorum" --version | grep -q 'store format' || fail '--version names no formats'
+    audited "$kvorum"
     node "$kvorum" serve --listen 127.0.0.1:0 --data "$work/data"
     (while :; do "$kvorum" scan --url "$url" || exit; done) >/dev/null 2>&1 &
     writer=$!
