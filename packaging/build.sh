@@ -26,15 +26,18 @@ machine=$(uname -m)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH CARGO_INCREMENTAL=0
 
-missing=0
+# What is missing, a line for each.
+missing=
 
 # need PROGRAM COMMAND...: COMMAND installs it.
 need() {
     local program=$1
     shift
-    command -v "$program" >/dev/null && return
-    echo "packaging/build.sh: $program is missing. To install it: $*" >&2
-    missing=1
+    command -v "$program" >/dev/null || miss "$program is missing. To install it: $*"
+}
+
+miss() {
+    [[ $missing == *"$1"* ]] || missing+="packaging/build.sh: $1"$'\n'
 }
 
 needs_of() {
@@ -51,11 +54,9 @@ needs_of() {
         static | image)
             [ "$1" = static ] || need buildah apt-get install buildah
             need musl-gcc apt-get install musl-tools
-            rustc --print target-libdir --target "$musl" | xargs test -d || {
-                echo "packaging/build.sh: Rust's library for musl is missing. To install it:" \
-                    "rustup target add $musl" >&2
-                missing=1
-            }
+            need rustc 'see https://rustup.rs'
+            test -d "$(rustc --print target-libdir --target "$musl" 2>/dev/null)" ||
+                miss "Rust's library for musl is missing. To install it: rustup target add $musl"
             ;;
         sbom) need cargo-cyclonedx cargo install --locked cargo-cyclonedx ;;
     esac
@@ -230,7 +231,7 @@ main() {
                 ;;
         esac
     done
-    [ "$missing" -eq 0 ] || exit 1
+    [ -z "$missing" ] || { printf '%s' "$missing" >&2 && exit 1; }
     mkdir -p "$dist" "$stage"
     for part in "${wanted[@]}"; do
         echo "==> $part"
