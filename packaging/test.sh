@@ -111,6 +111,8 @@ END
 
 # node COMMAND...: starts a node on a free port, and sets pid and url.
 node() {
+    # What an earlier node said is not to be taken for this one's.
+    : >"$work/out"
     "$@" >"$work/out" 2>"$work/log" &
     pid=$!
     pids+=("$pid")
@@ -165,7 +167,8 @@ test_static() {
     ! readelf -l "$root/kvorum" | grep -q INTERP || fail 'the static program wants a loader'
     # Nothing else: no libraries, no /proc, no /dev, no certificates.
     node chroot "$root" /kvorum serve --listen 127.0.0.1:0 --data /data
-    chroot "$root" /kvorum put --url "$url" greeting hello
+    chroot "$root" /kvorum put --url "$url" greeting hello ||
+        fail "it does not serve: $(cat "$work/log")"
     [ "$(chroot "$root" /kvorum get --url "$url" greeting)" = hello ] || fail 'it does not serve'
     chroot "$root" /kvorum status --url "$url"
     kill "$pid"
@@ -198,7 +201,7 @@ exec chroot --userspec=10001:10001 "$1" /usr/bin/kvorum serve --listen 127.0.0.1
     --data /var/lib/kvorum
 END
     node unshare --mount sh -e "$work/run-image" "$root"
-    "$root/usr/bin/kvorum" status --url "$url"
+    "$root/usr/bin/kvorum" status --url "$url" || fail "it does not serve: $(cat "$work/log")"
     kill "$pid"
     poll 20 gone "$pid"
 }
