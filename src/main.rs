@@ -10,7 +10,6 @@ mod runtime;
 mod settings;
 mod transport;
 
-use std::alloc::System;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Display};
@@ -20,8 +19,9 @@ use std::process::{self, ExitCode};
 
 use crate::cli::{Cli, Command, bench, cert, check, client, dev, repair_clock, variables};
 use crate::operations::stderr;
+use crate::runtime::allocator::{self, ALLOCATES, Allocator};
 use crate::runtime::error::ServeError;
-use crate::runtime::{allocator, limits, serve};
+use crate::runtime::{limits, serve};
 use crate::settings::config;
 use crate::settings::list::ServeArgs;
 use crate::settings::log_format;
@@ -29,7 +29,7 @@ use crate::settings::values::LogFormat;
 
 /// Records allocation sites while a profile is taken.
 #[global_allocator]
-static ALLOCATOR: profile::Sampled<System> = profile::Sampled(System);
+static ALLOCATOR: profile::Sampled<Allocator> = profile::Sampled(ALLOCATES);
 
 /// Exit code for an invalid command line, variable or file; the same as clap's.
 const USAGE: u8 = 2;

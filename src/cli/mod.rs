@@ -5,6 +5,9 @@ pub(crate) mod cert;
 pub(crate) mod check;
 pub(crate) mod client;
 pub(crate) mod dev;
+#[cfg(test)]
+#[path = "../../packaging/pages.rs"]
+mod pages;
 mod recover;
 pub(crate) mod repair_clock;
 mod shell;
@@ -12,18 +15,34 @@ pub(crate) mod variables;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use cluster::handshake::VERSIONS;
+use lsm::STORE_FORMAT;
 
 use crate::settings::list::{ClockSkew, ServeArgs};
 
 /// A distributed key-value store over plain HTTP in which each request chooses its quorum.
 #[derive(Debug, Parser)]
-#[command(version = env!("KVORUM_VERSION"), about, max_term_width = 100)]
+#[command(version = env!("KVORUM_VERSION"), long_version = long_version())]
+#[command(about, max_term_width = 100)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The version with the formats that decide which other versions it can follow, and work beside.
+fn long_version() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let (oldest, newest) = VERSIONS;
+        format!(
+            "{}\nstore format {STORE_FORMAT}\npeer protocol {newest}, speaks {oldest} to {newest}",
+            env!("KVORUM_VERSION")
+        )
+    });
+    &TEXT
 }
 
 impl Cli {
@@ -251,5 +270,10 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn pages_and_completions_are_those_of_the_command_line() {
+        pages::hold(Cli::command());
     }
 }

@@ -148,6 +148,8 @@ pub(crate) struct Counters {
     pub(crate) refused: [Count; REFUSED.len()],
     /// Counters of connections with other nodes.
     pub(crate) peers: PeerCounts,
+    /// Sweeps over all connections, one in each tick: a loop that makes none is stuck.
+    pub(crate) sweeps: Count,
     /// Connections open, or being handed over: the acceptor adds, the loop subtracts.
     pub(crate) connections: AtomicUsize,
     /// Ticks for which the longest-idle client has been idle, at the last check.

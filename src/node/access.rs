@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use cluster::layout::{Kinds, Token, TokenHash};
 use cluster::{Shared, layout};
 use parking_lot::Mutex;
@@ -28,7 +28,7 @@ const BURST_NANOS: u64 = 1_000_000_000;
 
 /// Tokens and the access policy of one node.
 pub(crate) struct Access {
-    admin: Option<Secret>,
+    admin: Arc<ArcSwapOption<Secret>>,
     open_to: OpenTo,
     index: ArcSwap<Index>,
     renewing: Mutex<()>,
@@ -67,7 +67,7 @@ impl Access {
     /// Creates the access state with the configured admin token and policy, and an empty index.
     pub(crate) fn new(admin: Option<Secret>, open_to: OpenTo) -> Self {
         Self {
-            admin,
+            admin: Arc::new(ArcSwapOption::from_pointee(admin)),
             open_to,
             index: ArcSwap::default(),
             renewing: Mutex::default(),
@@ -76,12 +76,17 @@ impl Access {
         }
     }
 
+    /// Returns the place of the admin token, which is replaced when its file changes.
+    pub(crate) fn admin_token(&self) -> Arc<ArcSwapOption<Secret>> {
+        Arc::clone(&self.admin)
+    }
+
     /// True if a request of `kind` needs a token; `near` is true if the request comes from
     /// loopback.
     pub(crate) fn is_needed(&self, kind: Kinds, near: bool) -> bool {
         match self.open_to {
             OpenTo::Nobody => true,
-            _ if kind == Kinds::ADMIN => self.admin.is_some() || !near,
+            _ if kind == Kinds::ADMIN => self.admin.load().is_some() || !near,
             OpenTo::Loopback => !near,
             OpenTo::All => false,
         }
@@ -90,7 +95,7 @@ impl Access {
     /// True if `given` is the admin token. The comparison takes constant time, so timing reveals
     /// nothing about a matching prefix.
     pub(crate) fn is_admin(&self, given: &[u8]) -> bool {
-        self.admin.as_ref().is_some_and(|token| given.ct_eq(token.bytes()).into())
+        self.admin.load().as_ref().is_some_and(|token| given.ct_eq(token.bytes()).into())
     }
 
     /// Looks up the token with this text in the layout in force; `before` is the connection's

@@ -1,9 +1,21 @@
-//! Tables of `docs/operation.md` that are generated from the code, so that the two cannot differ. A
-//! test compares each; with `UPDATE_DOCS=1` it writes the file.
+//! Tables of `docs/operation.md`, and files of packages, that are generated from the code, so that
+//! they cannot differ. A test compares each; with `UPDATE_DOCS=1` it writes the file.
 
 use std::{env, fs};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operation.md");
+
+/// Checks that a file of the repository is `text`.
+pub(crate) fn is_file(path: &str, text: &str) {
+    let at = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+    if fs::read_to_string(&at).is_ok_and(|kept| kept == text) {
+        return;
+    }
+    if env::var_os("UPDATE_DOCS").is_some() {
+        return fs::write(at, text).unwrap();
+    }
+    panic!("{path} differs from what the code declares; UPDATE_DOCS=1 writes it");
+}
 
 /// Checks that the part of the manual between `<!-- NAME: ... -->` and `<!-- /NAME -->` is `table`.
 pub(crate) fn holds(name: &str, table: &str) {

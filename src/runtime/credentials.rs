@@ -1,15 +1,17 @@
-//! Reload of certificates and of the cluster's secrets when their files change, so that they can be
-//! replaced while the node runs.
+//! Reload of certificates, of the cluster's secrets and of the admin token when their files change,
+//! so that they can be replaced while the node runs. SIGHUP has them read at once.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use cluster::handshake::{Secret, Secrets};
 
 use crate::node::Node;
+use crate::runtime::notify;
 use crate::settings::config::{Config, SecretFiles};
 use crate::settings::secret::{self, SecretError};
 
@@ -41,45 +43,101 @@ fn as_proof(secret: secret::Secret) -> Secret {
 
 /// The thread that rereads the files.
 pub(super) struct Credentials {
-    stop: mpsc::Sender<()>,
+    looks: SyncSender<()>,
     thread: JoinHandle<()>,
+}
+
+/// What is replaced when its file changes, but for certificates.
+struct Replaced {
+    files: SecretFiles,
+    secrets: Arc<Secrets>,
+    admin: Arc<ArcSwapOption<secret::Secret>>,
+    /// What was logged last of each kind: a line for each failure, and not for each look.
+    logged: [Option<String>; 2],
 }
 
 impl Credentials {
     /// Starts the thread.
     pub(super) fn watch(node: &Node) -> io::Result<Self> {
-        let (stop, stopped) = mpsc::channel();
-        let (tls, secrets) = (node.tls.clone(), Arc::clone(&node.secrets));
-        let files = node.config.secret_files.clone();
-        let mut logged = None;
+        let (looks, asked) = mpsc::sync_channel(1);
+        let tls = node.tls.clone();
+        let mut replaced = Replaced {
+            files: node.config.secret_files.clone(),
+            secrets: Arc::clone(&node.secrets),
+            admin: node.access.admin_token(),
+            logged: Default::default(),
+        };
         let look = move || {
-            while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+            loop {
+                let is_asked = match asked.recv_timeout(EVERY) {
+                    Ok(()) => true,
+                    Err(RecvTimeoutError::Timeout) => false,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                };
+                if is_asked {
+                    notify::reloading();
+                }
                 if let Some(tls) = &tls {
                     tls.look();
                 }
-                // Logs each failure once, not at each read.
-                let failed = look_at(&files, &secrets).err().map(|error| error.to_string());
-                if let Some(error) = failed.as_ref().filter(|_| failed != logged) {
-                    tracing::error!(
-                        "cluster secrets not reloaded, the old ones stay in use: {error}"
+                replaced.look();
+                if is_asked {
+                    tracing::info!(
+                        "SIGHUP: the files of certificates, secrets and the admin token were \
+                         looked at again; what changed or can't be used has a line of its own"
                     );
+                    notify::ready(notify::SERVES);
                 }
-                logged = failed;
             }
         };
         let thread = thread::Builder::new().name("credentials".to_owned()).spawn(look)?;
-        Ok(Self { stop, thread })
+        Ok(Self { looks, thread })
+    }
+
+    /// Has the files looked at now.
+    pub(super) fn look_now(&self) {
+        // If there is no room, a look is due that has not begun.
+        let _ = self.looks.try_send(());
     }
 
     /// Ends the thread and waits for it.
     pub(super) fn stop(self) {
-        drop(self.stop);
-        // The panic was already printed.
+        drop(self.looks);
+        // A panic in there was printed.
         let _ = self.thread.join();
     }
 }
 
-/// Rereads the secrets that are in files.
+impl Replaced {
+    fn look(&mut self) {
+        let secrets = look_at(&self.files, &self.secrets);
+        let admin = look_at_admin(&self.files, &self.admin);
+        let failed = [secrets, admin].map(|looked| looked.err().map(|error| error.to_string()));
+        let names = ["cluster secrets", "admin token"];
+        for ((what, now), before) in names.into_iter().zip(failed).zip(&mut self.logged) {
+            if let Some(error) = now.as_ref().filter(|_| now != *before) {
+                tracing::error!("{what} not reloaded, what was in use stays in use: {error}");
+            }
+            *before = now;
+        }
+    }
+}
+
+/// Reads the admin token anew, if it is in a file.
+fn look_at_admin(
+    files: &SecretFiles,
+    admin: &ArcSwapOption<secret::Secret>,
+) -> Result<(), SecretError> {
+    let Some(path) = &files.admin else { return Ok(()) };
+    let (token, _) = secret::ADMIN.read(path)?;
+    if admin.load().as_deref() != Some(&token) {
+        admin.store(Some(Arc::new(token)));
+        tracing::info!("admin token reloaded");
+    }
+    Ok(())
+}
+
+/// Reads the secrets anew, if they are in files.
 fn look_at(files: &SecretFiles, secrets: &Secrets) -> Result<(), SecretError> {
     if files.own.is_none() && files.also.is_none() {
         return Ok(());

@@ -203,6 +203,7 @@ impl EventLoop {
         loop {
             interval.tick().await;
             self.now.set(self.now.get().wrapping_add(1));
+            self.counters.sweeps.add(1);
             for watch in self.watches.all().iter().chain(self.service.streams.all().iter()) {
                 if watch.sweep() {
                     self.counters.reaped.add(1);

@@ -26,7 +26,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::error::ServeError;
 use super::serve::{self, WAITS, random};
-use super::{accept, credentials};
+use super::{accept, credentials, notify};
 use crate::counters::clocks::wall_micros;
 use crate::http::waiting;
 use crate::node::store::InDirectory;
@@ -98,6 +98,8 @@ pub(super) fn place(
     let (tls, asked) = (tls.cloned(), unlisted.join[0].clone());
     let asked = async {
         tokio::task::spawn_local(answer(listener, tls, asked));
+        // There are no loops yet. This runtime turns, or nothing is told.
+        tokio::task::spawn_local(notify::keep_alive(&[]));
         asking.run().await
     };
     let Some(placed) = runtime.block_on(asked)? else { return Ok(Ended::Stopped) };
@@ -183,6 +185,9 @@ impl Asking<'_> {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
         // SIGHUP changes nothing, as later; without a handler it would end the process.
         let _hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
+        // Whoever waits for people is not stuck in its start; and can be told to stop from here on.
+        let first = self.targets.first().map_or("", String::as_str);
+        notify::ready(&format!("waits for a place in the cluster of {first}"));
         let mut rounds = interval(EVERY);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

@@ -9,6 +9,7 @@ mod history;
 mod join;
 pub(crate) mod limits;
 mod modes;
+mod notify;
 mod quotas;
 pub(crate) mod serve;
 mod set_aside;

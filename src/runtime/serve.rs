@@ -54,6 +54,7 @@ use crate::runtime::history::Sampling;
 use crate::runtime::join;
 use crate::runtime::limits;
 use crate::runtime::modes;
+use crate::runtime::notify;
 use crate::runtime::quotas::Counting;
 use crate::runtime::set_aside;
 use crate::runtime::unusable::Unusable;
@@ -89,9 +90,11 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeErro
     tracing::info!(%address, url = node.config.at(address).url(), data, "serving");
     greet(&node.config, address, &data);
     let credentials = Credentials::watch(&node).map_err(ServeError::Thread)?;
+    notify::ready(notify::SERVES);
     let counting = Counting::start(&node).map_err(ServeError::Thread)?;
     let sampling = Sampling::start(&node).map_err(ServeError::Thread)?;
-    let outcome = acceptor.run(listener, &loops, &node).map_err(ServeError::Accept);
+    let outcome = acceptor.run(listener, &loops, &node, &credentials).map_err(ServeError::Accept);
+    notify::stopping();
     credentials.stop();
     counting.stop();
     sampling.stop();
@@ -406,12 +409,17 @@ impl Acceptor {
         Ok(Self { runtime, terminate, interrupt, hangup })
     }
 
-    /// Serves until SIGTERM or ctrl-C, until the directory is found outdated, or until accepting
-    /// fails for good.
-    fn run(mut self, listener: TcpListener, loops: &[Handle], node: &Node) -> io::Result<()> {
+    /// Serves until SIGTERM or ctrl-C, or until that is not possible any more.
+    fn run(
+        mut self,
+        listener: TcpListener,
+        loops: &[Handle],
+        node: &Node,
+        credentials: &Credentials,
+    ) -> io::Result<()> {
         let hangup = async {
             while self.hangup.recv().await.is_some() {
-                tracing::info!("SIGHUP changes nothing: files are looked at again by themselves");
+                credentials.look_now();
             }
         };
         let served = self.runtime.block_on(async {
@@ -420,6 +428,7 @@ impl Acceptor {
                 _ = self.terminate.recv() => Ok(()),
                 _ = self.interrupt.recv() => Ok(()),
                 () = node.outdated.notified() => Ok(()),
+                () = notify::keep_alive(loops) => Ok(()),
                 ended = accept::run(listener, loops, &node.limits.places, &node.accepting) => ended,
             }
         });

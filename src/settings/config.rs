@@ -116,6 +116,8 @@ pub(crate) struct SecretFiles {
     pub(crate) own: Option<PathBuf>,
     /// A second secret that is accepted from other nodes.
     pub(crate) also: Option<PathBuf>,
+    /// The admin token's.
+    pub(crate) admin: Option<PathBuf>,
 }
 
 /// Files of a node's certificates, in PEM.
@@ -220,6 +222,7 @@ fn complete(
         secret_files: SecretFiles {
             own: settings.cluster_secret_file,
             also: settings.cluster_secret_also_file,
+            admin: settings.admin_token_file,
         },
         tls,
         admin_token,

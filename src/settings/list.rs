@@ -180,6 +180,8 @@ settings! {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::operations::manual;
 
@@ -213,5 +215,70 @@ mod tests {
             table += &row(name, variable, value, default, help);
         }
         manual::holds("settings", &table);
+    }
+
+    /// The file of settings that packages install: every setting with its help, switched off.
+    #[test]
+    fn the_packages_settings_list_every_setting() {
+        let mut text = SETTINGS_HEAD.to_owned();
+        for (name, variable, value, default, help) in ROWS {
+            let name = kebab(name);
+            let help = format!("{}. {value}, by default {default}.", of_a_file(help));
+            text += &format!("\n{}", comment(&help));
+            text += &match *variable {
+                "KVORUM_DATA" => format!("{name} = \"/var/lib/kvorum\"\n"),
+                _ => format!("#{name} = {}\n", in_toml(value, default)),
+            };
+        }
+        manual::is_file("packaging/kvorum.toml", &text);
+        let parsed: Settings = toml::from_str(&text).unwrap();
+        assert_eq!(parsed.data.as_deref(), Some(Path::new("/var/lib/kvorum")));
+        // Every default that is a value is one that the file may say.
+        let fixed = ROWS.iter().filter(|(.., default, _)| !default.contains(' '));
+        for (name, _, value, default, _) in fixed.filter(|(.., default, _)| *default != "none") {
+            let line = format!("{} = {}", kebab(name), in_toml(value, default));
+            toml::from_str::<Settings>(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
+    }
+
+    const SETTINGS_HEAD: &str = "\
+        # Settings of this machine's node. A line that begins with # and a name is switched off,\n\
+        # and shows the default where it is a value. Variables (KVORUM_LISTEN for listen)\n\
+        # override this file, flags of `kvorum serve` override both.\n\
+        #\n\
+        # After a change: `kvorum serve --check --config FILE` says what is open to whom, then\n\
+        # `systemctl restart kvorum`. Certificates, secrets and the admin token are read again by\n\
+        # themselves, or at once by `systemctl reload kvorum`.\n";
+
+    /// Without the dashes of settings, which are flags in commands alone.
+    fn of_a_file(help: &str) -> String {
+        let parts = help.split('`').enumerate().map(|(place, part)| {
+            let without = |part: String, row: &(&str, &str, &str, &str, &str)| {
+                part.replace(&format!("--{}", kebab(row.0)), &kebab(row.0))
+            };
+            let is_command = place % 2 == 1;
+            if is_command { part.to_owned() } else { ROWS.iter().fold(part.to_owned(), without) }
+        });
+        parts.collect::<Vec<_>>().join("`")
+    }
+
+    fn in_toml(value: &str, default: &str) -> String {
+        let default = if default.contains(' ') || default == "none" { value } else { default };
+        let is_bare = value == "BOOL" || value != "SIZE" && default.parse::<u64>().is_ok();
+        if is_bare { default.to_owned() } else { format!("{default:?}") }
+    }
+
+    /// Lines of a comment, of up to 98 columns.
+    fn comment(text: &str) -> String {
+        let mut lines = vec!["#".to_owned()];
+        for word in text.split(' ') {
+            let last = lines.last_mut().unwrap();
+            if last.len() + 1 + word.len() > 98 {
+                lines.push(format!("# {word}"));
+            } else {
+                *last += &format!(" {word}");
+            }
+        }
+        lines.join("\n") + "\n"
     }
 }

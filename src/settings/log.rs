@@ -6,9 +6,9 @@
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
-/// Targets of all log lines: the modules that log, `audit`, and h2, the HTTP/2 library, which logs
-/// its frames at `debug` and `trace`. A test compares them with the source.
-const TARGETS: [&str; 33] = [
+/// The targets of all log lines: the modules that log, `audit`, and h2, the HTTP/2 library, which
+/// logs its frames at `debug` and `trace`. A test compares them with the source.
+const TARGETS: [&str; 34] = [
     "audit",
     "h2",
     "kvorum::http::body::items",
@@ -28,6 +28,7 @@ const TARGETS: [&str; 33] = [
     "kvorum::runtime::join",
     "kvorum::runtime::limits",
     "kvorum::runtime::modes",
+    "kvorum::runtime::notify",
     "kvorum::runtime::serve",
     "kvorum::transport::tls",
     "lsm::db",

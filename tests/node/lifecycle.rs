@@ -55,9 +55,9 @@ fn sigterm_and_ctrl_c_finish_what_is_in_flight() {
     }
 }
 
-/// An operator sends it to reload certificates, which the node does by itself.
+/// An operator types it to have certificates read again: `service.rs` has what it changes.
 #[test]
-fn sighup_changes_nothing() {
+fn sighup_does_not_end_a_node() {
     let node = Node::start(&[]);
     node.signal(Signal::HUP);
     assert_eq!(node.client().put("/v0/entity?id=a", b"v").status, 201);

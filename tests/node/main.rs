@@ -48,6 +48,7 @@ mod recover;
 mod remembered;
 mod repair;
 mod rollback;
+mod service;
 mod stderr;
 mod tls;
 mod tokens;

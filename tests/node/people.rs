@@ -380,8 +380,9 @@ fn status_shows_the_node() {
     done(&node, &["del", "a"]);
     done(&node, &["del", "absent"]);
     let table = String::from_utf8(done(&node, &["status"])).unwrap();
-    assert_eq!(table.lines().count(), 2, "{table}");
+    assert_eq!(table.lines().count(), 3, "{table}");
     assert!(table.contains(&url(&node)) && table.contains("  up  "), "{table}");
+    assert!(table.contains(" is alone: its disk has the only copy"), "{table}");
     assert_eq!(node.client().put("/v0/cluster", b"").header("allow"), Some("GET, HEAD"));
     let status = json(&done(&node, &["status", "--json"]));
     let row = &status["nodes"][0];

@@ -26,7 +26,8 @@ pub use db::{Db, Pressure};
 pub use disk::{Disk, File, MemDisk, RealDisk};
 pub use engine::{
     Above, Backlog, Committed, Damaged, Discarded, Engine, Held, KeyRange, Look, Lookup,
-    MAX_IMMUTABLES, Newer, Progress, Scan, Snapshot, Verified, VerifiedScan, Whole, Work,
+    MAX_IMMUTABLES, Newer, Progress, STORE_FORMAT, Scan, Snapshot, Verified, VerifiedScan, Whole,
+    Work,
 };
 pub use error::{Error, IoOp};
 pub use options::{Options, SyncMode};

@@ -1,11 +1,22 @@
 //! Symbolization: function names of addresses, including inlined functions. The names come from the
 //! debug information of the running binary (`/proc/self/exe`, which exists even if the file was
-//! replaced) and from the symbol tables of loaded libraries.
+//! replaced) and from the symbol tables of loaded libraries. A packaged binary has a symbol table
+//! alone; the debug information that belongs to it is looked for where distributions install it, by
+//! the id that the linker gave both: without it, inlined functions count as their callers.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use addr2line::Loader;
+use object::{Object, ReadCache};
+
+/// The running program's own file.
+const OWN: &str = "/proc/self/exe";
+
+/// Where debug information is installed, by build id.
+const DEBUG: &str = "/usr/lib/debug/.build-id";
 
 /// A file with executable mappings.
 struct Module {
@@ -35,8 +46,10 @@ impl Symbols {
         let mut modules = modules(&maps);
         for module in &mut modules {
             let own = module.path == program;
-            let file = if own { "/proc/self/exe" } else { &module.path };
-            module.loader = Loader::new(file).ok();
+            let file = if own { OWN } else { &module.path };
+            let beside = debug_file(Path::new(file), Path::new(DEBUG)).filter(|_| own);
+            let beside = beside.and_then(|file| Loader::new(file).ok());
+            module.loader = beside.or_else(|| Loader::new(file).ok());
         }
         Self { modules, program, known: HashMap::new(), names: HashMap::new() }
     }
@@ -99,6 +112,17 @@ fn in_file(loader: &Loader, offset: u64) -> Vec<String> {
     names
 }
 
+/// The file below `directory` with the debug information of a program, if it is there.
+fn debug_file(program: &Path, directory: &Path) -> Option<PathBuf> {
+    let content = ReadCache::new(File::open(program).ok()?);
+    let parsed = object::File::parse(&content).ok()?;
+    let id = parsed.build_id().ok()??;
+    let (first, rest) = id.split_first()?;
+    let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let file = directory.join(format!("{first:02x}")).join(rest + ".debug");
+    file.exists().then_some(file)
+}
+
 /// A demangled symbol without the compiler's hash.
 fn readable(symbol: &str) -> String {
     format!("{:#}", rustc_demangle::demangle(symbol))
@@ -155,6 +179,19 @@ mod tests {
         assert_eq!(nameless("/bin/x y (deleted)", Some(0x20)), "[x y+0x20]");
         assert_eq!(nameless("/lib/libm.so.6", None), "[libm.so.6]");
         assert_eq!(nameless("[vdso]", None), "[vdso]");
+    }
+
+    #[test]
+    fn debug_information_beside_the_program_is_found_by_its_id() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(debug_file(Path::new(OWN), directory.path()), None);
+        let content = std::fs::read(OWN).unwrap();
+        let id = object::File::parse(&*content).unwrap().build_id().unwrap().unwrap().to_vec();
+        let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let file = directory.path().join(&id[..2]).join(format!("{}.debug", &id[2..]));
+        std::fs::create_dir(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(debug_file(Path::new(OWN), directory.path()), Some(file));
     }
 
     #[inline(never)]

@@ -70,7 +70,7 @@ fn start(thread: i32, period: Duration) -> io::Result<libc::timer_t> {
         return Err(io::Error::last_os_error());
     }
     let each = libc::timespec {
-        tv_sec: period.as_secs() as libc::time_t,
+        tv_sec: period.as_secs() as _,
         tv_nsec: libc::c_long::from(period.subsec_nanos()),
     };
     let setting = libc::itimerspec { it_interval: each, it_value: each };

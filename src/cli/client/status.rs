@@ -16,6 +16,7 @@ use super::connection::{Connection, malformed};
 use super::repair::last_round;
 use super::{Ask, BY, Problem, StatusArgs, Unable, print, token_of, unreachable_node};
 use crate::operations::status::{Cluster, ForgottenKeys, ForgottenReason, Membership, Row, Status};
+use crate::settings::members;
 
 /// Time limit of the node's answer: it asks the other nodes, 16 at once, and waits up to 2 s for
 /// each silent one.
@@ -128,10 +129,33 @@ fn table(cluster: &Cluster, width: Option<usize>, flags: &str) -> String {
     }
     let notes = cluster.nodes.iter().flat_map(|row| notes(row, &cluster.asked, flags));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    for note in notes.chain(last_round(&cluster.nodes, now.as_millis() as u64, flags)) {
+    let mut notes: Vec<String> = notes.collect();
+    if notes.is_empty() {
+        notes.extend(alone(&cluster.nodes, flags));
+    }
+    for note in notes.into_iter().chain(last_round(&cluster.nodes, now.as_millis() as u64, flags)) {
         let _ = writeln!(text, "{note}");
     }
     text
+}
+
+/// Returns how a single node becomes one of a cluster; `None` = the cluster has several nodes.
+fn alone(rows: &[Row], flags: &str) -> Option<String> {
+    let [Row { name, url, status: Some(status), .. }] = rows else { return None };
+    if status.membership != Membership::Member {
+        return None;
+    }
+    let first = if members::is_loopback(url) {
+        "give it name, listen, cluster-secret-file, tls-cert and tls-key in its settings and \
+         restart it (so far only this machine reaches it); then "
+    } else {
+        ""
+    };
+    Some(format!(
+        "{name} is alone: its disk has the only copy. To make a cluster, {first}start a node on \
+         another machine with --join and this one's URL, and run kvorum cluster plan --add \
+         NAME{flags}"
+    ))
 }
 
 /// A column: its title, and a cell for each row.
@@ -415,6 +439,20 @@ mod tests {
         let notes: Vec<&str> = text.lines().skip(2).collect();
         let own = "a may lack writes in 1,234 of 65,536 partitions; repair is in progress";
         assert_eq!(notes, [own, "b missed writes in 7 partitions, as reported by a"]);
+    }
+
+    #[test]
+    fn a_node_that_is_alone_learns_how_to_become_one_of_a_cluster() {
+        let near = Row { url: "http://127.0.0.1:8080".to_owned(), ..row("a") };
+        let text = table(&cluster(vec![near]), None, " --url X");
+        let note = text.lines().last().unwrap();
+        assert!(note.starts_with("a is alone: its disk has the only copy"), "{note}");
+        assert!(note.contains("only this machine reaches it); then start a node"), "{note}");
+        assert!(note.ends_with("run kvorum cluster plan --add NAME --url X"), "{note}");
+        let text = table(&cluster(vec![row("a")]), None, "");
+        assert!(!text.contains("only this machine"), "{text}");
+        let text = table(&cluster(vec![row("a"), row("b")]), None, "");
+        assert!(!text.contains("is alone"), "{text}");
     }
 
     #[test]

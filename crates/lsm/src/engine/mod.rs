@@ -45,6 +45,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use background::Background;
 pub use background::Work;
 pub use discard::{Discarded, KeyRange};
+pub use open::STORE_FORMAT;
 pub use read::{Held, Look, Lookup, Newer, Scan, Snapshot};
 pub use remove::Above;
 use tree::Tree;

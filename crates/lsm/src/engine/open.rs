@@ -31,7 +31,7 @@ pub(super) const STORE: &str = "STORE";
 const STORE_TEMPORARY: &str = "STORE.tmp";
 const STORE_MAGIC: &[u8; 8] = b"KVORUMDB";
 /// Current version of the store's layout.
-const STORE_FORMAT: u32 = 1;
+pub const STORE_FORMAT: u32 = 1;
 const STORE_LEN: usize = 32;
 /// Bytes of the first log segment of a process run. The open waits until its zeros are written; the
 /// next segment, of full size, is prepared while this one fills.

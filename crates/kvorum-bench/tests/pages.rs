@@ -1,0 +1,13 @@
+//! The packages' pages and completions for `kvorum-bench`.
+
+#[path = "../src/cli.rs"]
+mod cli;
+#[path = "../../../packaging/pages.rs"]
+mod pages;
+
+use clap::CommandFactory;
+
+#[test]
+fn pages_and_completions_are_those_of_the_command_line() {
+    pages::hold(cli::Cli::command());
+}

@@ -1,0 +1,245 @@
+#!/usr/bin/env bash
+# Builds what people install, into target/dist/ with SHA256SUMS:
+#
+#     packaging/build.sh [deb|rpm|static|image|sbom|all]        default: all
+#
+#   binaries ─▶ target/package/ ─┬─▶ deb, rpm      (glibc of this machine or later)
+#   (auditable)  names kept,     ├─▶ static        (musl, one tarball) ─▶ image
+#                lines beside    └─▶ sbom          (CycloneDX)
+#
+# Installs nothing: what is missing is named, with the command that installs it. Needs the
+# commit's time for reproducible archives, from git or as SOURCE_DATE_EPOCH.
+# CARGO names another cargo (default: cargo), CARGO_TARGET_DIR another place for what it builds.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cargo=${CARGO:-cargo}
+# cargo would hand it on to its subcommands, which run cargo themselves.
+unset CARGO
+root=$PWD
+built=${CARGO_TARGET_DIR:-$root/target}
+stage=$root/target/package
+dist=$root/target/dist
+musl=x86_64-unknown-linux-musl
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+machine=$(uname -m)
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH CARGO_INCREMENTAL=0
+
+# What is missing, a line for each.
+missing=
+
+# need PROGRAM COMMAND...: COMMAND installs it.
+need() {
+    local program=$1
+    shift
+    command -v "$program" >/dev/null || miss "$program is missing. To install it: $*"
+}
+
+miss() {
+    [[ $missing == *"$1"* ]] || missing+="packaging/build.sh: $1"$'\n'
+}
+
+needs_of() {
+    need python3 apt-get install python3
+    need objcopy apt-get install binutils
+    need cargo-auditable cargo install --locked cargo-auditable
+    case $1 in
+        deb)
+            need cargo-deb cargo install --locked cargo-deb
+            need dpkg-deb apt-get install dpkg
+            need dpkg-shlibdeps apt-get install dpkg-dev
+            ;;
+        rpm) need cargo-generate-rpm cargo install --locked cargo-generate-rpm ;;
+        static | image)
+            [ "$1" = static ] || need buildah apt-get install buildah
+            need musl-gcc apt-get install musl-tools
+            need rustc 'see https://rustup.rs'
+            test -d "$(rustc --print target-libdir --target "$musl" 2>/dev/null)" ||
+                miss "Rust's library for musl is missing. To install it: rustup target add $musl"
+            ;;
+        sbom) need cargo-cyclonedx cargo install --locked cargo-cyclonedx ;;
+    esac
+}
+
+# Paths of this machine are no part of a program.
+registry=${CARGO_HOME:-$HOME/.cargo}/registry/src
+export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$registry=/registry"
+remapped() {
+    echo "build.rustflags = ['--remap-path-prefix=$root=/kvorum'," \
+        "'--remap-path-prefix=$registry=/registry']"
+}
+
+# compile PACKAGE PANIC [TARGET]: prints the path of the binary.
+compile() {
+    local package=$1 panic=$2 target=${3:-}
+    local words=(--locked --profile packaged --config "$(remapped)")
+    words+=(--config "profile.packaged.panic = '$panic'" -p "$package" --bin "$package")
+    [ -z "$target" ] || words+=(--target "$target")
+    "$cargo" auditable build "${words[@]}" >&2
+    echo "$built/${target:+$target/}packaged/$package"
+}
+
+# split BINARY TO: names of functions stay in the program, for its own profiles and for panics; its
+# lines and inlined functions go into TO.debug.
+split() {
+    objcopy --only-keep-debug --compress-debug-sections "$1" "$2.debug"
+    # Names of data are of no use to a profile.
+    nm --format=posix "$1" | awk '$2 ~ /^[bBdDrR]$/ { print $1 }' >"$2.unnamed"
+    objcopy --strip-debug --strip-symbols="$2.unnamed" --add-gnu-debuglink="$2.debug" "$1" "$2"
+    rm "$2.unnamed"
+    chmod 755 "$2"
+}
+
+staged=
+stage_binaries() {
+    [ -z "$staged" ] || return 0
+    staged=yes
+    mkdir -p "$stage"
+    # Lua's errors unwind through frames of the measuring kit: it keeps the code for that.
+    local server kit
+    server=$(compile kvorum abort)
+    kit=$(compile kvorum-bench unwind)
+    split "$server" "$stage/kvorum"
+    split "$kit" "$stage/kvorum-bench"
+    gzip -9n <CHANGELOG.md >"$stage/changelog.gz"
+    packaging/copyright.py kvorum >"$stage/copyright"
+    packaging/copyright.py kvorum-bench >"$stage/copyright-bench"
+    check_size "$stage/kvorum" 15
+    check_size "$stage/kvorum-bench" 8
+}
+
+# check_size FILE MB
+check_size() {
+    local size
+    size=$(stat -c %s "$1")
+    echo "$(basename "$1"): $size bytes"
+    [ "$size" -le $(($2 * 1000000)) ] && return
+    echo "packaging/build.sh: $1 has $size bytes, more than $2 MB: what grew is shown by" \
+        "'nm --size-sort -S $1 | tail'" >&2
+    exit 1
+}
+
+build_deb() {
+    stage_binaries
+    local package
+    for package in kvorum kvorum-bench; do
+        cargo-deb deb --no-build --no-strip -p "$package" -o "$dist/"
+    done
+    dbgsym
+}
+
+# What names inlined functions too, in profiles, debuggers and perf, once it is installed.
+dbgsym() {
+    local at=$stage/dbgsym id arch
+    id=$(readelf -n "$stage/kvorum" | sed -n 's/.*Build ID: //p')
+    arch=$(dpkg --print-architecture)
+    rm -rf "$at"
+    install -D -m 644 "$stage/kvorum.debug" "$at/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug"
+    mkdir -p "$at/DEBIAN" "$at/usr/share/doc"
+    ln -s kvorum "$at/usr/share/doc/kvorum-dbgsym"
+    cat >"$at/DEBIAN/control" <<END
+Package: kvorum-dbgsym
+Source: kvorum
+Version: $version-1
+Architecture: $arch
+Maintainer: The kvorum authors <maintainers@kvorum.invalid>
+Depends: kvorum (= $version-1)
+Section: debug
+Priority: optional
+Auto-Built-Package: debug-symbols
+Build-Ids: $id
+Description: debug symbols for kvorum
+END
+    dpkg-deb --root-owner-group --build "$at" "$dist/kvorum-dbgsym_$version-1_$arch.deb"
+}
+
+build_rpm() {
+    stage_binaries
+    rm -rf "$stage/man" && cp -r packaging/man "$stage/"
+    gzip -9nr "$stage/man"
+    local package
+    for package in . crates/kvorum-bench; do
+        cargo-generate-rpm -p "$package" -o "$dist/" --auto-req builtin
+    done
+}
+
+static_name=kvorum-$version-$machine-linux-musl
+
+build_static() {
+    local name=$static_name
+    local at=$stage/$name server
+    rm -rf "$at" && mkdir -p "$at"
+    server=$(compile kvorum abort "$musl")
+    split "$server" "$at/kvorum"
+    mv "$at/kvorum.debug" "$stage/kvorum-musl.debug"
+    check_size "$at/kvorum" 15
+    packaging/copyright.py kvorum "$musl" >"$at/copyright"
+    cp -r packaging/man/kvorum "$at/man"
+    cp -r packaging/completions/kvorum "$at/completions"
+    cp packaging/kvorum.toml deploy/systemd/kvorum.service \
+        CHANGELOG.md docs/install.md docs/upgrade.md LICENSE-APACHE LICENSE-MIT "$at/"
+    tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
+        -C "$stage" -c "$name" | xz -9 -T1 >"$dist/$name.tar.xz"
+}
+
+# An image of the static program and nothing else: no shell, no user but by number.
+build_image() {
+    local at=$stage/image container
+    [ -x "$stage/$static_name/kvorum" ] || build_static
+    rm -rf "$at" && mkdir -p "$at/empty" "$at/own" && mkdir -m 700 "$at/own/kvorum"
+    image() { buildah --storage-driver vfs --root "$at/images" --runroot "$at/run" "$@"; }
+    container=$(image from --format docker scratch)
+    image copy --quiet "$container" "$stage/$static_name/kvorum" /usr/bin/kvorum
+    image copy --quiet "$container" "$at/empty" /var/lib
+    image copy --quiet --chown 10001:10001 "$container" "$at/own" /var/lib
+    image config --user 10001:10001 --entrypoint '["/usr/bin/kvorum"]' --cmd serve --port 8080 \
+        --env KVORUM_LISTEN=0.0.0.0:8080 --env KVORUM_DATA=/var/lib/kvorum --stop-signal SIGTERM \
+        --volume /var/lib/kvorum --healthcheck 'CMD /usr/bin/kvorum status' \
+        --healthcheck-interval 10s --healthcheck-timeout 5s --healthcheck-start-period 30s \
+        --label org.opencontainers.image.version="$version" "$container"
+    rm -f "$dist/kvorum-$version-image.tar"
+    image commit --quiet --format docker --timestamp "$SOURCE_DATE_EPOCH" "$container" \
+        "docker-archive:$dist/kvorum-$version-image.tar:kvorum:$version"
+    check_size "$dist/kvorum-$version-image.tar" 20
+}
+
+# As cargo knows the dependencies: for the target that is built, without what tests need. One file
+# is written beside the manifest of each package of the workspace; two of them are of interest.
+build_sbom() {
+    local package file
+    cargo-cyclonedx cyclonedx --format json --target "$machine-unknown-linux-gnu" \
+        --spec-version 1.5 --describe binaries --quiet
+    for package in . crates/kvorum-bench; do
+        for file in "$package"/kvorum*_bin.cdx.json; do
+            sed "s#path+file://$root#path+file:///kvorum#g" "$file" \
+                >"$dist/$(basename "$file" _bin.cdx.json)-$version.cdx.json"
+        done
+    done
+    find . -path ./target -prune -o -name '*_bin.cdx.json' -exec rm {} +
+}
+
+main() {
+    local wanted=("${@:-all}") part
+    [ "${wanted[0]}" != all ] || wanted=(deb rpm static image sbom)
+    for part in "${wanted[@]}"; do
+        case $part in
+            deb | rpm | static | image | sbom) needs_of "$part" ;;
+            *)
+                echo "packaging/build.sh: $part is none of deb, rpm, static, image, sbom, all" >&2
+                exit 2
+                ;;
+        esac
+    done
+    [ -z "$missing" ] || { printf '%s' "$missing" >&2 && exit 1; }
+    mkdir -p "$dist" "$stage"
+    for part in "${wanted[@]}"; do
+        echo "==> $part"
+        "build_$part"
+    done
+    (cd "$dist" && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%P\n' | sort |
+        xargs sha256sum >SHA256SUMS)
+    cat "$dist/SHA256SUMS"
+}
+
+main "$@"

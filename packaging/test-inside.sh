@@ -1,0 +1,228 @@
+#!/bin/bash
+# The part of packaging/test.sh that runs in a Debian root of its own: what happens to settings,
+# data and a node that runs, when the package comes, changes and goes. packaging/stand-in.sh
+# takes systemctl's place.
+set -euo pipefail
+
+deb=$(ls /packages/kvorum_*.deb)
+later=/packages/later.deb
+killed=/packages/killed.deb
+unit=/lib/systemd/system/kvorum.service
+data=/var/lib/kvorum
+settings=/etc/kvorum/kvorum.toml
+said=/tmp/said
+
+fail() {
+    echo "FAILED: $*" >&2
+    [ ! -s "$said" ] || sed 's/^/  said: /' "$said" >&2
+    [ ! -s /run/node.log ] || sed 's/^/  node: /' /run/node.log >&2
+    exit 1
+}
+
+# is WHAT FOUND WANTED
+is() { [ "$2" = "$3" ] || fail "$1 is '$2', not '$3'"; }
+
+says() { grep -q -- "$1" "$said" || fail "nobody said: $1"; }
+
+poll() {
+    local deadline=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ "$SECONDS" -lt "$deadline" ] || fail "this did not happen: $*"
+        sleep 0.05
+    done
+}
+
+step() { echo "  $*"; }
+
+node() { cat /run/node.pid; }
+
+value() { kvorum get "$1"; }
+
+enabled() { [ -L /etc/systemd/system/multi-user.target.wants/kvorum.service ]; }
+
+dpkg_says() { dpkg "$@" >"$said" 2>&1; }
+
+forget() {
+    systemctl stop kvorum.service
+    KVORUM_PURGE_DATA=yes dpkg_says --purge kvorum || fail purge
+    rm -rf "$data" /etc/kvorum
+    : >/run/node.log
+}
+
+installs() {
+    step 'installs: a node serves on loopback, as its own user'
+    dpkg_says -i "$deb" || fail 'dpkg -i'
+    enabled || fail 'the service is not enabled'
+    is "the data's owner and mode" "$(stat -c '%U:%G %a' $data)" 'kvorum:kvorum 700'
+    is "the node's user" "$(stat -c %U "/proc/$(node)")" kvorum
+    kvorum put greeting hello
+    is 'what is stored' "$(value greeting)" hello
+    kvorum status >"$said"
+    says 'is alone: its disk has the only copy'
+    says 'kvorum cluster plan --add NAME'
+    kvorum serve --check --config "$settings" >"$said"
+    says 'anybody on this machine'
+    kvorum --version >"$said"
+    says 'store format'
+    for page in kvorum kvorum-serve kvorum-cluster-plan; do
+        gzip -t "/usr/share/man/man1/$page.1.gz" || fail "man $page"
+    done
+    bash -n /usr/share/bash-completion/completions/kvorum
+}
+
+upgrades_and_goes_back() {
+    step 'upgrades: settings and data stay, the node is restarted in order'
+    local before
+    before=$(node)
+    sed -i 's/^#deadline = .*/deadline = "2s"/' "$settings"
+    dpkg_says --force-confold -i "$later" || fail 'dpkg -i of the later version'
+    [ "$(node)" != "$before" ] || fail 'the old node still runs'
+    grep -q ' stopped' /run/node.log || fail 'the old node was not stopped in order'
+    is 'what is stored' "$(value greeting)" hello
+    grep -q '^deadline = "2s"' "$settings" || fail 'the settings were replaced'
+    step 'goes back: the same'
+    dpkg_says --force-confold -i "$deb" || fail 'dpkg -i of the earlier version'
+    is 'what is stored' "$(value greeting)" hello
+    step 'upgrades what is disabled: it stays stopped'
+    systemctl stop kvorum.service
+    /bin/systemctl --root=/ disable kvorum.service 2>"$said"
+    dpkg_says --force-confold -i "$later" || fail 'dpkg -i of the later version'
+    ! systemctl is-active kvorum.service || fail 'the upgrade started a node that was disabled'
+    /bin/systemctl --root=/ enable kvorum.service 2>"$said"
+    dpkg_says --force-confold -i "$deb" || fail 'dpkg -i of the earlier version'
+    is 'what is stored' "$(value greeting)" hello
+}
+
+goes() {
+    step 'removal keeps settings and data, and says where'
+    dpkg_says --remove kvorum || fail 'dpkg --remove'
+    says "the data stays in $data"
+    [ -f "$settings" ] || fail 'the settings are gone'
+    ! systemctl is-active kvorum.service || fail 'the node still runs'
+    dpkg_says -i "$deb" || fail 'dpkg -i again'
+    is 'what is stored' "$(value greeting)" hello
+    step 'purge removes the settings of the package, and keeps data and keys'
+    echo secret >/etc/kvorum/secret
+    dpkg_says --purge kvorum || fail 'dpkg --purge'
+    says "the data stays in $data"
+    says 'stay in /etc/kvorum'
+    [ ! -e "$settings" ] || fail 'the settings are still there'
+    [ -f "$data/STORE" ] && [ -f /etc/kvorum/secret ] || fail 'more was removed'
+    ! enabled || fail 'the service is still enabled'
+    dpkg_says -i "$deb" || fail 'dpkg -i after a purge'
+    is 'what is stored' "$(value greeting)" hello
+    step 'purge removes the data too if that is asked for'
+    KVORUM_PURGE_DATA=yes dpkg_says --purge kvorum || fail 'dpkg --purge'
+    [ ! -e "$data" ] || fail 'the data is still there'
+    rm -rf /etc/kvorum
+}
+
+beside_a_node_started_by_hand() {
+    step 'a node started by hand holds the port: it goes on, and is not displaced'
+    dpkg-deb --fsys-tarfile "$deb" | tar -C /tmp -xf - ./usr/bin/kvorum
+    /tmp/usr/bin/kvorum serve --data /tmp/by-hand >/tmp/by-hand.out 2>&1 &
+    local pid=$!
+    poll 20 /tmp/usr/bin/kvorum put whose by-hand
+    dpkg_says -i "$deb" || fail 'dpkg -i'
+    says 'another process listens on port 8080'
+    says 'systemctl enable --now kvorum'
+    ! enabled || fail 'the service is enabled'
+    is 'who serves' "$(value whose)" by-hand
+    kill "$pid" && wait "$pid"
+    systemctl start kvorum.service || fail 'it does not start after that'
+    forget
+}
+
+with_data_of_another() {
+    step "a data directory of another user's is left to him"
+    install -d -o games -g games -m 700 "$data"
+    dpkg_says -i "$deb" || fail 'dpkg -i'
+    says "$data belongs to games, not to kvorum"
+    is "the data's owner" "$(stat -c %U $data)" games
+    ! enabled || fail 'the service is enabled'
+    systemctl start kvorum.service || fail 'it does not start after what the message said'
+    forget
+}
+
+with_settings_of_a_later_version() {
+    step 'a setting that it does not know is named, and nothing is served'
+    dpkg_says -i "$deb" || fail 'dpkg -i'
+    echo 'of-a-later-version = 1' >>"$settings"
+    dpkg_says --force-confold -i "$later" || fail 'the upgrade fails with the node'
+    says 'its node did not start'
+    grep -q 'of-a-later-version' /run/node.log || fail 'the setting is not named'
+    forget
+}
+
+# killed_at SCRIPT GO: runs GO with the script killed at its first command, its second, and so on,
+# until it comes to its end; after each `dpkg --configure -a` and GO once more must do.
+killed_at() {
+    local at=0
+    while :; do
+        at=$((at + 1))
+        "before_$1"
+        echo "$at" >/kill-at
+        if "go_$1" >"$said" 2>&1; then break; fi
+        rm /kill-at
+        dpkg_says --configure -a || fail "after $1 was killed at its command $at: --configure -a"
+        "go_$1" >"$said" 2>&1 || fail "after $1 was killed at its command $at: again"
+        "after_$1" || fail "after $1 was killed at its command $at: not as it should be"
+        [ "$at" -lt 100 ] || fail "$1 has no end"
+    done
+    rm /kill-at
+    "after_$1"
+    [ "$at" -gt 3 ] || fail "$1 was killed at $((at - 1)) commands only"
+    step "killed at each of $((at - 1)) commands of $1, and mended by dpkg --configure -a"
+}
+
+fresh() {
+    rm -f /kill-at
+    forget
+}
+before_postinst() { fresh; }
+go_postinst() { dpkg -i "$killed"; }
+after_postinst() { enabled && kvorum put k v && [ "$(dpkg-query -Wf '${Status}' kvorum)" = \
+    'install ok installed' ]; }
+
+installed() {
+    fresh
+    dpkg_says -i "$killed" && kvorum put k v
+}
+before_prerm() { installed; }
+go_prerm() { dpkg --remove kvorum; }
+after_prerm() { [ -f "$data/STORE" ] && [ ! -e /usr/bin/kvorum ] && [ -f "$settings" ]; }
+
+before_postrm() { installed; dpkg_says --remove kvorum; }
+go_postrm() { dpkg --purge kvorum; }
+after_postrm() { [ -f "$data/STORE" ] && [ ! -e "$settings" ] && ! enabled; }
+
+# Scripts of packages look for this one to know whether systemd runs.
+mkdir -p /run/systemd/system
+installs
+upgrades_and_goes_back
+goes
+beside_a_node_started_by_hand
+with_data_of_another
+with_settings_of_a_later_version
+for script in postinst prerm postrm; do killed_at "$script"; done
+fresh
+# Names in a flame graph of the node, without a name's module.
+names() {
+    rm -rf /tmp/profile
+    kvorum profile http://127.0.0.1:8080 -e alloc -d 2 -o folded --out /tmp/profile >"$said" 2>&1 &
+    local pid=$!
+    while kill -0 "$pid" 2>/dev/null; do kvorum scan >/dev/null; done
+    wait "$pid" || fail 'kvorum profile'
+    cat /tmp/profile/* | tr ' ;' '\n' | sort -u | grep -c '::'
+}
+
+step 'kvorum-bench and the debug symbols install beside it; with these, more functions have names'
+dpkg_says -i "$deb" /packages/kvorum-bench_*.deb || fail 'dpkg -i'
+without=$(names)
+dpkg_says -i /packages/kvorum-dbgsym_*.deb || fail 'dpkg -i of the debug symbols'
+with=$(names)
+[ "$with" -gt "$without" ] || fail "$with names with debug symbols, $without without"
+step "$without functions by name without the debug symbols, $with with them"
+kvorum-bench --version
+systemctl stop kvorum.service

@@ -1,0 +1,242 @@
+#!/usr/bin/env bash
+# Tries what packaging/build.sh has built. Needs root, and Debian:
+#
+#     packaging/test.sh [deb|page|binary|static|image|rpm]        default: all of what was built
+#
+#   deb     installed, used, upgraded, taken back, removed and purged, in a Debian root of its own
+#           with a network of its own; faults, and a kill at every command of every script
+#   page    docs/install.md, played: three such roots become a cluster with TLS
+#   binary  which crates it says it is made of; a packaged node's flame graph of itself names its
+#           functions
+#   static  serves in a root that is empty but for it
+#   image   what it is set to; serves as its own user on a root that it can't write, in a chroot
+#   rpm     installed and removed in such a root, by rpm
+#
+# The Debian root is made once, by mmdebstrap, and kept in target/package/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+stage=$PWD/target/package
+dist=$PWD/target/dist
+work=$(mktemp -d)
+# What was started here: a test that fails leaves none of it behind.
+pids=()
+clean() {
+    local pid
+    for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
+    rm -rf --one-file-system "$work"
+}
+trap clean EXIT
+
+fail() {
+    echo "packaging/test.sh: $*" >&2
+    exit 1
+}
+
+need() {
+    command -v "$1" >/dev/null || fail "$1 is missing. To install it: apt-get install ${2:-$1}"
+}
+
+# poll SECONDS COMMAND...: until it succeeds.
+poll() {
+    local deadline=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ "$SECONDS" -lt "$deadline" ] || fail "this did not happen: $*"
+        sleep 0.05
+    done
+}
+
+# The one file of a pattern.
+one() {
+    local found=($1)
+    [ ${#found[@]} -eq 1 ] && [ -f "${found[0]}" ] ||
+        fail "$1: there is not one such file. To build it: packaging/build.sh"
+    echo "${found[0]}"
+}
+
+# debian ROOT: unpacks a Debian.
+debian() {
+    local base=$stage/debian-root.tar
+    need mmdebstrap
+    need unshare util-linux
+    [ -s "$base" ] || mmdebstrap --quiet --variant=minbase \
+        --include=systemd,init-system-helpers,openssl bookworm "$base"
+    mkdir -p "$1"
+    tar -C "$1" --exclude='./dev/*' -xf "$base"
+}
+
+test_page() {
+    local name deb
+    deb=$(one "$dist/kvorum_*.deb")
+    for name in a b c; do debian "$work/$name"; done
+    unshare --mount --pid --net --fork --kill-child --mount-proc packaging/test-page.sh "$deb" \
+        "$work/a" "$work/b" "$work/c"
+}
+
+test_deb() {
+    local root=$work/root deb
+    deb=$(one "$dist/kvorum_*.deb")
+    debian "$root"
+    mkdir -p "$root/packages"
+    install -m 755 packaging/stand-in.sh "$root/usr/local/bin/systemctl"
+    cp "$deb" "$(one "$dist/kvorum-bench_*.deb")" "$(one "$dist/kvorum-dbgsym_*.deb")" \
+        "$root/packages/"
+    variants "$deb" "$root/packages"
+    cp packaging/test-inside.sh "$root/"
+    unshare --mount --pid --net --fork --kill-child packaging/enter.sh "$root" \
+        /bin/bash /test-inside.sh
+}
+
+# variants DEB TO: the same as a later version whose settings file differs, and as one whose scripts
+# are killed at the command of the number in /kill-at.
+variants() {
+    local at=$work/variant script
+    rm -rf "$at" && dpkg-deb -R "$1" "$at"
+    sed -i 's/^Version: .*/Version: 0.1.1-1/' "$at/DEBIAN/control"
+    echo '# A line of the later version.' >>"$at/etc/kvorum/kvorum.toml"
+    dpkg-deb --root-owner-group --build "$at" "$2/later.deb" >/dev/null
+    rm -rf "$at" && dpkg-deb -R "$1" "$at"
+    for script in postinst prerm postrm; do
+        { cat <<'END'; tail -n +2 "$at/DEBIAN/$script"; } >"$work/script"
+#!/bin/bash
+set -T
+commands=0
+trap '((++commands == $(cat /kill-at 2>/dev/null || echo 0))) && kill -9 $$' DEBUG
+END
+        install -m 755 "$work/script" "$at/DEBIAN/$script"
+    done
+    dpkg-deb --root-owner-group --build "$at" "$2/killed.deb" >/dev/null
+}
+
+# node COMMAND...: starts a node on a free port, and sets pid and url.
+node() {
+    # What an earlier node said is not to be taken for this one's.
+    : >"$work/out"
+    "$@" >"$work/out" 2>"$work/log" &
+    pid=$!
+    pids+=("$pid")
+    poll 30 grep -q ' listening on ' "$work/out"
+    url=$(sed -n 's/.* listening on \([^,]*\),.*/\1/p' "$work/out")
+}
+
+# What `cargo auditable` has noted: which crates are linked in.
+audited() {
+    objcopy -O binary --only-section=.dep-v0 --set-section-flags .dep-v0=alloc "$1" "$work/deps"
+    python3 - "$work/deps" <<'END' || fail "$1 does not say which crates it is made of"
+import json, sys, zlib
+packages = json.loads(zlib.decompress(open(sys.argv[1], "rb").read()))["packages"]
+print(f"made of {len(packages)} crates, by its own list")
+sys.exit(not any(package["name"] == "rustls" for package in packages))
+END
+}
+
+test_binary() {
+    local kvorum=$stage/kvorum writer
+    [ -x "$kvorum" ] || fail "$kvorum is missing. To build it: packaging/build.sh deb"
+    ! readelf -S "$kvorum" | grep -q '\.debug_info' || fail "$kvorum has debug information inside"
+    "$kvorum" --version
+    "$kvorum" --version | grep -q 'store format' || fail '--version names no formats'
+    audited "$kvorum"
+    node "$kvorum" serve --listen 127.0.0.1:0 --data "$work/data"
+    (while :; do "$kvorum" scan --url "$url" || exit; done) >/dev/null 2>&1 &
+    writer=$!
+    pids+=("$writer")
+    "$kvorum" profile "$url" -e cpu,alloc -d 3 -o folded --out "$work" >"$work/profile" 2>&1 ||
+        fail "kvorum profile: $(cat "$work/profile")"
+    kill "$writer"
+    cat "$work"/*.folded | tr ';' '\n' | sed 's/ [0-9]*$//' | sort -u >"$work/names"
+    local named nameless
+    named=$(grep -c '^\(<\?kvorum\|<\?lsm\|<\?node\|<\?hyper\|<\?tokio\)' "$work/names" || true)
+    nameless=$(grep -c '^\[kvorum+0x' "$work/names" || true)
+    echo "its own flame graphs: $named functions by name, $nameless without"
+    [ "$named" -ge 20 ] || fail "few functions have names: $(head -50 "$work/names")"
+    [ "$nameless" -eq 0 ] || fail "functions without names: $(grep '+0x' "$work/names")"
+    kill "$pid"
+    poll 20 gone "$pid"
+}
+
+gone() { ! kill -0 "$1" 2>/dev/null; }
+
+test_static() {
+    local name root=$work/empty
+    name=$(one "$dist/kvorum-*-linux-musl.tar.xz")
+    mkdir -p "$root/data"
+    tar -C "$work" -xf "$name"
+    cp "$work/$(basename "$name" .tar.xz)/kvorum" "$root/"
+    ! readelf -l "$root/kvorum" | grep -q INTERP || fail 'the static program wants a loader'
+    # Nothing else: no libraries, no /proc, no /dev, no certificates.
+    node chroot "$root" /kvorum serve --listen 127.0.0.1:0 --data /data
+    chroot "$root" /kvorum put --url "$url" greeting hello ||
+        fail "it does not serve: $(cat "$work/log")"
+    [ "$(chroot "$root" /kvorum get --url "$url" greeting)" = hello ] || fail 'it does not serve'
+    chroot "$root" /kvorum status --url "$url"
+    kill "$pid"
+    poll 20 gone "$pid"
+}
+
+# set_to WORDS: the image's settings have them.
+set_to() { grep -qF "$1" "$work/settings" || fail "the image is not set to $1"; }
+
+test_image() {
+    need skopeo
+    local archive root=$work/image
+    archive=$(one "$dist/kvorum-*-image.tar")
+    mkdir -p "$root" "$work/archive"
+    skopeo inspect --config "docker-archive:$archive" | tr -d ' \n' >"$work/settings"
+    set_to '"User":"10001:10001"'
+    set_to '"Entrypoint":["/usr/bin/kvorum"]'
+    tar -C "$work/archive" -xf "$archive"
+    cat "$work"/archive/*.json | tr -d ' \n' >"$work/settings"
+    set_to '"Healthcheck":{"Test":["CMD","/usr/bin/kvorum","status"]'
+    find "$work/archive" -name '*.tar' ! -type l -exec tar -C "$root" -xpf {} \;
+    [ "$(stat -c '%u %a' "$root/var" "$root/var/lib/kvorum" | paste -sd,)" = '0 755,10001 700' ] ||
+        fail 'directories of the image belong to somebody else'
+    [ "$(find "$root" -type f)" = "$root/usr/bin/kvorum" ] || fail 'the image has more in it'
+    # On a root that is read-only, with a volume for the data.
+    cat >"$work/run-image" <<'END'
+mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"
+mount -t tmpfs -o uid=10001,gid=10001,mode=700 tmpfs "$1/var/lib/kvorum"
+exec chroot --userspec=10001:10001 "$1" /usr/bin/kvorum serve --listen 127.0.0.1:0 \
+    --data /var/lib/kvorum
+END
+    node unshare --mount sh -e "$work/run-image" "$root"
+    "$root/usr/bin/kvorum" status --url "$url" || fail "it does not serve: $(cat "$work/log")"
+    kill "$pid"
+    poll 20 gone "$pid"
+}
+
+test_rpm() {
+    need rpm
+    local package root=$work/rpm
+    package=$(one "$dist/kvorum-[0-9]*.rpm")
+    rpm -K --nosignature "$package"
+    # Its scripts run in there. What it requires has other names in Debian.
+    debian "$root"
+    unshare --mount sh -c 'mount -t proc proc "$1/proc" && rpm --root "$1" --nodeps -i "$2"' \
+        sh "$root" "$package"
+    [ "$(chroot "$root" stat -c '%U %a' /var/lib/kvorum)" = 'kvorum 700' ] ||
+        fail 'the data directory is missing, or not for the user kvorum alone'
+    chroot "$root" kvorum --version >/dev/null
+    touch "$root/var/lib/kvorum/STORE"
+    echo 'deadline = "2s"' >>"$root/etc/kvorum/kvorum.toml"
+    rpm --root "$root" -e kvorum >"$work/said" 2>&1
+    grep -q 'the data stays in /var/lib/kvorum' "$work/said" || fail 'it does not say where data is'
+    [ -e "$root/var/lib/kvorum/STORE" ] || fail 'the data is gone'
+    [ -e "$root/etc/kvorum/kvorum.toml.rpmsave" ] || fail 'the settings are gone'
+    [ ! -e "$root/usr/bin/kvorum" ] || fail 'the program is still there'
+}
+
+[ "$(id -u)" -eq 0 ] || fail 'it takes root: it makes roots and namespaces of its own'
+wanted=("$@")
+[ $# -gt 0 ] || wanted=(binary deb page static image rpm)
+for part in "${wanted[@]}"; do
+    case $part in
+        deb | page | binary | static | image | rpm) ;;
+        *) fail "$part is not one of deb, page, binary, static, image, rpm" ;;
+    esac
+    echo "==> $part"
+    begun=$SECONDS
+    "test_$part"
+    echo "==> $part: ok after $((SECONDS - begun)) s"
+done
