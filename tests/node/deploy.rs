@@ -242,7 +242,9 @@ fn the_service_can_be_administered() {
     let closed = check(&without, &[]);
     assert!(closed.contains("nobody can use or administer this node"), "{closed}");
     assert!(closed.contains("--admin-token-file") && closed.contains("0.0.0.0"), "{closed}");
-    let everywhere = check(&without, &[("KVORUM_LISTEN", "0.0.0.0:8080")]);
+    let anywhere =
+        [("KVORUM_LISTEN", "0.0.0.0:8080"), ("KVORUM_ADVERTISE", "https://10.0.0.1:8080")];
+    let everywhere = check(&without, &anywhere);
     assert!(everywhere.contains("from 127.0.0.1 or ::1; from elsewhere"), "{everywhere}");
     assert!(!everywhere.contains("nobody can use or administer"), "{everywhere}");
     let one = kvorum();

@@ -76,6 +76,9 @@ fn plan(node: &Node, add: &str) -> std::process::Output {
 #[test]
 fn a_node_waits_for_its_place_and_starts_as_a_member() {
     let node = node();
+    // The cluster begins once a has met b.
+    shake(&mut upgraded(&node), good_b()).0.unwrap();
+    wait_until("a is a member", || json(&node, "/v0/status")["membership"] == "member");
     let data = tempfile::tempdir().unwrap();
     let unknown = plan(&node, "c");
     let why = String::from_utf8(unknown.stderr).unwrap();
