@@ -96,7 +96,7 @@ pub(crate) struct PeerCounts {
     pub(crate) envelopes_received: Count,
     /// Messages queued for sending.
     pub(crate) messages_sent: Count,
-    /// Messages received.
+    /// Messages received from other nodes.
     pub(crate) messages_received: Count,
     /// Bytes written to sockets.
     pub(crate) bytes_sent: Count,
@@ -108,7 +108,7 @@ pub(crate) struct PeerCounts {
     pub(crate) malformed: Count,
     /// Refused handshakes with other nodes.
     pub(crate) refused: Count,
-    /// Connections established.
+    /// Connections established with other nodes.
     pub(crate) connected: Count,
 }
 
@@ -121,7 +121,7 @@ pub(crate) struct Counters {
     pub(crate) latency: [Latency; RequestKind::ALL.len()],
     /// Connections closed because of input that was not HTTP.
     pub(crate) malformed: Count,
-    /// HTTP/2 connections.
+    /// Open HTTP/2 connections of clients.
     pub(crate) http2: Count,
     /// Completed TLS handshakes.
     pub(crate) tls_handshakes: Count,
@@ -170,7 +170,7 @@ impl Counters {
 /// Counters of the whole process, for events too rare to be counted per loop.
 #[derive(Debug, Default)]
 pub(crate) struct Accepting {
-    /// Connections accepted.
+    /// Connections accepted since the start.
     pub(crate) accepted: AtomicU64,
     /// Failed accepts, mostly for lack of file descriptors.
     pub(crate) failed: AtomicU64,

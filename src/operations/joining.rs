@@ -84,7 +84,7 @@ pub(crate) enum NotAsking {
     Member { name: String, url: String },
     #[error(
         "node {name:?} does not ask this node to join (those that do: {}): start it with kvorum \
-         serve --join and this node's URL. If it runs with that, its log says why it does not count",
+         serve --join and this node's URL; if it runs, its log says why it does not count",
         if asking.is_empty() { "none".to_owned() } else { asking.join(", ") }
     )]
     Nobody { name: String, asking: Vec<String> },

@@ -90,7 +90,7 @@ pub(crate) struct Config {
 /// Clients that may read and write without a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenTo {
-    /// None: `--require-auth`.
+    /// To no request without a token: `--require-auth`.
     Nobody,
     /// Clients on loopback.
     Loopback,
@@ -196,10 +196,10 @@ fn complete(
     let at = At { address: listen, tls: tls.is_some() };
     let members = Members::parse(cluster, advertise, lone, at, replicas)?;
     let tls = tls.map(|files| TlsFiles { host: host(&members, listen), ..files });
-    let (secret, warning) =
-        secret::CLUSTER.load(settings.cluster_secret_file.as_deref(), secret_variable)?;
-    let (admin_token, token_warning) =
-        secret::ADMIN.load(settings.admin_token_file.as_deref(), token_variable)?;
+    let (secret_file, token_file) =
+        (settings.cluster_secret_file.as_deref(), settings.admin_token_file.as_deref());
+    let (secret, warning) = secret::CLUSTER.load(secret_file, secret_variable)?;
+    let (admin_token, token_warning) = secret::ADMIN.load(token_file, token_variable)?;
     let unprotected = without_secret(&members, listen, secret.as_ref())?;
     let open_to = OpenTo::of(settings.require_auth, settings.insecure);
     let open = in_clear(&members, at, settings.insecure, open_to)?;
@@ -213,7 +213,7 @@ fn complete(
     let max_value = max_value(settings.max_value, budget)?;
     let connections = settings.connections.map_or(memory.connections as usize, |n| n.0 as usize);
     let closed = closed_to_all(listen, open_to, admin_token.is_some());
-    let warnings = [warning, token_warning, unprotected, open, closed, over_limit];
+    let warnings = [warning, token_warning, unprotected, open, closed, over_limit].into_iter();
     let config = Config {
         listen,
         data: settings.data,
@@ -249,10 +249,9 @@ fn complete(
         connections,
         guests: GUESTS,
         greets: settings.log_format == LogFormat::Text,
-        warnings: warnings.into_iter().flatten().collect(),
+        warnings: warnings.flatten().collect(),
     };
-    let filter = log::filter(&settings.log)?;
-    let logging = Logging { filter, format: settings.log_format };
+    let logging = Logging { filter: log::filter(&settings.log)?, format: settings.log_format };
     Ok((config, logging))
 }
 

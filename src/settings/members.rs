@@ -144,7 +144,7 @@ pub(crate) struct Membership {
 /// The address and protocol that a node serves on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct At {
-    /// The address.
+    /// The address that the node listens on.
     pub(crate) address: SocketAddr,
     /// True if it serves TLS.
     pub(crate) tls: bool,

@@ -11,7 +11,7 @@ use serde::Deserialize;
 #[serde(try_from = "String")]
 pub(crate) struct Size(pub(crate) u64);
 
-/// A duration.
+/// A duration with its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Time(pub(crate) Duration);

@@ -163,7 +163,7 @@ pub enum Event {
         node: NodeId,
         /// The reason for the request.
         class: Class,
-        /// The request.
+        /// The request to the node.
         request: Request,
     },
     /// A read of the store ended.
@@ -228,7 +228,7 @@ pub enum Event {
         peer: NodeId,
         /// The id of the request.
         id: u64,
-        /// The reply.
+        /// The reply of the peer.
         reply: Reply,
     },
     /// Another node sent a request.
@@ -243,7 +243,7 @@ pub enum Event {
         remaining_ms: u32,
         /// The view by which the sender counts the answer, or a later one.
         under: ViewId,
-        /// The request.
+        /// The request of the peer.
         request: Request,
     },
     /// A hint was stored, or storing it failed.

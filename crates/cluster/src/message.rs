@@ -187,7 +187,7 @@ pub enum Request {
     /// Asks whether the node has stored durably that the asker has this disk. The reply is `Pong`,
     /// or `Busy` until the node has.
     KnowsDisk {
-        /// The asker.
+        /// The id of the asking node.
         node: NodeId,
         /// The disk of the asker.
         incarnation: Incarnation,

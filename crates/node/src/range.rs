@@ -46,7 +46,7 @@ pub enum RangeStep {
 /// Result of asking a node for a page.
 #[derive(Debug)]
 pub enum PageAsked {
-    /// The page.
+    /// The page that was asked for.
     Page(Page),
     /// The node is busy: pass this in after [`RETRY_MICROS`].
     Busy,

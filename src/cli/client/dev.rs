@@ -172,7 +172,7 @@ fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), Unable> {
             "{name} is stopped. Its directory is of no use any more, and may be deleted: rm -r \
              '{data}'\n"
         ),
-        format_args!("{name} is no member any more, and is stopped"),
+        format_args!("{name} is not a member any more, and is stopped"),
     )
 }
 

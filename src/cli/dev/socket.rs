@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Time limit of an answer. A node may take half of that to stop.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// A request.
+/// A request to a running `kvorum dev`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Wanted {
     /// List the nodes.
@@ -51,7 +51,7 @@ pub(crate) enum Wanted {
     Settled,
 }
 
-/// An answer.
+/// The answer of a running `kvorum dev`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum DevAnswer {
     /// The nodes, in order.

@@ -46,7 +46,7 @@ pub enum NodeEffect {
         node: NodeId,
         /// The reason for the request.
         class: Class,
-        /// The request.
+        /// The request to the node.
         request: Request,
     },
     /// Store durably which disk a node has, and the node's report of its log; then call

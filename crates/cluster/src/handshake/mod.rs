@@ -115,7 +115,7 @@ enum HandshakeStage {
     Proof,
     /// Waits for the other side's VERDICT.
     Verdict,
-    /// Has ended.
+    /// The handshake has ended.
     Over,
 }
 

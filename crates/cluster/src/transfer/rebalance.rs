@@ -22,10 +22,10 @@
 //! key hands the future record over once its time has come. If the holder leaves or the key moves
 //! away from it, the transition would drop both records; and if the key gets more replicas, a
 //! majority of them may lack a record that a majority of the fewer acknowledged. In both cases this
-//! node does not finish with that source before the future record's time, however far off. The future record is not taken along,
-//! because it would hide the key here too; nor is the hidden one, because the holder's store may
-//! have dropped it. The wait is reported, along with what ends it earlier: `kvorum repair-clock` on
-//! the holder, or giving the change up.
+//! node does not finish with that source before the future record's time, however far off. The
+//! future record is not taken along, because it would hide the key here too; nor is the hidden one,
+//! because the holder's store may have dropped it. The wait is reported, along with what ends it
+//! earlier: `kvorum repair-clock` on the holder, or giving the change up.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -25,7 +25,7 @@ use record::{Outline, Record};
 /// The kinds of messages that may be long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LongKind {
-    /// A request.
+    /// A request to a node.
     Request,
     /// A record that was read.
     Found,

@@ -41,7 +41,7 @@ pub struct Traffic {
     pub envelopes_received: u64,
     /// Messages queued for sending.
     pub messages_sent: u64,
-    /// Messages received.
+    /// Messages received from the peer.
     pub messages_received: u64,
 }
 

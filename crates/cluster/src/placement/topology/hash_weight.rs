@@ -13,7 +13,7 @@ const MOST_FACTOR: u32 = 16;
 pub struct HashWeight(u32);
 
 impl HashWeight {
-    /// The maximum.
+    /// The maximum hash weight of a node.
     const MOST: u32 = (MAX_WEIGHT * MOST_FACTOR) << 16;
 
     /// The minimum: with half of it a cost would not fit 64 bits.
