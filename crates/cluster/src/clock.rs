@@ -88,6 +88,8 @@ pub fn origin_of(name: &str) -> u32 {
 #[derive(Debug)]
 pub struct Clock {
     last: AtomicU64,
+    /// The greatest time that another node sent and that was not ahead; 0 = none since the start.
+    heard: AtomicU64,
     bound: AtomicU64,
     /// The longest recent time to persist a bound, in microseconds.
     slowest: AtomicU64,
@@ -116,7 +118,9 @@ impl Clock {
         let last = persisted.max(wall_micros << COUNTER_BITS);
         let [last, bound, slowest, lead] = [last, persisted, 0, 0].map(AtomicU64::new);
         let (limit_at_zero, compared_with) = (AtomicI64::new(NO_LIMIT), AtomicUsize::new(0));
-        Self { last, bound, slowest, lead, limit_at_zero, compared_with, origin }
+        let heard = AtomicU64::new(0);
+        Self { last, heard, bound, slowest, lead, limit_at_zero, compared_with, origin }
+    }
     }
 
     /// Notes a comparison with `others` other nodes' clocks. `limit_at_zero`: most of them refuse
@@ -157,6 +161,23 @@ impl Clock {
         let others = most.saturating_sub(max_skew_micros);
         let least = now.wall.saturating_sub(max_skew_micros);
         now.wall.min(others.max(least)).min(most)
+    }
+
+    /// Returns the time that a time to live is added to, in microseconds since 1970: the wall
+    /// clock's, or the greatest that another node sent, if that is later; at most what most other
+    /// nodes accept. Another clock may be the one that judges the expiry, and no value may expire
+    /// early.
+    ///
+    /// The times that this clock issued count too, as far as most other nodes accept them: a wall
+    /// clock that was set back may be the wrong one. Without another clock to compare with, those
+    /// times prove nothing: a clock that was ahead once would lengthen every time to live from then
+    /// on, and the wall clock that the time to live is added to judges the expiry as well.
+    pub fn base_of_expiries(&self, now: Now) -> u64 {
+        let is_compared = self.compared_with.load(Ordering::Relaxed) > 0;
+        let issued = if is_compared { self.last() } else { 0 };
+        let heard = self.heard.load(Ordering::Relaxed);
+        let base = issued.max(heard).max(Self::time_of(now.wall));
+        Self::micros(base.min(self.limit_of_most(now)))
     }
 
     /// Returns the origin of the versions that this clock issues: a hash of the node's name.
@@ -216,6 +237,16 @@ impl Clock {
             }
         }
         true
+    }
+
+    /// Takes in the time that another node sent, as [`Clock::merge`] does, and remembers it for
+    /// [`Clock::base_of_expiries`].
+    pub fn hear(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
+        let is_taken_in = self.merge(time, now, max_skew_micros);
+        if is_taken_in && self.heard.load(Ordering::Relaxed) < time {
+            self.heard.fetch_max(time, Ordering::Relaxed);
+        }
+        is_taken_in
     }
 
     /// Takes in the ballot of a conditional write. Returns true if the ballot may be promised: the
@@ -648,6 +679,31 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 4 * each as usize);
+    }
+
+    #[test]
+    fn a_time_to_live_is_added_to_the_wall_clock_or_to_what_other_nodes_sent() {
+        let (skew, year) = (500_000, 31_536_000_000_000);
+        let clock = running(WALL, (WALL + year) << 12);
+        assert!(clock.issue(at(WALL)).unwrap().time > (WALL + year) << 12);
+        assert_eq!(clock.base_of_expiries(at(WALL)), WALL, "no other node has sent a time");
+        assert!(
+            clock.merge(clock.last(), at(WALL), u64::MAX),
+            "a ballot of its own is none either"
+        );
+        assert_eq!(clock.base_of_expiries(at(WALL + 9)), WALL + 9);
+        assert!(!clock.hear((WALL + year) << 12, at(WALL), skew), "nor is one that is refused");
+        assert_eq!(clock.base_of_expiries(at(WALL)), WALL);
+        assert!(clock.hear((WALL + 400_000) << 12, at(WALL), skew));
+        assert_eq!(clock.base_of_expiries(at(WALL)), WALL + 400_000, "that clock may judge");
+        assert_eq!(clock.base_of_expiries(at(WALL + 400_001)), WALL + 400_001);
+        // Among others, times that this node has issued count as far as most others accept them.
+        clock.compared(Some((WALL + skew) as i64), 2);
+        assert_eq!(clock.base_of_expiries(at(WALL)), WALL + skew);
+        let set_back = running(WALL, 0);
+        set_back.issue(at(WALL)).unwrap();
+        set_back.compared(Some((WALL + skew) as i64), 2);
+        assert_eq!(set_back.base_of_expiries(at(WALL - year)), WALL, "no value expires early");
     }
 
     #[test]
