@@ -101,6 +101,9 @@ pub struct Clock {
     /// The number of nodes' clocks that the limit comes from.
     compared_with: AtomicUsize,
     origin: u32,
+    /// The latest time known from before the start, in microseconds since 1970; without one, the
+    /// wall clock's time at the start.
+    before_start: u64,
 }
 
 /// The least number of other nodes' clocks that together show that this node's clock is wrong, and
@@ -119,8 +122,18 @@ impl Clock {
         let [last, bound, slowest, lead] = [last, persisted, 0, 0].map(AtomicU64::new);
         let (limit_at_zero, compared_with) = (AtomicI64::new(NO_LIMIT), AtomicUsize::new(0));
         let heard = AtomicU64::new(0);
-        Self { last, heard, bound, slowest, lead, limit_at_zero, compared_with, origin }
-    }
+        let before_start = if persisted == 0 { wall_micros } else { Self::micros(persisted) };
+        Self {
+            last,
+            heard,
+            bound,
+            slowest,
+            lead,
+            limit_at_zero,
+            compared_with,
+            origin,
+            before_start,
+        }
     }
 
     /// Notes a comparison with `others` other nodes' clocks. `limit_at_zero`: most of them refuse
@@ -148,6 +161,15 @@ impl Clock {
     pub fn agreed(&self, now: Now) -> Option<u64> {
         let is_compared = self.compared_with.load(Ordering::Relaxed) > 0;
         is_compared.then(|| now.wall.min(Self::micros(self.limit_of_most(now))))
+    }
+
+    /// Returns the time that a node alone can be sure of, `up_micros` after its start, in
+    /// microseconds since 1970: the wall clock's, but no more than that later than the latest time
+    /// known from before the start. A wall clock that is ahead since this start, or that was set
+    /// ahead after it, makes nothing older than it is; time in which the node was down counts only
+    /// after it has passed once more.
+    pub fn certain(&self, up_micros: u64, wall_micros: u64) -> u64 {
+        wall_micros.min(self.before_start.saturating_add(up_micros))
     }
 
     /// Returns the time by which conditional writes judge whether a value has expired, in
@@ -704,6 +726,16 @@ mod tests {
         set_back.issue(at(WALL)).unwrap();
         set_back.compared(Some((WALL + skew) as i64), 2);
         assert_eq!(set_back.base_of_expiries(at(WALL - year)), WALL, "no value expires early");
+    }
+
+    #[test]
+    fn a_node_alone_is_sure_of_no_more_time_than_has_passed() {
+        let hour = 3_600_000_000;
+        let ahead = Clock::start(7, WALL + 25 * hour, WALL << COUNTER_BITS);
+        assert_eq!(ahead.certain(0, WALL + 25 * hour), WALL);
+        assert_eq!(ahead.certain(hour, WALL + 26 * hour), WALL + hour);
+        assert_eq!(ahead.certain(hour, WALL + 9), WALL + 9, "the clock was set right");
+        assert_eq!(Clock::start(7, WALL, 0).certain(5, WALL + 5), WALL + 5, "it is new");
     }
 
     #[test]
