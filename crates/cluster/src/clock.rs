@@ -71,12 +71,18 @@ pub enum NotIssued {
     Ahead,
     /// The wall clock is not ahead, but a version that was issued or taken in is.
     #[error(
-        "this node has timestamps ahead of most other nodes' clocks by more than \
-         --max-clock-skew, although its clock is not ahead now: its clock, or another one that it \
-         followed, was. Stop it, run `kvorum repair-clock` on its directory and start it, or send \
-         the write to another node"
+        "this node has timestamps that most other nodes refuse for another {seconds} s, although \
+         its clock is not ahead now: its clock, or another one that it followed, was. Send the \
+         write to another node, or wait: in {seconds} s this node takes writes again, and no \
+         record is lost. To wait less, if only this node's clock was ahead, stop it, run `kvorum \
+         repair-clock` on its directory and start it. That removes its records of those \
+         timestamps: do not do that on several nodes whose clocks were ahead, or what they \
+         acknowledged together is lost"
     )]
-    WasAhead,
+    WasAhead {
+        /// The time until most other nodes accept the next version, in seconds.
+        seconds: u64,
+    },
 }
 
 /// Returns the origin of a node's versions, which distinguishes nodes: a hash of the node's name.
@@ -227,9 +233,20 @@ impl Clock {
                 Ok(time)
             }
             Err(_) if Self::time_of(now.wall) > limit => Err(NotIssued::Ahead),
-            Err(last) if after(last) > limit => Err(NotIssued::WasAhead),
+            Err(last) if after(last) > limit => {
+                let micros = Self::micros(after(last)) - Self::micros(limit);
+                Err(NotIssued::WasAhead { seconds: micros.div_ceil(1_000_000).max(1) })
+            }
             Err(_) => Err(NotIssued::BoundReached),
         }
+    }
+
+    /// Returns the microseconds until most other nodes accept the next version, if a version that
+    /// was issued or taken in is ahead of their clocks and the wall clock is not.
+    pub fn refused_for(&self, now: Now) -> Option<u64> {
+        let (limit, next) = (self.limit_of_most(now), self.last() + 1);
+        let was_ahead = Self::time_of(now.wall) <= limit && next > limit;
+        was_ahead.then(|| (Self::micros(next) - Self::micros(limit)).max(1))
     }
 
     /// Issues a ballot of the node `own` to ask for promises under, greater than all versions and
@@ -494,12 +511,18 @@ mod tests {
         let clock = Clock::start(7, WALL, ahead);
         clock.persisted(ahead + (1_000_000 << 12), 0);
         clock.compared(Some(WALL as i64 + 500_000), 2);
+        let was_ahead = NotIssued::WasAhead { seconds: 300 };
         for wall in [WALL, WALL - 60_000_000, WALL + 500_000] {
-            assert_eq!(clock.issue(at(wall)), Err(NotIssued::WasAhead), "{wall}");
-            assert_eq!(clock.issue_ballot(at(wall), NodeId(0)), Err(NotIssued::WasAhead));
+            assert_eq!(clock.issue(at(wall)), Err(was_ahead), "{wall}");
+            assert_eq!(clock.issue_ballot(at(wall), NodeId(0)), Err(was_ahead));
+            assert_eq!(clock.refused_for(at(wall)), Some(299_500_000));
         }
         assert_eq!(clock.issue(at(WALL + 500_001)), Err(NotIssued::Ahead));
-        assert!(NotIssued::WasAhead.to_string().contains("its clock is not ahead now"));
+        assert_eq!(clock.refused_for(at(WALL + 500_001)), None, "this clock is ahead itself");
+        assert!(was_ahead.to_string().contains("its clock is not ahead now"));
+        let later = Now { mono: 299_500_001, wall: WALL };
+        assert_eq!(clock.refused_for(later), None);
+        assert!(clock.issue(later).is_ok(), "the wait is over when it was said to be");
     }
 
     #[test]
