@@ -315,6 +315,11 @@ impl Requests {
         self.node.shared.view()
     }
 
+    /// Returns the clock skew that this node permits.
+    pub(crate) fn max_clock_skew(&self) -> Duration {
+        self.node.config.max_clock_skew
+    }
+
     /// Returns all other nodes of the cluster, including those that are joining or leaving.
     pub(crate) fn others(&self) -> Vec<NodeId> {
         let own = self.own();
