@@ -116,3 +116,27 @@ fn nodes_with_timestamps_ahead_say_how_long_they_refuse_writes() {
     let ahead = cluster.status(0)["timestamps_ahead_ms"].as_u64().unwrap();
     assert!((1..50_000).contains(&ahead), "{ahead}");
 }
+
+/// A replica promises at its start, for all keys, up to the time of its own clock.
+#[test]
+fn a_conditional_write_by_a_clock_that_is_behind_is_not_refused_for_a_record_that_is_not_there() {
+    let Some(cluster) = with_wrong_clock(2, "-30s") else { return };
+    let mut keys = 0..;
+    let mut said = String::new();
+    wait_until("a key whose conditional writes n0 coordinates", || {
+        let target = format!("/v0/entity?id=never{}", keys.next().unwrap());
+        let mut client = cluster.client(0);
+        client.send(format!(
+            "PUT {target} HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: *\r\n\
+             Content-Length: 1\r\n\r\nx"
+        ));
+        let answer = client.response();
+        if answer.status == 201 {
+            return false;
+        }
+        said = answer.json()["detail"].as_str().unwrap().to_owned();
+        said.contains("clock is behind")
+    });
+    assert!(said.contains("this key need not have a record"), "{said}");
+    assert!(!said.contains("existing record"), "{said}");
+}
