@@ -252,7 +252,8 @@ pub(super) fn problems(row: &Row, asked: &str, flags: &str) -> Vec<String> {
         if status.disk_full {
             problems.push(format!(
                 "{name} has a full disk: it refuses writes, or will soon, and goes on once there \
-                 is room"
+                 is room. Enlarge the file system, or remove files that are not in the data \
+                 directory: deletions and compactions need room as well"
             ));
         }
         if status.lacks_vote {
