@@ -56,14 +56,23 @@ fn repaired(args: &RepairClockArgs) -> Result<String, RepairError> {
         return Ok(reported + "There is nothing to repair.\n");
     }
     if !args.yes {
+        let wait = ahead(found.furthest.max(found.bound)) + 1;
         return Ok(reported
-            + "Nothing was changed. Check that the clock is correct now (date -u); then run again \
-                with --yes to remove those records and hints,\nincluding writes that only this \
-                node acknowledged while its clock was wrong.\n");
+            + &format!(
+                "Nothing was changed. Check that the clock is correct now (date -u).\n\
+                 If only this node's clock was ahead, run again with --yes to remove those records \
+                 and hints,\nincluding writes that only this node acknowledged while its clock was \
+                 wrong.\n\
+                 If other nodes' clocks were ahead as well, they may have acknowledged those \
+                 writes too, and no node\nwith a right clock has them: removed from all these \
+                 nodes, they are lost, whatever their ack was. Then wait:\nin {wait} s the clock \
+                 has passed all these timestamps, no record is lost, and there is nothing to \
+                 repair.\n"
+            ));
     }
     found.remove(&engine)?;
     engine.close().map_err(StoppedError::Store)?;
     Ok(reported
-        + "They were removed. After the start, the other nodes stream back what this node should \
-            hold; until then the node is not authoritative for missing keys.\n")
+        + "They were removed. After the start, the other nodes stream back what they hold of this \
+            node's keys; until then the node is not authoritative for missing keys.\n")
 }

@@ -7,7 +7,7 @@
 //!                       └─▶ /v0/status of each other node, 16 at once ─▶ a row, or why not
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::others::{Page, Unread};
 use super::problem::Problem;
 use super::{Answer, Service};
 use crate::node::requests::Requests;
-use crate::operations::status::{Cluster, Peer, Row, Status, Unreached};
+use crate::operations::status::{ClockDiffers, Cluster, Peer, Row, Status, Unreached};
 
 /// Maximum number of concurrent requests: each costs a connection to every other node.
 pub(crate) const MAX_LOOKS: usize = 4;
@@ -48,7 +48,8 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
     let own = requests.own();
     let status = service.reports.status();
     let cluster_id = status.cluster_id.clone();
-    let mut rows = Rows { cluster_id, ..Rows::default() };
+    let clocks = Clocks::compare(&status, requests.max_clock_skew());
+    let mut rows = Rows { cluster_id, clocks, ..Rows::default() };
     rows.add(requests, own, Ok(status));
     let mut others = requests.others();
     if requests.is_removed() {
@@ -90,6 +91,7 @@ struct Rows {
     rows: Vec<Row>,
     /// Observations of each node by the nodes that answered, by name.
     seen: HashMap<String, Seen>,
+    clocks: Clocks,
 }
 
 /// Observations of one node by the other nodes.
@@ -99,8 +101,51 @@ struct Seen {
     reached_by: usize,
     /// The first node by name that has no connection to this one.
     unreached_by: Option<Unreached>,
-    /// The shortest round trip in microseconds, and the clock skew measured on it.
-    nearest: Option<(u64, i64)>,
+    /// Of the measurements by nodes whose clocks do not differ from most, and after those of the
+    /// others, the one with the shortest round trip: whether the measuring clock differs, the
+    /// round trip in microseconds, and the clock skew.
+    nearest: Option<(bool, u64, i64)>,
+}
+
+/// The clocks that the asking node has measured, compared with each other.
+#[derive(Debug, Default)]
+struct Clocks {
+    /// Names of the nodes whose clocks differ from others by more than the permitted skew.
+    differing: HashSet<String>,
+    /// True if more than half of the clocks agree, so that the differing ones are wrong.
+    is_majority: bool,
+}
+
+impl Clocks {
+    /// Compares the clock of the node with this status, and those of its peers: each with the
+    /// median, by more than `max_skew` and the uncertainty of the measurement.
+    fn compare(own: &Status, max_skew: Duration) -> Self {
+        let peers = own.peers.iter().flatten().filter(|peer| peer.up && peer.rtt_us > 0);
+        let peers = peers.map(|peer| (&peer.name, peer.clock_skew_us, peer.rtt_us));
+        let mut clocks: Vec<_> = peers.chain([(&own.name, 0, 0)]).collect();
+        clocks.sort_unstable_by_key(|(_, skew, _)| *skew);
+        let (_, median, rtt_of_median) = clocks[clocks.len() / 2];
+        let permitted = |rtt: u64| max_skew.as_micros() as u64 + rtt / 2 + rtt_of_median / 2;
+        let differs = |skew: i64, rtt: u64| skew.abs_diff(median) > permitted(rtt);
+        let far = clocks.iter().filter(|(_, skew, rtt)| differs(*skew, *rtt));
+        let mut differing: HashSet<String> = far.map(|(name, ..)| (*name).clone()).collect();
+        let is_majority = differing.len() * 2 < clocks.len();
+        if !is_majority {
+            differing = clocks.iter().map(|(name, ..)| (*name).clone()).collect();
+        }
+        Self { differing, is_majority }
+    }
+
+    /// Returns what the clock of this node differs from.
+    fn of(&self, name: &str) -> Option<ClockDiffers> {
+        let which = if self.is_majority { ClockDiffers::FromMost } else { ClockDiffers::FromSome };
+        self.differing.contains(name).then_some(which)
+    }
+
+    /// True if the clock of this node is known to be wrong, so that its measurements are.
+    fn is_wrong(&self, name: &str) -> bool {
+        self.of(name) == Some(ClockDiffers::FromMost)
+    }
 }
 
 impl Rows {
@@ -147,24 +192,27 @@ impl Rows {
     }
 
     fn seen_by(&mut self, node: &str, peer: Peer) {
+        let is_wrong = self.clocks.is_wrong(node);
         let seen = self.seen.entry(peer.name).or_default();
         seen.hints += peer.hints;
         seen.reached_by += usize::from(peer.up);
         if !peer.up && seen.unreached_by.as_ref().is_none_or(|first| *node < *first.node) {
             seen.unreached_by = Some(Unreached { node: node.to_owned(), url: peer.url });
         }
-        let measured = Some((peer.rtt_us, peer.clock_skew_us)).filter(|(rtt, _)| *rtt > 0);
+        let measured = (is_wrong, peer.rtt_us, peer.clock_skew_us);
+        let measured = Some(measured).filter(|(_, rtt, _)| *rtt > 0);
         seen.nearest = [seen.nearest, measured].into_iter().flatten().min();
     }
 
     fn finish(mut self) -> Vec<Row> {
         self.rows.sort_by(|one, other| one.name.cmp(&other.name));
         for row in &mut self.rows {
+            row.clock_differs = self.clocks.of(&row.name).filter(|_| row.up);
             let Some(seen) = self.seen.remove(&row.name) else { continue };
             row.hints = seen.hints;
             row.reached_by = seen.reached_by;
             row.unreached_by = seen.unreached_by;
-            row.clock_skew_us = seen.nearest.map(|(_, skew)| skew);
+            row.clock_skew_us = seen.nearest.map(|(.., skew)| skew);
         }
         self.rows
     }

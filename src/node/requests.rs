@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use cluster::handshake::Channel;
 use cluster::{
-    Acks, AskedQuorum, Class, Clock, NodeEvent, NodeId, PageRequest, Record, Request, Shared,
-    Topology, Version, View,
+    Acks, AskedQuorum, Class, NodeEvent, NodeId, PageRequest, Record, Request, Shared, Topology,
+    Version, View,
 };
 use lsm::{Fields, Kind, SyncMode};
 use node::{Loop, NoVersion, PageAsked, Purpose, Range};
@@ -179,12 +179,11 @@ impl Requests {
 
     /// Returns the expiry of a value written now, in milliseconds since 1970; 0 = never.
     ///
-    /// The base is the node's hybrid clock, which equals the wall clock unless that was set back,
-    /// or another node's clock is a little ahead. That other clock may be the one that judges the
-    /// expiry, and no value may expire early.
+    /// The base is [`cluster::Clock::base_of_expiries`], which equals the wall clock unless another
+    /// node's clock is a little ahead.
     pub(crate) fn expiry_ms(&self, ttl: Option<Ttl>) -> u64 {
-        let clock = || Clock::micros(self.node.shared.clock.now(now()));
-        ttl.map_or(0, |ttl| clock().div_ceil(1000) + ttl.millis())
+        let base = || self.node.shared.clock.base_of_expiries(now());
+        ttl.map_or(0, |ttl| base().div_ceil(1000) + ttl.millis())
     }
 
     /// Builds the record of a value with its expiry, or of a deletion.
@@ -314,6 +313,11 @@ impl Requests {
     /// Returns the current view: the cluster's nodes and the placement.
     pub(crate) fn view(&self) -> Arc<View> {
         self.node.shared.view()
+    }
+
+    /// Returns the clock skew that this node permits.
+    pub(crate) fn max_clock_skew(&self) -> Duration {
+        self.node.config.max_clock_skew
     }
 
     /// Returns all other nodes of the cluster, including those that are joining or leaving.

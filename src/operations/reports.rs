@@ -8,7 +8,7 @@ use cluster::layout::{Joiner, Layout, PlanChange, PlanError, Quota};
 use cluster::{Clock, ForgottenWhy, ForgottenWords, MembershipState, NodeEvent, NodeId, Progress};
 use serde_json::Value;
 
-use crate::counters::clocks::wall_micros;
+use crate::counters::clocks::{self, wall_micros};
 use crate::node::{Node, task};
 use crate::operations::access::{self, ChangeError};
 use crate::operations::compact::Compactions;
@@ -250,6 +250,7 @@ impl Reports {
 
 /// Returns the node's status, with `stats` as its store's part.
 fn status(node: &Node, stats: lsm::Stats) -> Status {
+    let refused_for = node.shared.clock.refused_for(clocks::now());
     Status {
         name: node.name().to_owned(),
         url: node.url().to_owned(),
@@ -269,6 +270,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         purgeable_bytes: stats.purgeable_bytes,
         damaged_tables: stats.damaged_tables,
         repair: (!node.shared.is_alone()).then(|| Repair::of(node)),
+        timestamps_ahead_ms: refused_for.map(|micros| micros.div_ceil(1000)),
         disk_full: node.db.lacks_space(),
         failed: stats.failed,
         peers: Some(peers(node)),

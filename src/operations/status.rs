@@ -47,9 +47,13 @@ pub(crate) struct Row {
     /// Number of hints that other nodes keep for this node.
     pub(crate) hints: u64,
     /// Clock skew in microseconds, positive if ahead, as last measured by the node nearest to this
-    /// node.
+    /// node, of those whose clocks agree with most others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) clock_skew_us: Option<i64>,
+    /// What the node's clock differs from by more than `--max-clock-skew` of the asking node;
+    /// missing = its clock agrees with most others, or the asking node has not compared it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) clock_differs: Option<ClockDiffers>,
     /// The node's status without `peers`, which are summed up in the other rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<Status>,
@@ -111,6 +115,10 @@ pub(crate) struct Status {
     /// The repair rounds driven by the node; missing in a cluster of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) repair: Option<Repair>,
+    /// Milliseconds for which the node issues no timestamps, because those that it has issued are
+    /// ahead of most other nodes' clocks, and its own clock is not ahead; missing = it issues them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) timestamps_ahead_ms: Option<u64>,
     /// True if the disk is full: writes are refused, or will be soon, until space is freed.
     pub(crate) disk_full: bool,
     /// The reason why the node accepts no writes; missing = it accepts them.
@@ -128,6 +136,16 @@ pub(crate) struct ForgottenKeys {
     pub(crate) until_ms: u64,
     /// The cause of the loss.
     pub(crate) reason: ForgottenReason,
+}
+
+words! {
+    /// The clocks that a node's clock differs from by more than `--max-clock-skew`.
+    pub(crate) enum ClockDiffers {
+        /// Most other clocks, which agree with each other.
+        FromMost = "from-most",
+        /// Others, and no majority of the clocks agrees: any of them may be the wrong one.
+        FromSome = "from-some",
+    }
 }
 
 words! {

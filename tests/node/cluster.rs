@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -85,10 +86,15 @@ impl Cluster {
     }
 
     pub(crate) fn up(&mut self, node: usize) {
+        self.up_by(node, kvorum());
+    }
+
+    /// Starts a node by this command.
+    pub(crate) fn up_by(&mut self, node: usize, command: Command) {
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         let data = self.down[node].take().unwrap();
         let at = self.addresses[node].to_string();
-        self.nodes[node] = Some(Node::start_at(&at, kvorum(), data, &args));
+        self.nodes[node] = Some(Node::start_at(&at, command, data, &args));
     }
 
     pub(crate) fn kill(&mut self, node: usize) {

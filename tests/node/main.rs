@@ -7,6 +7,7 @@ mod addresses;
 mod bench;
 mod changes;
 mod client;
+mod clocks;
 mod cluster;
 mod clusters;
 mod compact;

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,25 @@ pub(crate) fn kvorum() -> Command {
         }
     }
     command
+}
+
+/// Paths on Debian and Ubuntu of the library that fakes a process's time.
+const FAKETIME: [&str; 2] = [
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+    "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
+];
+
+/// Returns a command for the binary with this wall clock, in libfaketime's words (`+3600s`); `None`
+/// = that library is not installed.
+pub(crate) fn kvorum_at(time: &str) -> Option<Command> {
+    let Some(library) = FAKETIME.iter().find(|library| Path::new(library).exists()) else {
+        eprintln!("skipped: libfaketime is needed");
+        return None;
+    };
+    let mut command = kvorum();
+    command.env("LD_PRELOAD", library).env("FAKETIME", time);
+    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    Some(command)
 }
 
 /// Runs a command to its end; returns its output.

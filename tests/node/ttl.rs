@@ -297,3 +297,39 @@ fn a_restart_changes_no_expiry() {
     assert_eq!(node.client().get("/v0/entity?id=l").status, 404, "it stays gone");
     assert_eq!(node.client().get(TARGET).status, 200);
 }
+
+/// Puts the bound of a clock that was ahead by a year into the store of a stopped node.
+fn plant_bound(data: &Path) {
+    let engine = Engine::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
+    let bound = ((now_ms() + 365 * 86_400_000) * 1000) << 12;
+    let (mut batch, version) = (Batch::new(), Version { time: u64::MAX >> 1, origin: 0 });
+    batch.put(Space::Node, b"clock-bound", version, &bound.to_le_bytes()).unwrap();
+    engine.commit(std::iter::once(&batch)).unwrap();
+    engine.close().unwrap();
+}
+
+/// Only what other nodes have sent lengthens a time to live, and there is no other node.
+#[test]
+fn a_node_alone_whose_clock_was_ahead_adds_a_time_to_live_to_its_wall_clock() {
+    let data = Node::start(&[]).stop();
+    plant_bound(&data.path().join("data"));
+    let node = Node::start_with(kvorum(), data, &["--max-ttl", "1h"]);
+    let mut client = node.client();
+    for (method, query, headers) in [
+        ("PUT", "id=plain&ttl=1h", ""),
+        ("PUT", "id=lock&ttl=1h", "If-None-Match: *\r\n"),
+        ("PUT", "id=lock&ttl=1h", "If-Match: *\r\n"),
+        ("PUT", "id=once&ttl=1h", "Idempotency-Key: w\r\n"),
+        ("POST", "id=count&add=1&ttl=1h", ""),
+    ] {
+        let asked = now_ms();
+        let answer = ask(&mut client, method, query, headers, "");
+        assert!([200, 201].contains(&answer.status), "{query}: {}", answer.status);
+        in_seconds(&answer, 3600, asked);
+    }
+    let taken = ask(&mut client, "PUT", "id=short&ttl=1s", "If-None-Match: *\r\n", "a");
+    assert_eq!(taken.status, 201);
+    wait_until("that the lease ends", || {
+        ask(&mut client, "PUT", "id=short&ttl=1s", "If-None-Match: *\r\n", "b").status == 201
+    });
+}

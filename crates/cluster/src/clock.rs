@@ -71,12 +71,18 @@ pub enum NotIssued {
     Ahead,
     /// The wall clock is not ahead, but a version that was issued or taken in is.
     #[error(
-        "this node has timestamps ahead of most other nodes' clocks by more than \
-         --max-clock-skew, although its clock is not ahead now: its clock, or another one that it \
-         followed, was. Stop it, run `kvorum repair-clock` on its directory and start it, or send \
-         the write to another node"
+        "this node has timestamps that most other nodes refuse for another {seconds} s, although \
+         its clock is not ahead now: its clock, or another one that it followed, was. Send the \
+         write to another node, or wait: in {seconds} s this node takes writes again, and no \
+         record is lost. To wait less, if only this node's clock was ahead, stop it, run `kvorum \
+         repair-clock` on its directory and start it. That removes its records of those \
+         timestamps: do not do that on several nodes whose clocks were ahead, or what they \
+         acknowledged together is lost"
     )]
-    WasAhead,
+    WasAhead {
+        /// The time until most other nodes accept the next version, in seconds.
+        seconds: u64,
+    },
 }
 
 /// Returns the origin of a node's versions, which distinguishes nodes: a hash of the node's name.
@@ -88,6 +94,8 @@ pub fn origin_of(name: &str) -> u32 {
 #[derive(Debug)]
 pub struct Clock {
     last: AtomicU64,
+    /// The greatest time that another node sent and that was not ahead; 0 = none since the start.
+    heard: AtomicU64,
     bound: AtomicU64,
     /// The longest recent time to persist a bound, in microseconds.
     slowest: AtomicU64,
@@ -99,6 +107,9 @@ pub struct Clock {
     /// The number of nodes' clocks that the limit comes from.
     compared_with: AtomicUsize,
     origin: u32,
+    /// The latest time known from before the start, in microseconds since 1970; without one, the
+    /// wall clock's time at the start.
+    before_start: u64,
 }
 
 /// The least number of other nodes' clocks that together show that this node's clock is wrong, and
@@ -116,7 +127,19 @@ impl Clock {
         let last = persisted.max(wall_micros << COUNTER_BITS);
         let [last, bound, slowest, lead] = [last, persisted, 0, 0].map(AtomicU64::new);
         let (limit_at_zero, compared_with) = (AtomicI64::new(NO_LIMIT), AtomicUsize::new(0));
-        Self { last, bound, slowest, lead, limit_at_zero, compared_with, origin }
+        let heard = AtomicU64::new(0);
+        let before_start = if persisted == 0 { wall_micros } else { Self::micros(persisted) };
+        Self {
+            last,
+            heard,
+            bound,
+            slowest,
+            lead,
+            limit_at_zero,
+            compared_with,
+            origin,
+            before_start,
+        }
     }
 
     /// Notes a comparison with `others` other nodes' clocks. `limit_at_zero`: most of them refuse
@@ -146,6 +169,15 @@ impl Clock {
         is_compared.then(|| now.wall.min(Self::micros(self.limit_of_most(now))))
     }
 
+    /// Returns the time that a node alone can be sure of, `up_micros` after its start, in
+    /// microseconds since 1970: the wall clock's, but no more than that later than the latest time
+    /// known from before the start. A wall clock that is ahead since this start, or that was set
+    /// ahead after it, makes nothing older than it is; time in which the node was down counts only
+    /// after it has passed once more.
+    pub fn certain(&self, up_micros: u64, wall_micros: u64) -> u64 {
+        wall_micros.min(self.before_start.saturating_add(up_micros))
+    }
+
     /// Returns the time by which conditional writes judge whether a value has expired, in
     /// microseconds since 1970: the wall clock's, or that of most other nodes' clocks if it is
     /// less. A single clock that is ahead therefore expires no value early. A correct clock among
@@ -157,6 +189,23 @@ impl Clock {
         let others = most.saturating_sub(max_skew_micros);
         let least = now.wall.saturating_sub(max_skew_micros);
         now.wall.min(others.max(least)).min(most)
+    }
+
+    /// Returns the time that a time to live is added to, in microseconds since 1970: the wall
+    /// clock's, or the greatest that another node sent, if that is later; at most what most other
+    /// nodes accept. Another clock may be the one that judges the expiry, and no value may expire
+    /// early.
+    ///
+    /// The times that this clock issued count too, as far as most other nodes accept them: a wall
+    /// clock that was set back may be the wrong one. Without another clock to compare with, those
+    /// times prove nothing: a clock that was ahead once would lengthen every time to live from then
+    /// on, and the wall clock that the time to live is added to judges the expiry as well.
+    pub fn base_of_expiries(&self, now: Now) -> u64 {
+        let is_compared = self.compared_with.load(Ordering::Relaxed) > 0;
+        let issued = if is_compared { self.last() } else { 0 };
+        let heard = self.heard.load(Ordering::Relaxed);
+        let base = issued.max(heard).max(Self::time_of(now.wall));
+        Self::micros(base.min(self.limit_of_most(now)))
     }
 
     /// Returns the origin of the versions that this clock issues: a hash of the node's name.
@@ -184,9 +233,20 @@ impl Clock {
                 Ok(time)
             }
             Err(_) if Self::time_of(now.wall) > limit => Err(NotIssued::Ahead),
-            Err(last) if after(last) > limit => Err(NotIssued::WasAhead),
+            Err(last) if after(last) > limit => {
+                let micros = Self::micros(after(last)) - Self::micros(limit);
+                Err(NotIssued::WasAhead { seconds: micros.div_ceil(1_000_000).max(1) })
+            }
             Err(_) => Err(NotIssued::BoundReached),
         }
+    }
+
+    /// Returns the microseconds until most other nodes accept the next version, if a version that
+    /// was issued or taken in is ahead of their clocks and the wall clock is not.
+    pub fn refused_for(&self, now: Now) -> Option<u64> {
+        let (limit, next) = (self.limit_of_most(now), self.last() + 1);
+        let was_ahead = Self::time_of(now.wall) <= limit && next > limit;
+        was_ahead.then(|| (Self::micros(next) - Self::micros(limit)).max(1))
     }
 
     /// Issues a ballot of the node `own` to ask for promises under, greater than all versions and
@@ -216,6 +276,16 @@ impl Clock {
             }
         }
         true
+    }
+
+    /// Takes in the time that another node sent, as [`Clock::merge`] does, and remembers it for
+    /// [`Clock::base_of_expiries`].
+    pub fn hear(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
+        let is_taken_in = self.merge(time, now, max_skew_micros);
+        if is_taken_in && self.heard.load(Ordering::Relaxed) < time {
+            self.heard.fetch_max(time, Ordering::Relaxed);
+        }
+        is_taken_in
     }
 
     /// Takes in the ballot of a conditional write. Returns true if the ballot may be promised: the
@@ -441,12 +511,18 @@ mod tests {
         let clock = Clock::start(7, WALL, ahead);
         clock.persisted(ahead + (1_000_000 << 12), 0);
         clock.compared(Some(WALL as i64 + 500_000), 2);
+        let was_ahead = NotIssued::WasAhead { seconds: 300 };
         for wall in [WALL, WALL - 60_000_000, WALL + 500_000] {
-            assert_eq!(clock.issue(at(wall)), Err(NotIssued::WasAhead), "{wall}");
-            assert_eq!(clock.issue_ballot(at(wall), NodeId(0)), Err(NotIssued::WasAhead));
+            assert_eq!(clock.issue(at(wall)), Err(was_ahead), "{wall}");
+            assert_eq!(clock.issue_ballot(at(wall), NodeId(0)), Err(was_ahead));
+            assert_eq!(clock.refused_for(at(wall)), Some(299_500_000));
         }
         assert_eq!(clock.issue(at(WALL + 500_001)), Err(NotIssued::Ahead));
-        assert!(NotIssued::WasAhead.to_string().contains("its clock is not ahead now"));
+        assert_eq!(clock.refused_for(at(WALL + 500_001)), None, "this clock is ahead itself");
+        assert!(was_ahead.to_string().contains("its clock is not ahead now"));
+        let later = Now { mono: 299_500_001, wall: WALL };
+        assert_eq!(clock.refused_for(later), None);
+        assert!(clock.issue(later).is_ok(), "the wait is over when it was said to be");
     }
 
     #[test]
@@ -648,6 +724,41 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 4 * each as usize);
+    }
+
+    #[test]
+    fn a_time_to_live_is_added_to_the_wall_clock_or_to_what_other_nodes_sent() {
+        let (skew, year) = (500_000, 31_536_000_000_000);
+        let clock = running(WALL, (WALL + year) << 12);
+        assert!(clock.issue(at(WALL)).unwrap().time > (WALL + year) << 12);
+        assert_eq!(clock.base_of_expiries(at(WALL)), WALL, "no other node has sent a time");
+        assert!(
+            clock.merge(clock.last(), at(WALL), u64::MAX),
+            "a ballot of its own is none either"
+        );
+        assert_eq!(clock.base_of_expiries(at(WALL + 9)), WALL + 9);
+        assert!(!clock.hear((WALL + year) << 12, at(WALL), skew), "nor is one that is refused");
+        assert_eq!(clock.base_of_expiries(at(WALL)), WALL);
+        assert!(clock.hear((WALL + 400_000) << 12, at(WALL), skew));
+        assert_eq!(clock.base_of_expiries(at(WALL)), WALL + 400_000, "that clock may judge");
+        assert_eq!(clock.base_of_expiries(at(WALL + 400_001)), WALL + 400_001);
+        // Among others, times that this node has issued count as far as most others accept them.
+        clock.compared(Some((WALL + skew) as i64), 2);
+        assert_eq!(clock.base_of_expiries(at(WALL)), WALL + skew);
+        let set_back = running(WALL, 0);
+        set_back.issue(at(WALL)).unwrap();
+        set_back.compared(Some((WALL + skew) as i64), 2);
+        assert_eq!(set_back.base_of_expiries(at(WALL - year)), WALL, "no value expires early");
+    }
+
+    #[test]
+    fn a_node_alone_is_sure_of_no_more_time_than_has_passed() {
+        let hour = 3_600_000_000;
+        let ahead = Clock::start(7, WALL + 25 * hour, WALL << COUNTER_BITS);
+        assert_eq!(ahead.certain(0, WALL + 25 * hour), WALL);
+        assert_eq!(ahead.certain(hour, WALL + 26 * hour), WALL + hour);
+        assert_eq!(ahead.certain(hour, WALL + 9), WALL + 9, "the clock was set right");
+        assert_eq!(Clock::start(7, WALL, 0).certain(5, WALL + 5), WALL + 5, "it is new");
     }
 
     #[test]

@@ -105,7 +105,11 @@ pub enum Error {
         directory: String,
     },
     /// The disk is full. Nothing was written, reads continue, and writes resume once space is free.
-    #[error("no space left on disk for {what}: free some space, writes then resume automatically")]
+    #[error(
+        "no space left on disk for {what}: enlarge the file system, or remove files that are not \
+         in the data directory; writes then resume automatically. Deletions and compactions need \
+         space as well, so they free none before"
+    )]
     NoSpace {
         /// Purpose of the failed allocation.
         what: &'static str,

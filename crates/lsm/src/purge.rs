@@ -10,9 +10,9 @@
 //! A rule starts in cluster mode, and goes by age while its owner states that the node is alone.
 //!
 //! Tombstones of hints may be purged at once, because no other node holds them. Entries of
-//! idempotency keys are always purged by age. In a cluster the age is measured by the clock that
-//! most other nodes show: a local clock that is ahead would drop entries that clients may still ask
-//! for.
+//! idempotency keys are always purged by age. The age is measured by the time that the owner agrees
+//! to, in a cluster what most other nodes' clocks show: a local clock that is ahead would drop
+//! entries that clients may still ask for.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +27,7 @@ pub struct PurgeRule {
     /// Age in microseconds at which a record of [`Space::Idempotency`] is purged.
     remembered_micros: u64,
     wall_micros: Box<dyn Fn() -> u64 + Send + Sync>,
-    /// Latest time that most other nodes' clocks showed, in microseconds; 0 = unknown.
+    /// Latest time that the owner agreed to, in microseconds; 0 = none yet.
     agreed_micros: AtomicU64,
     leftovers: Leftovers,
 }
@@ -105,9 +105,9 @@ impl PurgeRule {
         }
     }
 
-    /// Sets the time that most other nodes' clocks show, in microseconds since 1970. While the node
-    /// is not alone, the age of idempotency entries is measured by this time, or by the local clock
-    /// if that is behind. Until the first call none of them is purged.
+    /// Sets the time that most other nodes' clocks show, or that a node alone is certain of, in
+    /// microseconds since 1970. The age of idempotency entries is measured by this time, or by the
+    /// local clock if that is behind. Until the first call none of them is purged.
     pub fn agree(&self, micros: u64) {
         self.agreed_micros.store(micros, Ordering::Relaxed);
     }
@@ -152,8 +152,7 @@ impl PurgeRule {
         }
         match (space, self.by_age()) {
             (Space::Hints, _) => true,
-            (Space::Idempotency, None) => is_older_by(agreed(), self.remembered_micros),
-            (Space::Idempotency, Some(_)) => is_older_by(wall(), self.remembered_micros),
+            (Space::Idempotency, _) => is_older_by(agreed(), self.remembered_micros),
             (_, Some(after)) => is_older_by(wall(), after),
             (Space::Data, None) => Self::goes_by(record, self.watermark()),
             (Space::Node | Space::Conditions, None) => false,
@@ -338,9 +337,11 @@ mod tests {
         let behind = PurgeRule::proven(50, 70, || 79);
         behind.agree(80);
         assert!(!behind.may_purge(Space::Idempotency, entry.view()), "nor do others' clocks");
-        rule.agree(0);
         rule.holds_only_replica(true);
-        assert!(may(), "alone there is no other clock");
+        rule.agree(79);
+        assert!(!may(), "alone its owner says how much time has passed");
+        rule.agree(80);
+        assert!(may());
     }
 
     #[test]

@@ -84,7 +84,8 @@ impl BoundedClock {
         if ahead > MOST_AHEAD + max_skew {
             let seconds = ahead / 1_000_000;
             if nodes > 1 {
-                return Err(StartError::Ahead { seconds });
+                let wait_seconds = (ahead - MOST_AHEAD - max_skew).div_ceil(1_000_000);
+                return Err(StartError::Ahead { seconds, wait_seconds });
             }
             tracing::warn!(ahead_s = seconds, "timestamps continue ahead of the clock");
         }
@@ -118,7 +119,9 @@ impl BoundedClock {
     pub fn issue(&self, now: Now) -> Result<Version, NoVersion> {
         match self.clock.issue(now) {
             Ok(version) => Ok(Version { time: version.time, origin: version.origin }),
-            Err(ahead @ (NotIssued::Ahead | NotIssued::WasAhead)) => Err(NoVersion::Ahead(ahead)),
+            Err(ahead @ (NotIssued::Ahead | NotIssued::WasAhead { .. })) => {
+                Err(NoVersion::Ahead(ahead))
+            }
             Err(NotIssued::BoundReached) => Err(match &self.lock().failed {
                 Some(error) => NoVersion::Failed(error.clone()),
                 None => NoVersion::Lags,
@@ -279,9 +282,24 @@ mod tests {
         let later = WALL + 3 * MOST_AHEAD;
         open(&engine, later).unwrap();
         let refused = open(&engine, WALL).unwrap_err();
-        assert!(matches!(refused, StartError::Ahead { seconds: 180.. }), "{refused}");
+        let StartError::Ahead { seconds: 180.., wait_seconds } = refused else {
+            panic!("{refused}")
+        };
+        let early = WALL + (wait_seconds - 1) * 1_000_000;
+        assert!(open(&engine, early).is_err(), "{wait_seconds}");
         assert!(BoundedClock::open(&engine, "a", 1, WALL, SKEW).is_ok(), "alone it goes on");
         lower_bound(&engine, Clock::limit(WALL, SKEW)).unwrap();
         assert!(open(&engine, WALL).is_ok());
+    }
+
+    #[test]
+    fn a_start_succeeds_after_the_wait_that_the_refusal_says() {
+        let engine = engine();
+        open(&engine, WALL + 3_600_000_000).unwrap();
+        let refused = open(&engine, WALL).unwrap_err();
+        let StartError::Ahead { wait_seconds, .. } = refused else { panic!("{refused}") };
+        let text = refused.to_string();
+        assert!(text.contains(&format!("in {wait_seconds} s succeeds")), "{text}");
+        assert!(open(&engine, WALL + wait_seconds * 1_000_000).is_ok(), "{text}");
     }
 }

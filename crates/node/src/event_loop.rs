@@ -126,14 +126,20 @@ impl Loop {
         let Some((key, record)) = self.protocol.alone(id) else { return };
         let (record, purpose) =
             ((key, record, Via::Replica), |passing| Purpose::Alone(id, passing));
-        if self.add(driver, record, None, false, purpose).is_err() {
+        if let Err(error) = self.add(driver, record, None, false, purpose) {
             // The ordinary write meets the error too, and reports it.
-            self.wrote_alone(driver, now, id, false);
+            self.wrote_alone(driver, now, id, Err(write_error(&error)));
         }
     }
 
-    fn wrote_alone<D: Driver>(&mut self, driver: &mut D, now: Now, id: AloneId, is_stored: bool) {
-        let answered = self.protocol.wrote_alone(now, id, is_stored, &mut self.effects);
+    fn wrote_alone<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        now: Now,
+        id: AloneId,
+        result: Result<(), StoreError>,
+    ) {
+        let answered = self.protocol.wrote_alone(now, id, result, &mut self.effects);
         if let Some((client, answer)) = answered {
             driver.answer(client, answer);
         }
@@ -180,7 +186,8 @@ impl Loop {
                     self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
                 }
                 let now = driver.now();
-                self.wrote_alone(driver, now, id, outcome.is_ok());
+                let result = outcome.as_ref().map(|()| ()).map_err(write_error);
+                self.wrote_alone(driver, now, id, result);
             }
             Purpose::Hint(Hint { id, .. }) => {
                 self.handle(driver, Event::Hinted { hint: id, kept: outcome.is_ok() });

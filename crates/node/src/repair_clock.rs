@@ -4,7 +4,9 @@
 //!  count the records ahead ─▶ mark the node as rebuilding ─▶ remove the records ─▶ lower the bound
 //! ```
 //!
-//! The other nodes refused those records, so none of them lacks the records. But each record hid an
+//! Other nodes whose clocks were right refused those records, so none of them lacks the records. Of
+//! nodes whose clocks were ahead as well, any may hold them; they are gone for good once all of
+//! those are repaired, which the command's text says before it removes any. Each record hid an
 //! older one of its key, which a compaction may have dropped since, and which this node may have
 //! acknowledged. If that was a tombstone, a value that it deleted may reappear, and once the
 //! tombstone was proven no other node has it any more: so proven records that were hidden are

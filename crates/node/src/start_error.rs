@@ -64,12 +64,18 @@ pub enum StartError {
     /// refuse its versions.
     #[error(
         "this node has issued timestamps up to {seconds} s ahead of its clock, and the other nodes \
-         refuse such timestamps: correct the clock if it is behind; if it is correct now and was \
-         ahead before, run `kvorum repair-clock`"
+         refuse such timestamps. Nothing was changed. Correct the clock if it is behind. If it is \
+         correct now and was ahead before: if the other nodes' clocks were right, run `kvorum \
+         repair-clock`, which removes this node's records of those timestamps. If other clocks \
+         were ahead as well, other nodes may have acknowledged those records too, and repairs of \
+         all these nodes would lose them: wait, a start in {wait_seconds} s succeeds and no \
+         record is lost"
     )]
     Ahead {
         /// The clock's lead, in seconds.
         seconds: u64,
+        /// The time until a start succeeds, in seconds.
+        wait_seconds: u64,
     },
 }
 

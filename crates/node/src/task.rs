@@ -13,8 +13,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::{
     Background, CallId, Claim, FailureKind, MembershipState, NODE_TICK_MICROS, NodeConfig,
-    NodeEffect, NodeEvent, NodeId, Page, Record, Remembered, Reply, RoundReport, Shared, Waits,
-    hint_bytes,
+    NodeEffect, NodeEvent, NodeId, Now, Page, Record, Remembered, Reply, RoundReport, Shared,
+    Waits, hint_bytes,
 };
 
 use crate::driver::{Delivered, HintsWanted, Purpose, TaskDriver};
@@ -54,13 +54,15 @@ pub struct Task {
     identity: Arc<Identity>,
     node: Background,
     effects: Vec<NodeEffect>,
+    /// The monotonic time of the first tick, in microseconds.
+    began: Option<u64>,
 }
 
 impl Task {
     /// Returns the task of a node that has just started.
     pub fn new(shared: Arc<Shared>, identity: Arc<Identity>, config: NodeConfig) -> Self {
         let node = Background::new(Arc::clone(&shared), config);
-        Self { shared, identity, node, effects: Vec::new() }
+        Self { shared, identity, node, effects: Vec::new(), began: None }
     }
 
     /// The protocol's background work.
@@ -78,7 +80,7 @@ impl Task {
         match event {
             TaskEvent::Node(event) => {
                 if matches!(event, NodeEvent::Tick)
-                    && let Some(micros) = self.shared.clock.agreed(driver.now())
+                    && let Some(micros) = self.agreed(driver.now())
                 {
                     driver.purge_rule().agree(micros);
                 }
@@ -98,6 +100,17 @@ impl Task {
             TaskEvent::Compacted(number) => self.look_at_leftovers(driver, number),
             TaskEvent::Kept(keeps, result) => self.kept(driver, &keeps, result),
         }
+    }
+
+    /// Returns the time by which idempotency keys age, in microseconds since 1970; `None` = unknown
+    /// yet.
+    fn agreed(&mut self, now: Now) -> Option<u64> {
+        let began = *self.began.get_or_insert(now.mono);
+        let clock = &self.shared.clock;
+        if self.shared.is_alone() {
+            return Some(clock.certain(now.mono - began, now.wall));
+        }
+        clock.agreed(now)
     }
 
     fn dispatch<D: TaskDriver>(&mut self, driver: &mut D, event: NodeEvent) {

@@ -3,7 +3,7 @@
 
 use std::io::{self, IsTerminal};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use serde::de::DeserializeOwned;
@@ -13,9 +13,16 @@ use super::args::Ask;
 use super::connection::{Connection, Head, malformed};
 use super::problem::{Asked, Problem, Unknown};
 use super::{BY, Unable, connect, fail, unreachable_node, unreachable_text};
+use crate::operations::stderr;
 
 /// Polling interval of the progress.
 const PERIOD: Duration = Duration::from_millis(200);
+
+/// Time until the progress is printed as a line, where no bar can be drawn.
+pub(super) const FIRST_LINE: Duration = Duration::from_secs(4);
+
+/// Interval of the lines after the first.
+pub(super) const EACH_LINE: Duration = Duration::from_secs(10);
 
 /// A node that carries out admin work.
 pub(super) struct Worker<'a> {
@@ -50,21 +57,35 @@ impl<'a> Worker<'a> {
         Ok(number)
     }
 
-    /// Polls the progress until `ended` returns an end. `ended` may send further requests.
+    /// Polls the progress until `ended` returns an end. `ended` may send further requests. Where
+    /// no bar can be drawn, what `ended` shows is printed to stderr every few seconds.
     pub(super) fn wait<Answer: DeserializeOwned, End>(
         &mut self,
         target: &str,
         mut ended: impl FnMut(&mut Self, Answer, &ProgressBar) -> Option<End>,
     ) -> Result<End, Unable> {
         let bar = progress();
+        let mut next_line = Instant::now() + FIRST_LINE;
         loop {
             let answer = self.exchange("GET", target, 200)?;
             if let Some(end) = ended(self, answer, &bar) {
                 bar.finish_and_clear();
                 return Ok(end);
             }
+            let message = bar.message();
+            let prints = bar.is_hidden() && !self.asked.json && !message.is_empty();
+            if prints && Instant::now() >= next_line {
+                stderr::say(format_args!("{message}"));
+                next_line = Instant::now() + EACH_LINE;
+            }
             thread::sleep(PERIOD);
         }
+    }
+
+    /// Requests a page that the command can do without; `None` = there is none, for any reason.
+    pub(super) fn look<T: DeserializeOwned>(&mut self, target: &str) -> Option<T> {
+        let (head, body) = self.answer("GET", target).ok()?;
+        serde_json::from_slice(&body).ok().filter(|_| head.status == 200)
     }
 
     /// Sends a request that changes nothing.

@@ -1,13 +1,14 @@
 //! `kvorum repair`: requests a repair round over the whole cluster from a node, and shows its end.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 
-use super::admin::{Worker, asked_json, show, took_text};
+use super::admin::{EACH_LINE, FIRST_LINE, Worker, asked_json, show, took_text};
+use super::status::{clock_problems, problems};
 use super::{RepairArgs, Unable, print_done};
 use crate::operations::rounds::{Repair, Round};
-use crate::operations::status::Row;
+use crate::operations::status::{Cluster, Row};
 
 /// Runs the command.
 pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
@@ -30,10 +31,20 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
             format_args!("repair round {number} was requested"),
         );
     }
-    let round = worker.wait("/admin/repair", |_, repair: Repair, bar| {
+    let (mut look_at, mut hindrances) = (Instant::now() + FIRST_LINE, String::new());
+    let flags = args.ask.flags();
+    let round = worker.wait("/admin/repair", |worker, repair: Repair, bar| {
+        if let Some(last) = repair.last.filter(|last| last.number >= number) {
+            return Some(last);
+        }
+        if Instant::now() >= look_at {
+            let cluster = worker.look("/v0/cluster");
+            hindrances = cluster.map_or_else(String::new, |cluster| hindering(&cluster, &flags));
+            look_at = Instant::now() + EACH_LINE;
+        }
         let (far, of, message) = progress(repair.current.as_ref(), number);
-        show(bar, far, of, message);
-        repair.last.filter(|last| last.number >= number)
+        show(bar, far, of, message + &hindrances);
+        None
     })?;
     if args.ask.json {
         let json = serde_json::to_string(&round).expect("strings and numbers always serialize");
@@ -47,16 +58,27 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
 /// Returns a round's progress, its total if known, and a description.
 fn progress(round: Option<&Round>, number: u64) -> (u64, Option<u64>, String) {
     let Some(round) = round else {
-        let what = "waiting until the last writes have reached their replicas";
+        let what = "waiting until this node is a member, no keys move, and the last writes have \
+                    reached their replicas";
         return (0, None, what.to_owned());
     };
     if round.number < number {
         return (0, None, "waiting for the end of the round before this one".to_owned());
     }
+    if round.records == 0 && round.bytes_read == 0 {
+        return (0, None, "waiting until all nodes take part, or are left out".to_owned());
+    }
     let (records, differing) = (HumanCount(round.records), HumanCount(round.differing));
     let repaired = HumanCount(round.repaired);
     let message = format!("{records} records compared; {differing} differ, {repaired} repaired");
     (round.records, round.of_records.filter(|of| *of > 0), message)
+}
+
+/// Describes what is wrong with the nodes of the cluster while a round takes long.
+fn hindering(cluster: &Cluster, flags: &str) -> String {
+    let of_nodes = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked, flags));
+    let clocks = clock_problems(&cluster.nodes);
+    of_nodes.chain(clocks).map(|line| format!("; {line}")).collect()
 }
 
 /// Describes in a line the latest round that any of these nodes drove. `flags` are those of the

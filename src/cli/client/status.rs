@@ -15,7 +15,9 @@ use rustix::termios::tcgetwinsize;
 use super::connection::{Connection, malformed};
 use super::repair::last_round;
 use super::{Ask, BY, Problem, StatusArgs, Unable, print, token_of, unreachable_node};
-use crate::operations::status::{Cluster, ForgottenKeys, ForgottenReason, Membership, Row, Status};
+use crate::operations::status::{
+    ClockDiffers, Cluster, ForgottenKeys, ForgottenReason, Membership, Row, Status,
+};
 use crate::settings::members;
 
 /// Time limit of the node's answer: it asks the other nodes, 16 at once, and waits up to 2 s for
@@ -128,6 +130,7 @@ fn table(cluster: &Cluster, width: Option<usize>, flags: &str) -> String {
         let _ = writeln!(text, "{}", line.trim_end());
     }
     let notes = cluster.nodes.iter().flat_map(|row| notes(row, &cluster.asked, flags));
+    let notes = notes.chain(clock_problems(&cluster.nodes));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut notes: Vec<String> = notes.collect();
     if notes.is_empty() {
@@ -273,7 +276,8 @@ pub(super) fn problems(row: &Row, asked: &str, flags: &str) -> Vec<String> {
         if status.disk_full {
             problems.push(format!(
                 "{name} has a full disk: it refuses writes, or will soon, and goes on once there \
-                 is room"
+                 is room. Enlarge the file system, or remove files that are not in the data \
+                 directory: deletions and compactions need room as well"
             ));
         }
         if status.lacks_vote && !is_new(status) {
@@ -298,11 +302,69 @@ fn is_new(status: &Status) -> bool {
     status.cluster_id.is_none() && status.membership == Membership::Joining
 }
 
+/// Describes a clock that differs from most others, and the consequences.
+fn clock_differs(row: &Row) -> Option<String> {
+    let (name, skew) = (&row.name, row.clock_skew_us?);
+    if row.clock_differs != Some(ClockDiffers::FromMost) {
+        return None;
+    }
+    let (side, consequence) = match skew > 0 {
+        true => ("ahead of", "refuses writes"),
+        false => ("behind", "refuses writes of keys that other nodes have written since then"),
+    };
+    Some(format!(
+        "{name}'s clock is {} {side} most other nodes' clocks, more than --max-clock-skew: {name} \
+         {consequence}. Correct its clock (date -u shows it), and send writes to other nodes until \
+         then",
+        seconds_of(skew)
+    ))
+}
+
+/// Returns a line for each clock that differs from most others, and one for all that differ without
+/// a majority.
+pub(super) fn clock_problems(rows: &[Row]) -> impl Iterator<Item = String> {
+    rows.iter().filter_map(clock_differs).chain(clocks_differ(rows))
+}
+
+/// Describes clocks that differ without a majority that shows which of them is wrong.
+fn clocks_differ(rows: &[Row]) -> Option<String> {
+    let unclear = |row: &&Row| row.clock_differs == Some(ClockDiffers::FromSome);
+    let differ: Vec<&Row> = rows.iter().filter(unclear).collect();
+    let skew = differ.iter().filter_map(|row| row.clock_skew_us).max_by_key(|us| us.abs())?;
+    let names: Vec<&str> = differ.iter().map(|row| row.name.as_str()).collect();
+    Some(format!(
+        "the clocks of {} differ by {}, more than --max-clock-skew: at least one of them is wrong, \
+         and no majority shows which. A node whose clock is ahead refuses writes; one whose clock \
+         is behind refuses writes of keys that others have written since then. Compare date -u on \
+         these nodes with a clock that is right, and correct the wrong one",
+        names.join(" and "),
+        seconds_of(skew)
+    ))
+}
+
+/// Formats a clock skew without its sign.
+fn seconds_of(skew_us: i64) -> String {
+    format!("{:.1} s", skew_us.unsigned_abs() as f64 / 1e6)
+}
+
+/// Describes a node that issues no timestamps for a while.
+fn timestamps_ahead(name: &str, ahead_ms: u64) -> String {
+    format!(
+        "{name} refuses writes for another {}: its timestamps are ahead of most other nodes' \
+         clocks, for its clock, or one that it followed, was ahead. After that {name} takes writes \
+         again, and no record is lost. kvorum repair-clock on its stopped directory ends the wait, \
+         if only this clock was ahead: it removes {name}'s records of that time. Do not run it on \
+         several nodes whose clocks were ahead, or what they acknowledged together is lost",
+        HumanDuration(Duration::from_millis(ahead_ms))
+    )
+}
+
 /// Returns a line for each problem of a node.
 fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
     let name = &row.name;
     let mut notes = problems(row, asked, flags);
     if let Some(status) = &row.status {
+        notes.extend(status.timestamps_ahead_ms.map(|ahead_ms| timestamps_ahead(name, ahead_ms)));
         let is_new = is_new(status);
         let partitions = status.partitions_to_repair;
         if partitions > 0 && !is_new {
@@ -453,6 +515,39 @@ mod tests {
         assert!(!text.contains("only this machine"), "{text}");
         let text = table(&cluster(vec![row("a"), row("b")]), None, "");
         assert!(!text.contains("is alone"), "{text}");
+    }
+
+    #[test]
+    fn whose_clock_differs_is_said_below_the_table() {
+        let of = |name: &str, skew: i64, differs: ClockDiffers| Row {
+            clock_skew_us: Some(skew),
+            clock_differs: Some(differs),
+            ..row(name)
+        };
+        let notes = |rows: Vec<Row>| {
+            let skipped = rows.len() + 1;
+            let text = table(&cluster(rows), None, "");
+            text.lines().skip(skipped).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let ahead = notes(vec![of("a", 3_600_000_000, ClockDiffers::FromMost), row("b")]);
+        assert_eq!(ahead.len(), 1, "{ahead:?}");
+        assert!(ahead[0].starts_with(
+            "a's clock is 3600.0 s ahead of most other nodes' clocks, more than --max-clock-skew: \
+             a refuses writes. Correct"
+        ));
+        let behind = notes(vec![of("a", -700_000, ClockDiffers::FromMost), row("b")]);
+        assert!(behind[0].starts_with("a's clock is 0.7 s behind most"), "{behind:?}");
+        assert!(behind[0].contains("a refuses writes of keys that"), "{behind:?}");
+        let some = |name, skew| of(name, skew, ClockDiffers::FromSome);
+        let both = notes(vec![some("a", 60_000_000), some("b", -60_000_000)]);
+        assert_eq!(both.len(), 1, "{both:?}");
+        assert!(both[0].starts_with("the clocks of a and b differ by 60.0 s, more than"));
+        assert!(both[0].contains("at least one of them is wrong"), "{both:?}");
+        let mut was_ahead = row("a");
+        was_ahead.status.as_mut().unwrap().timestamps_ahead_ms = Some(3_540_000);
+        let was_ahead = notes(vec![was_ahead]);
+        assert!(was_ahead[0].starts_with("a refuses writes for another 59 minutes: its"));
+        assert!(was_ahead[0].contains("and no record is lost"), "{was_ahead:?}");
     }
 
     #[test]

@@ -54,6 +54,15 @@ use change::{Asker, ChangeStage, ChangeState, ChangeVote, ChangeWork};
 use leader::Queues;
 use record::Record;
 
+/// The detail for the client when a conditional write can't be given a ballot above what a replica
+/// has promised. A replica promises for all keys, at its start, and for several keys at once.
+const OUTBID_AHEAD: &str = "this node's clock is behind the time that a replica of this key has \
+    promised to go on from, by more than --max-clock-skew: a replica does so at its start, for all \
+    keys, and at each conditional write, so this key need not have a record. kvorum status shows \
+    whose clock differs: correct the wrong one, or send the write to another node. If this node's \
+    clock is correct, the replica followed one that was ahead, and goes on once this clock has \
+    passed that time";
+
 /// Unit of the backoff of a write that was outbid, in microseconds: the backoff doubles with each
 /// try …
 const PAUSE_MICROS: u64 = 1_000;
@@ -346,11 +355,11 @@ impl Changes {
                 return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Outbid);
             }
             Reply::Outbid { promise } => {
-                self.follow(cx, id, promise);
+                self.follow(cx, id, promise, OUTBID_AHEAD);
                 return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Outbid);
             }
             Reply::Newer { time } if !prepares => {
-                self.follow(cx, id, time);
+                self.follow(cx, id, time, BEHIND);
                 return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Outbid);
             }
             Reply::Stored if !prepares => {
@@ -393,10 +402,10 @@ impl Changes {
     }
 
     /// Advances the clock past `ballot`, so that the next ballot is higher. A ballot too far ahead
-    /// cannot be followed.
-    fn follow(&mut self, cx: &mut RequestCx<'_>, id: SlotId, ballot: u64) {
+    /// cannot be followed; the client is then told that this node is `behind`.
+    fn follow(&mut self, cx: &mut RequestCx<'_>, id: SlotId, ballot: u64, behind: &str) {
         if !cx.core.shared.clock.merge(ballot, cx.now, cx.core.config.max_skew_micros) {
-            self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
+            self.slots.get_mut(id).detail = Some(behind.to_owned());
         }
     }
 

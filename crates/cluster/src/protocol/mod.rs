@@ -226,13 +226,14 @@ impl Protocol {
         self.parts.writes.alone.get(id).map(|write| (&write.key, &write.record))
     }
 
-    /// The store has stored a write that needs no other node, or certainly will not: then it goes
-    /// on as an ordinary write. Returns the client's answer, if this is what decides it.
+    /// The store has stored a write that needs no other node, or failed: then it goes on as an
+    /// ordinary write, which may be stored already if the store's log was written. Returns the
+    /// client's answer, if the result decides it.
     pub fn wrote_alone(
         &mut self,
         now: Now,
         id: AloneId,
-        is_stored: bool,
+        result: Result<(), StoreError>,
         out: &mut Vec<Effect>,
     ) -> Option<(ClientId, Answer)> {
         let is_current = self.core.view.epoch == self.core.shared.membership.views.epoch();
@@ -240,11 +241,12 @@ impl Protocol {
             self.look_at_views(now, out);
         }
         let answer = self.parts.writes.alone.take(id).and_then(|write| {
-            if is_stored {
+            let Err(error) = result else {
                 return Some((write.client, Writes::answer_alone(&self.core, &write)));
-            }
+            };
+            let may_be_held = matches!(error, StoreError::Failed { begun: true, .. });
             let (parts, mut cx) = self.lend(now, out);
-            parts.writes.write(&mut cx, write, false);
+            parts.writes.write(&mut cx, write, may_be_held);
             None
         });
         if answer.is_none() || !is_current {

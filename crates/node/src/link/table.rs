@@ -157,7 +157,7 @@ impl PeerTable {
         sender: Sender,
         now: Now,
     ) -> bool {
-        self.shared.clock.merge(sender.clock, now, self.max_skew_micros);
+        self.shared.clock.hear(sender.clock, now, self.max_skew_micros);
         self.shared.membership.logs.received(peer, incarnation, life, sender.position)
     }
 

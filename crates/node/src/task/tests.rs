@@ -301,6 +301,25 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
     assert!((20..180).contains(&gone), "{gone} of 200");
 }
 
+/// The stage's wall clock shows a time years after the latest that is known from before the start.
+#[test]
+fn idempotency_keys_of_a_node_alone_age_by_the_time_that_passes() {
+    const HOUR: u64 = 3_600_000_000;
+    let mut stage = Stage::of(&["a"]);
+    let mut task = task(&stage);
+    let version = lsm::Version { time: Clock::time_of(HOUR), origin: 0 };
+    let fields = lsm::Fields::new(lsm::Kind::Value, version);
+    let entry = lsm::Record::new(b"k", &fields, b"");
+    let mut may_go_after = |passed: u64| {
+        stage.mono += passed;
+        task.handle(&mut stage, TaskEvent::Node(NodeEvent::Tick));
+        stage.engine.purge_rule().may_purge(lsm::Space::Idempotency, entry.view())
+    };
+    assert!(!may_go_after(0), "no time has passed");
+    assert!(!may_go_after(24 * HOUR), "nor has a day since it was written");
+    assert!(may_go_after(2 * HOUR));
+}
+
 #[test]
 fn idempotency_keys_age_by_what_most_other_clocks_show() {
     let mut stage = Stage::new();

@@ -5,8 +5,6 @@
 //!  ────────────── earliest ◀─ a round ┴─ evaluated … ─┴ latest ─────────────────────▶ time
 //! ```
 
-use cluster::Clock;
-
 use super::{Place, World};
 use crate::histories::Sent;
 use crate::ledger::{Asked, What};
@@ -42,7 +40,7 @@ impl World {
         if asked.ttl_ms == 0 {
             return 0;
         }
-        let now = Clock::micros(process.shared.clock.now(now));
+        let now = process.shared.clock.base_of_expiries(now);
         let expiry_ms = now.div_ceil(1000) + asked.ttl_ms;
         self.ledger.expires(&asked.key, number, expiry_ms);
         expiry_ms

@@ -194,6 +194,22 @@ fn a_write_alone_that_the_store_refuses_goes_on_as_any_other() {
     assert!(own.is_empty());
 }
 
+/// The sync of the log failed, so the write may be durable all the same.
+#[test]
+fn a_write_alone_whose_log_was_written_is_not_said_to_be_refused() {
+    let mut stage = Stage::of(&["a"]);
+    let mut own = stage.event_loop();
+    put(&mut stage, &mut own, &Bytes::from_static(b"key"), ONE);
+    let failed = |begun| WriteError::Store(lsm::Error::Failed { cause: "test".into(), begun });
+    for begun in [true, false] {
+        for purpose in stage.commit() {
+            own.written(&mut stage, purpose, &Err(failed(begun)));
+        }
+    }
+    let answered = answers(&mut stage);
+    assert!(matches!(&answered[..], [Answer::Failed(failed)] if failed.unknown), "{answered:?}");
+}
+
 #[test]
 fn a_write_alone_fails_at_its_deadline_and_once() {
     let mut stage = Stage::of(&["a"]);

@@ -1,0 +1,142 @@
+//! Wrong wall clocks, by libfaketime: how nodes tell of them, and what their messages promise.
+
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+use crate::process::{kvorum_at, run, wait_until};
+
+/// Returns a cluster of which node n0's clock is wrong from the start; `None` = there is no
+/// libfaketime.
+fn with_wrong_clock(count: usize, offset: &str) -> Option<Cluster> {
+    let mut cluster = Cluster::made(count, &[]);
+    cluster.up_by(0, kvorum_at(offset)?);
+    (1..count).for_each(|node| cluster.up(node));
+    cluster.settled();
+    Some(cluster)
+}
+
+/// Returns the text of `kvorum status`, once the note that contains `note` is below the table.
+fn noted(cluster: &Cluster, asked: usize, note: &str) -> String {
+    let url = format!("http://{}", cluster.address(asked));
+    let mut text = String::new();
+    wait_until(note, || {
+        text = String::from_utf8(run(&["status", "--url", &url]).stdout).unwrap();
+        text.contains(note)
+    });
+    text
+}
+
+/// Returns a node's row of `/v0/cluster`.
+fn row(cluster: &Cluster, asked: usize, node: usize) -> Value {
+    let body = cluster.client(asked).get("/v0/cluster").body();
+    serde_json::from_slice::<Value>(&body).unwrap()["nodes"][node].clone()
+}
+
+#[test]
+fn status_names_the_node_whose_clock_differs_from_most_whichever_is_asked() {
+    for (offset, side) in [("+3600s", "ahead of"), ("-3600s", "behind")] {
+        let Some(cluster) = with_wrong_clock(3, offset) else { return };
+        for asked in 0..3 {
+            let text = noted(&cluster, asked, &format!("s {side} most other nodes' clocks"));
+            let notes: Vec<_> = text.lines().filter(|line| line.contains("clock is")).collect();
+            assert_eq!(notes.len(), 1, "{text}");
+            assert!(notes[0].starts_with("n0's clock is 3"), "{text}");
+            assert!(notes[0].contains("n0 refuses writes"), "{text}");
+            let wrong = row(&cluster, asked, 0);
+            assert_eq!(wrong["clock_differs"], "from-most", "{wrong}");
+            let skew = wrong["clock_skew_us"].as_i64().unwrap();
+            assert!(skew.unsigned_abs() > 3_590_000_000, "{wrong}");
+            assert_eq!(skew > 0, side == "ahead of", "{wrong}");
+            for right in [1, 2] {
+                let right = row(&cluster, asked, right);
+                assert_eq!(right["clock_differs"], Value::Null, "{right}");
+                let skew = right["clock_skew_us"].as_i64().unwrap();
+                assert!(skew.unsigned_abs() < 10_000_000, "{right}");
+            }
+        }
+    }
+}
+
+#[test]
+fn of_two_clocks_that_differ_status_names_both() {
+    let Some(cluster) = with_wrong_clock(2, "+60s") else { return };
+    for asked in 0..2 {
+        let text = noted(&cluster, asked, "the clocks of n0 and n1 differ by");
+        assert!(text.contains("at least one of them is wrong"), "{text}");
+        for node in 0..2 {
+            assert_eq!(row(&cluster, asked, node)["clock_differs"], "from-some", "{text}");
+        }
+    }
+}
+
+/// Starts three nodes whose clocks are ahead together, writes to them, and stops them.
+fn ahead_together(offset: &str) -> Option<Cluster> {
+    let mut cluster = Cluster::made(3, &[]);
+    for node in 0..3 {
+        cluster.up_by(node, kvorum_at(offset)?);
+    }
+    cluster.settled();
+    wait_until("a write to all", || {
+        cluster.client(0).put("/v0/entity?id=k&ack=3", b"v").status == 201
+    });
+    (0..3).for_each(|node| cluster.stop(node));
+    Some(cluster)
+}
+
+/// No other node is promised to hold the records, for repairs of all nodes remove them everywhere.
+#[test]
+fn clocks_that_were_ahead_together_are_waited_for() {
+    let Some(cluster) = ahead_together("+3600s") else { return };
+    let refused = cluster.refused(1);
+    assert!(refused.contains("wait, a start in 35"), "{refused}");
+    assert!(refused.contains("If other clocks were ahead as well, other nodes may have"));
+    let data = cluster.data(1);
+    let asked = run(&["repair-clock", "--data", data.to_str().unwrap()]);
+    let asked = String::from_utf8(asked.stdout).unwrap();
+    assert!(asked.contains("Nothing was changed."), "{asked}");
+    assert!(asked.contains("removed from all these nodes, they are lost"), "{asked}");
+    assert!(asked.contains("Then wait:\nin 35") || asked.contains("Then wait:\nin 36"), "{asked}");
+}
+
+#[test]
+fn nodes_with_timestamps_ahead_say_how_long_they_refuse_writes() {
+    let Some(mut cluster) = ahead_together("+50s") else { return };
+    (0..3).for_each(|node| cluster.up(node));
+    cluster.settled();
+    let mut said = String::new();
+    wait_until("a refusal that says until when", || {
+        let refused = cluster.client(0).put("/v0/entity?id=new&ack=3", b"v");
+        said = refused.json()["detail"].as_str().unwrap_or_default().to_owned();
+        refused.status == 503 && said.contains("refuse for another")
+    });
+    assert!(said.contains("no record is lost"), "{said}");
+    assert!(said.contains("on several nodes whose clocks were ahead"), "{said}");
+    let text = noted(&cluster, 1, "n0 refuses writes for another");
+    assert!(text.contains("and no record is lost"), "{text}");
+    let ahead = cluster.status(0)["timestamps_ahead_ms"].as_u64().unwrap();
+    assert!((1..50_000).contains(&ahead), "{ahead}");
+}
+
+/// A replica promises at its start, for all keys, up to the time of its own clock.
+#[test]
+fn a_conditional_write_by_a_clock_that_is_behind_is_not_refused_for_a_record_that_is_not_there() {
+    let Some(cluster) = with_wrong_clock(2, "-30s") else { return };
+    let mut keys = 0..;
+    let mut said = String::new();
+    wait_until("a key whose conditional writes n0 coordinates", || {
+        let target = format!("/v0/entity?id=never{}", keys.next().unwrap());
+        let mut client = cluster.client(0);
+        client.send(format!(
+            "PUT {target} HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: *\r\n\
+             Content-Length: 1\r\n\r\nx"
+        ));
+        let answer = client.response();
+        if answer.status == 201 {
+            return false;
+        }
+        said = answer.json()["detail"].as_str().unwrap().to_owned();
+        said.contains("clock is behind")
+    });
+    assert!(said.contains("this key need not have a record"), "{said}");
+    assert!(!said.contains("existing record"), "{said}");
+}
