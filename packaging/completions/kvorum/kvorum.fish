@@ -345,7 +345,7 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subc
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from client" -l name -d 'Name of the client, for people to read' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from client" -l dir -d 'Directory with ca.pem and ca.key' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from client" -l expires -d 'How long it is valid, in s, m, h or d' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from client" -l out -d 'File for the certificate; its key goes to the same name with .key instead of .pem [default: client.pem in --dir]' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from client" -l out -d 'File for the certificate; its key goes to the same name with .key instead of .pem [default: NAME.pem in --dir]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from client" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from help" -f -a "ca" -d 'Make a CA: ca.pem for clients, ca.key to issue certificates with'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from help" -f -a "node" -d 'Issue a certificate for nodes: --tls-cert, --tls-key'
