@@ -186,7 +186,7 @@ impl Loop {
                     self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
                 }
                 let now = driver.now();
-                let result = outcome.as_ref().map(|()| ()).map_err(write_error);
+                let result = outcome.as_ref().copied().map_err(write_error);
                 self.wrote_alone(driver, now, id, result);
             }
             Purpose::Hint(Hint { id, .. }) => {
