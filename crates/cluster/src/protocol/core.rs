@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::clock::{Clock, Now};
 use crate::event::{Config, Demand, Effect, OpId, SlotId};
 use crate::message::{Body, Class, Message, NodeId, Reply, Request};
+use crate::placement::topology::partition_of;
 use crate::placement::view::View;
 use crate::repair::watermark::RoundState;
 use crate::request::part::{Errand, Way};
@@ -154,6 +155,21 @@ impl Core {
     /// Returns the time by which values have expired, in microseconds since 1970.
     pub(crate) fn time_of_expiries(&self, now: Now) -> u64 {
         self.shared.clock.time_of_expiries(now, self.config.max_skew_micros)
+    }
+
+    /// Returns true if this node is among the first `from` replicas of a key by the view in force,
+    /// serves requests, and no partition moves: then its store may decide a request alone.
+    pub(crate) fn may_decide_alone(&self, key: &[u8], from: u8) -> bool {
+        let (view, membership) = (&self.view, &self.shared.membership);
+        let topology = &view.topology;
+        let is_replica = || match usize::from(from) >= topology.nodes() {
+            true => topology.contains(self.shared.own),
+            false => topology.holds(self.shared.own, partition_of(key), from),
+        };
+        view.other.is_none()
+            && view.epoch == membership.views.epoch()
+            && !membership.state.is_fenced()
+            && is_replica()
     }
 
     /// True if this node's store may hold a newer record than this one, which is about to be

@@ -9,7 +9,6 @@
 use super::{ASK_ALL_EVERY, Reads};
 use crate::clock::Now;
 use crate::event::Answer;
-use crate::placement::topology::partition_of;
 use crate::protocol::core::Core;
 use crate::request::quorum::AskedQuorum;
 use crate::request::reported::ReportedRecord;
@@ -19,20 +18,9 @@ impl Reads {
     /// True if a read of this key needs no other node: no partition moves, `ack` is one, and the
     /// read is not due to ask all replicas.
     pub(crate) fn reads_alone(&self, core: &Core, key: &[u8], asked: AskedQuorum) -> bool {
-        let (view, shared) = (&core.view, &core.shared);
-        let quorum = asked.by(&view.topology);
+        let quorum = asked.by(&core.view.topology);
         let asks_all = || quorum.from > 1 && (self.begun + 1).is_multiple_of(ASK_ALL_EVERY);
-        let topology = &view.topology;
-        let is_replica = || match usize::from(quorum.from) >= topology.nodes() {
-            true => topology.contains(shared.own),
-            false => topology.holds(shared.own, partition_of(key), quorum.from),
-        };
-        quorum.ack == 1
-            && view.other.is_none()
-            && view.epoch == shared.membership.views.epoch()
-            && !shared.membership.state.is_fenced()
-            && !asks_all()
-            && is_replica()
+        quorum.ack == 1 && !asks_all() && core.may_decide_alone(key, quorum.from)
     }
 
     /// Returns the answer to such a read, by this node's record of the key; `None` = the record

@@ -14,7 +14,6 @@ use bytes::Bytes;
 
 use super::Writes;
 use crate::event::{Answer, ClientId};
-use crate::placement::topology::partition_of;
 use crate::protocol::core::Core;
 use crate::request::acks::{Acks, ReplicaSet};
 use crate::request::quorum::AskedQuorum;
@@ -95,18 +94,10 @@ impl Writes {
         record: &Record,
         asked: AskedQuorum,
     ) -> bool {
-        let (view, shared) = (&core.view, &core.shared);
-        let (topology, membership) = (&view.topology, &shared.membership);
-        let is_replica = || match topology.nodes() {
-            1 => topology.contains(shared.own),
-            _ => topology.holds(shared.own, partition_of(key), 1),
-        };
-        asked.by(topology).from == 1
-            && view.other.is_none()
-            && view.epoch == membership.views.epoch()
-            && !membership.state.is_fenced()
-            && membership.known_disk.acknowledges()
-            && is_replica()
+        let shared = &core.shared;
+        asked.by(&core.view.topology).from == 1
+            && core.may_decide_alone(key, 1)
+            && shared.membership.known_disk.acknowledges()
             && shared.may_have_lost(key, record.when()).is_none()
             && !core.must_look(record)
     }
