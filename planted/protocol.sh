@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Plants one classic protocol bug after the other and has the simulator look for it, from number 24
-# on also the tests of crates/record, cluster and node. The proof that they can fail. Exits with 1
-# if a bug survives or no longer compiles.
+# on also the tests of crates/record, protocol and server. The proof that they can fail. Exits with
+# 1 if a bug survives or no longer compiles.
 #
 #   planted/protocol.sh             all bugs; prints two tables in Markdown
 #   planted/protocol.sh 07 12       those only
@@ -34,12 +34,12 @@ failing_tests() {
 
 tests_that_catch() {
     if [ -z "$briefly" ]; then
-        failing_tests -p record -p cluster -p node --lib --test scripts
+        failing_tests -p record -p protocol -p server --lib --test scripts
         return
     fi
     local caught
-    caught=$(failing_tests -p cluster --lib --test scripts) || return 1
-    if [ -z "$caught" ]; then caught=$(failing_tests -p node --lib) || return 1; fi
+    caught=$(failing_tests -p protocol --lib --test scripts) || return 1
+    if [ -z "$caught" ]; then caught=$(failing_tests -p server --lib) || return 1; fi
     if [ "$caught" ]; then echo "$caught"; fi
 }
 
@@ -72,7 +72,7 @@ for patch in $(printf '%s\n' planted/protocol/*.patch | sort -V); do
         found=$(seeds_until_found "$seeds_with_moves" --members 700)
     fi
     git apply --reverse "$patch"
-    header tests "| planted bug | caught by the tests of crates/cluster and crates/node | seeds \
+    header tests "| planted bug | caught by the tests of crates/protocol and crates/server | seeds \
 until the simulation found it |" "|---|---|---|"
     by=$(in_short 2 "$caught")
     if [ -z "$caught$found" ]; then

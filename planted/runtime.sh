@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Plants one bug after the other into what lies between protocol and engine (crates/node), and shows
-# which of its tests catch it, and after how many seeds the simulator does. Exits with 1 if a bug
-# survives both or no longer compiles.
+# Plants one bug after the other into crates/server, between protocol and engine, and shows which of
+# its tests catch it, and after how many seeds the simulator does. Exits with 1 if a bug survives
+# both or no longer compiles.
 #
 #   planted/runtime.sh              all bugs; prints a table in Markdown
 #   planted/runtime.sh 07 12        those only
@@ -19,7 +19,7 @@ most_seconds=300
 . planted/plant.sh
 
 failing_tests() {
-    run_tests -q -p node --no-fail-fast || return 1
+    run_tests -q -p server --no-fail-fast || return 1
     sed -nE 's/^    (.*::.*)$/\1/p' .log | sort -u
 }
 

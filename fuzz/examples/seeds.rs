@@ -15,7 +15,7 @@ use std::path::Path;
 use lsm::MemDisk;
 
 /// The items of the protocol, one per line: name, head and body.
-const ITEMS: &str = include_str!("../../crates/cluster/src/wire/fixture.txt");
+const ITEMS: &str = include_str!("../../crates/protocol/src/wire/fixture.txt");
 
 const ENVELOPE_HEAD: [u8; 48] = [0; 48];
 

@@ -10,11 +10,11 @@
 #![no_main]
 
 use bytes::Bytes;
-use cluster::wire::{
+use protocol::wire::{
     Announced, Assembly, Cut, ENVELOPE_HEAD, ENVELOPE_MAX, Envelope, ITEM_HEAD, Item, Malformed,
     Sender, WHOLE_MAX, WINDOW, Writer, envelope_len, message_len, message_of,
 };
-use cluster::{LogPosition, Message, ViewId};
+use protocol::{LogPosition, Message, ViewId};
 use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-use cluster::layout::Kinds;
+use protocol::layout::Kinds;
 
 use crate::node::access::Access;
 use crate::settings::config::{Config, hears_loopback};

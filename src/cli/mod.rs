@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use cluster::handshake::VERSIONS;
 use lsm::STORE_FORMAT;
+use protocol::handshake::VERSIONS;
 
 use crate::settings::list::{ClockSkew, ServeArgs};
 

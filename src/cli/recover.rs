@@ -7,10 +7,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
 use clap::Args;
-use cluster::layout::{Layout, NoDecree, Stage, VoterId};
-use cluster::{MembershipState, NodeId};
-use node::StartError;
-use node::identity::Survivor;
+use protocol::layout::{Layout, NoDecree, Stage, VoterId};
+use protocol::{MembershipState, NodeId};
+use server::StartError;
+use server::identity::Survivor;
 
 use crate::node::life_file::DataDirectory;
 use crate::node::store::{InDirectory, StoppedError, open_stopped};

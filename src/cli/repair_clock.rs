@@ -1,8 +1,8 @@
 //! `kvorum repair-clock`: removes records that a wrong clock wrote from a stopped node's directory.
 //! [`node::Ahead`] finds and removes them; this module reports them, and asks for `--yes`.
 
-use cluster::Clock;
-use node::{Ahead, StartError};
+use protocol::Clock;
+use server::{Ahead, StartError};
 
 use crate::cli::RepairClockArgs;
 use crate::counters::clocks::wall_micros;

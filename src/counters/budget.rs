@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use node::link::Room;
+use server::link::Room;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Limit on the bytes reserved at once. Waiting requests are served in order of arrival and hold

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use cluster::Now;
+use protocol::Now;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Zero of the monotonic clock: the time of the first reading, twice.

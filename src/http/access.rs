@@ -14,12 +14,12 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use cluster::escaped;
-use cluster::handshake::Channel;
-use cluster::layout::{Kinds, Methods, Token, after_prefix};
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
+use protocol::escaped;
+use protocol::handshake::Channel;
+use protocol::layout::{Kinds, Methods, Token, after_prefix};
 
 use super::keys::Keys;
 use super::params;

@@ -11,8 +11,8 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use cluster::NodeId;
 use hyper::StatusCode;
+use protocol::NodeId;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 

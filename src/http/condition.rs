@@ -1,8 +1,8 @@
 //! Preconditions of a request: `If-Match` and `If-None-Match` (RFC 9110, 13.1), and the
 //! `Idempotency-Key`. A condition is never ignored.
 
-use cluster::{Condition, Tag};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
+use protocol::{Condition, Tag};
 
 use super::etags;
 use super::problem::Problem;
@@ -43,7 +43,7 @@ pub(super) fn id(headers: &HeaderMap, key: &[u8]) -> Result<Option<u64>, Problem
         let allowed = format!("Idempotency-Key has {length} bytes; allowed are 1 to {LONGEST_KEY}");
         return Err(bad(&allowed));
     }
-    Ok(Some(cluster::id_of_idempotency_key(key, word.as_bytes())))
+    Ok(Some(protocol::id_of_idempotency_key(key, word.as_bytes())))
 }
 
 /// True if `If-None-Match` lists `tag` (in quotes), or `*`. Weak tags match too (RFC 9110, 13.1.2).
@@ -130,9 +130,9 @@ fn bad(detail: &str) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use cluster::Version;
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use protocol::Version;
 
     use super::*;
 

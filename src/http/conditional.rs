@@ -1,9 +1,9 @@
 //! Conditional writes of one value: with `If-Match` or `If-None-Match`, and additions.
 
-use cluster::{Change, Condition, Conditional, Done, Impossible, Tag};
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode};
-use node::link::Room;
+use protocol::{Change, Condition, Conditional, Done, Impossible, Tag};
+use server::link::Room;
 
 use super::admission::admitted::Admitted;
 use super::entity::{self, shared_key};
@@ -89,7 +89,7 @@ async fn change(
     // The digest covers the client's time to live, not the expiry, which depends on the time of the
     // request.
     let ttl_ms = ttl.map_or(0, Ttl::millis);
-    let digest_of = |_| cluster::digest_of_request(&condition, &change, ttl_ms);
+    let digest_of = |_| protocol::digest_of_request(&condition, &change, ttl_ms);
     let digest = id.map_or(0, digest_of);
     // If a quota is full, no new change is made, but a repetition of a completed one gets the
     // original answer.
@@ -101,9 +101,9 @@ async fn change(
     let conditional = Conditional { condition, change, expiry_ms, digest };
     let wanted = receipt.then(|| Wanted::conditional(&key, quorum));
     let (done, acks) = match service.requests.change(key, conditional, asked, id).await {
-        cluster::Answer::Done(done, acks) => (done, acks),
-        cluster::Answer::Failed(failed) => return Err(entity::refused(service, failed)),
-        cluster::Answer::Found(_) | cluster::Answer::Written(..) => {
+        protocol::Answer::Done(done, acks) => (done, acks),
+        protocol::Answer::Failed(failed) => return Err(entity::refused(service, failed)),
+        protocol::Answer::Found(_) | protocol::Answer::Written(..) => {
             unreachable!("neither was asked for")
         }
     };

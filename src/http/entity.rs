@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{FailureKind, Quorum, Tag};
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode};
-use node::link::Room;
+use protocol::{FailureKind, Quorum, Tag};
+use server::link::Room;
 
 use super::admission::admitted::Admitted;
 use super::body::Content;
@@ -42,10 +42,10 @@ pub(super) async fn get(
         }
     };
     let record = match answer {
-        cluster::Answer::Found(Some(record)) => record,
-        cluster::Answer::Found(None) => return Ok(problem::not_found()),
-        cluster::Answer::Failed(failed) => return Err(refused(service, failed)),
-        cluster::Answer::Written(..) | cluster::Answer::Done(..) => {
+        protocol::Answer::Found(Some(record)) => record,
+        protocol::Answer::Found(None) => return Ok(problem::not_found()),
+        protocol::Answer::Failed(failed) => return Err(refused(service, failed)),
+        protocol::Answer::Written(..) | protocol::Answer::Done(..) => {
             unreachable!("a read writes nothing")
         }
     };
@@ -129,7 +129,7 @@ async fn record(
     service: &Service,
     params: &WriteParams<'_>,
     value: Option<(&[u8], u64)>,
-) -> Result<cluster::Record, Problem> {
+) -> Result<protocol::Record, Problem> {
     let WriteParams { key, quorum, copies, .. } = params;
     let version = service.requests.version().await;
     let version = version.map_err(|why| Problem::version(&why, *quorum))?;
@@ -140,25 +140,25 @@ async fn record(
 async fn write(
     service: &Service,
     params: WriteParams<'_>,
-    record: cluster::Record,
+    record: protocol::Record,
 ) -> Result<(Tag, Option<Box<HeaderValue>>), Problem> {
     let WriteParams { key, quorum, asked, receipt, .. } = params;
     let key = shared_key(key);
     let wanted = receipt.then(|| Wanted::plain(service, &key, quorum));
     match service.requests.write(key, record, asked).await {
-        cluster::Answer::Written(version, acks) => {
+        protocol::Answer::Written(version, acks) => {
             let tag = Tag { version, last: None };
             Ok((tag, wanted.map(|wanted| wanted.header(service, tag, acks))))
         }
-        cluster::Answer::Failed(failed) => Err(refused(service, failed)),
-        cluster::Answer::Found(_) | cluster::Answer::Done(..) => {
+        protocol::Answer::Failed(failed) => Err(refused(service, failed)),
+        protocol::Answer::Found(_) | protocol::Answer::Done(..) => {
             unreachable!("it is a write without a condition")
         }
     }
 }
 
 /// Builds the error answer of a request that too few replicas completed.
-pub(super) fn refused(service: &Service, mut failed: cluster::RequestFailed) -> Problem {
+pub(super) fn refused(service: &Service, mut failed: protocol::RequestFailed) -> Problem {
     if failed.failure == FailureKind::Busy
         && failed.is_write
         && let Some(why) = service.requests.store_failure()

@@ -6,8 +6,8 @@ use std::cell::RefCell;
 use std::io::Write as _;
 
 use bytes::{BufMut, BytesMut};
-use cluster::{Tag, Version};
 use hyper::header::HeaderValue;
+use protocol::{Tag, Version};
 
 /// Length of a tag in bytes: two quotes, 16 and 8 hex digits, a hyphen; after conditional writes 10
 /// digits, 16 hex digits and two hyphens more.

@@ -1,9 +1,9 @@
 //! `POST /admin/join`: the request of a node that belongs to no cluster to join this one.
 
-use cluster::handshake::{Channel, Secrets};
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, StatusCode};
+use protocol::handshake::{Channel, Secrets};
 
 use super::admission::admitted::Admitted;
 use super::problem::Problem;

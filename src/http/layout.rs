@@ -9,9 +9,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::Progress;
-use cluster::layout::{Layout, Stage};
 use hyper::StatusCode;
+use protocol::Progress;
+use protocol::layout::{Layout, Stage};
 use tokio::time::sleep;
 
 use super::admission::admitted::Admitted;
@@ -79,7 +79,7 @@ fn begun(service: &Service) -> Result<(), Problem> {
 /// would wait for it.
 fn never_asked(plan: &Layout, known: &Layout) -> Result<(), Problem> {
     let is_new =
-        |node: &&cluster::layout::Node| plan.id() != known.id() && known.node(node.id).is_none();
+        |node: &&protocol::layout::Node| plan.id() != known.id() && known.node(node.id).is_none();
     let mut unasked = plan.nodes.iter().filter(is_new).filter(|node| node.first_disk.is_none());
     let Some(node) = unasked.next() else { return Ok(()) };
     let name = &node.member.name;

@@ -57,7 +57,6 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Instant;
 
-use ::cluster::Tag;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{
@@ -65,8 +64,9 @@ use hyper::header::{
     HeaderValue, RETRY_AFTER, UPGRADE, WWW_AUTHENTICATE,
 };
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
-use node::link::PEER_PROTOCOL;
+use protocol::Tag;
 use serde::Serialize;
+use server::link::PEER_PROTOCOL;
 
 use access::Right;
 use admission::{Admission, Asked};

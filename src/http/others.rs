@@ -6,7 +6,7 @@
 use std::io;
 use std::time::Duration;
 
-use cluster::NodeId;
+use protocol::NodeId;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 

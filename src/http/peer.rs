@@ -3,7 +3,7 @@
 use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::{StatusCode, Version};
-use node::link::{PEER_PATH, PEER_PROTOCOL};
+use server::link::{PEER_PATH, PEER_PROTOCOL};
 
 use super::Answer;
 use super::problem::Problem;

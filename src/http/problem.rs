@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{FailureKind, NodeId, Part, Quorum, Refusal, RequestFailed, Tag, escaped, visible};
 use hyper::{Method, StatusCode};
-use node::NoVersion;
+use protocol::{FailureKind, NodeId, Part, Quorum, Refusal, RequestFailed, Tag, escaped, visible};
 use serde::{Serialize, Serializer};
+use server::NoVersion;
 
 use super::{Answer, Body, caching};
 

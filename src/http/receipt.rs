@@ -11,8 +11,8 @@ use std::iter::Peekable;
 use std::str::Chars;
 
 use bytes::Bytes;
-use cluster::{Acks, Quorum, Tag};
 use hyper::header::{HeaderName, HeaderValue};
+use protocol::{Acks, Quorum, Tag};
 use serde::Serialize;
 
 use super::Service;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use hyper::Method;
 use hyper::http::request::Parts;
-use node::link::PEER_PATH;
+use server::link::PEER_PATH;
 
 use super::access::{Right, Scope};
 use super::admission::admitted::Admitted;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use hyper::HeaderMap;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::EXPECT;
-use node::link::Room;
+use server::link::Room;
 
 use super::access::Right;
 use super::problem::Problem;

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use cluster::layout::{Kinds, Token, TokenHash};
-use cluster::{Shared, layout};
 use parking_lot::Mutex;
+use protocol::layout::{Kinds, Token, TokenHash};
+use protocol::{Shared, layout};
 use subtle::ConstantTimeEq;
 
 use crate::counters::clocks::wall_micros;

@@ -6,8 +6,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use lsm::{Db, Version};
-use node::{BoundedClock, NoVersion, StartError};
 use parking_lot::{Condvar, Mutex};
+use server::{BoundedClock, NoVersion, StartError};
 use tokio::sync::Notify;
 
 use crate::counters::clocks;

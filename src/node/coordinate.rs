@@ -2,7 +2,7 @@
 //! the store and timers, and carries out its effects.
 //!
 //! ```text
-//!  http ──▶ ask ──▶ ┌events┐ ──▶ node::Loop ──▶ driver ─┬─▶ the store: now, by the read pool,
+//!  http ──▶ ask ──▶ ┌events┐ ──▶ server::Loop ──▶ driver ─┬─▶ the store: now, by the read pool,
 //!   ▲               └──────┘                            │    or as a batch
 //!   └── answers      ▲   ▲                              ├─▶ peers
 //!                    │   └──────── results ◀────────────┘
@@ -21,15 +21,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cluster::{
+use lsm::{Batch, Engine, Lookup, Space, Wait};
+use protocol::{
     Answer, AskedQuorum, Body, CallId, Class, ClientId, CompareRequest, Conditional, ConnectionId,
     Damage, Demand, Event, FailureKind, Message, NodeId, Now, OpId, PageRequest, Record, Reply,
     Request, StoreError,
 };
-use lsm::{Batch, Engine, Lookup, Space, Wait};
-use node::identity::Keeps;
-use node::link::Room;
-use node::{Driver, Loop, Outcome, Purpose, TaskEvent, Turn, Wanted, store_error};
+use server::identity::Keeps;
+use server::link::Room;
+use server::{Driver, Loop, Outcome, Purpose, TaskEvent, Turn, Wanted, store_error};
 use slab::Slab;
 use tokio::task::spawn_local;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
@@ -470,7 +470,7 @@ impl Driver for Process<'_> {
         spawn_local(async move {
             let node = std::sync::Arc::clone(&this.node);
             // Fails only when the runtime ends.
-            let discarded = off_the_loop(move || node::discard(node.db.engine(), &ranges));
+            let discarded = off_the_loop(move || server::discard(node.db.engine(), &ranges));
             if let Ok(result) = discarded.await {
                 this.dispatch(Event::Written { op, result });
             }

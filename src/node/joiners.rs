@@ -5,9 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use cluster::Incarnation;
-use cluster::layout::{Joiner, VoterId};
 use parking_lot::{Mutex, MutexGuard};
+use protocol::Incarnation;
+use protocol::layout::{Joiner, VoterId};
 
 use crate::peers::join::Asker;
 

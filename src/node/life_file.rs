@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use node::identity::{Directory, Marker};
+use server::identity::{Directory, Marker};
 
 const FILE: &str = "LIFE";
 const NEXT: &str = "LIFE.next";

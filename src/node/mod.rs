@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use cluster::NodeId;
-use cluster::layout::VoterId;
-use node::identity::Identity;
-use node::{Pages, TaskEvent};
 use parking_lot::Mutex;
+use protocol::NodeId;
+use protocol::layout::VoterId;
+use server::identity::Identity;
+use server::{Pages, TaskEvent};
 use tokio::sync::{Notify, mpsc};
 
 use crate::counters::budget::Budget;
@@ -51,7 +51,7 @@ pub(crate) struct Node {
     /// The engine's store.
     pub(crate) db: Arc<lsm::Db>,
     /// State that the protocol instances of all loops share.
-    pub(crate) shared: Arc<cluster::Shared>,
+    pub(crate) shared: Arc<protocol::Shared>,
     /// The address that clients and other nodes use: `http://HOST:PORT` or `https://…`.
     pub(crate) own_url: String,
     /// This node's identity, and the peers it has seen.
@@ -97,7 +97,7 @@ pub(crate) struct Node {
     /// Nodes that ask to join the cluster.
     pub(crate) joiners: Joiners,
     /// The secrets with which nodes authenticate each other, if any.
-    pub(crate) secrets: Arc<cluster::handshake::Secrets>,
+    pub(crate) secrets: Arc<protocol::handshake::Secrets>,
     /// The node's TLS certificates; `None` = plaintext.
     pub(crate) tls: Option<Arc<Tls>>,
 }

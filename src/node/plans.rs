@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cluster::layout::Layout;
 use parking_lot::{Mutex, MutexGuard};
+use protocol::layout::Layout;
 
 /// Number of plans kept, the latest. Operators look at a few before they apply one.
 const MAX_PLANS: usize = 16;
@@ -36,7 +36,7 @@ impl Plans {
 
 #[cfg(test)]
 mod tests {
-    use cluster::{Member, Topology};
+    use protocol::{Member, Topology};
 
     use super::*;
 

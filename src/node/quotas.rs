@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use cluster::layout::Quota;
-use cluster::{Record, Shared, Topology};
 use lsm::{Engine, Look, Space};
-use node::{Accepted, Shares, Usage};
 use parking_lot::Mutex;
+use protocol::layout::Quota;
+use protocol::{Record, Shared, Topology};
+use server::{Accepted, Shares, Usage};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::counters::clocks::wall_micros;
@@ -181,7 +181,7 @@ impl Quotas {
         let mut within = quotas.iter().filter(|of| key.starts_with(&of.quota.prefix)).peekable();
         let copies = |topology: &Topology| {
             let copies = topology.copies_of(record.copies());
-            let holds = topology.holds(shared.own, cluster::partition_of(key), copies);
+            let holds = topology.holds(shared.own, protocol::partition_of(key), copies);
             holds.then_some(copies)
         };
         // Records that move to this node are counted once the new placement is in force.

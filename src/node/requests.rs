@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  http ─▶ get · write · scan · call · version ─▶ Requests ─┬─▶ coordinate: the loop's protocol
-//!                                                           │   instance (node::Loop)
+//!                                                           │   instance (server::Loop)
 //!                              runtime: start, stop ──────▶ ├─▶ writes: the iteration's batch
 //!                                                           └─▶ peers: connections to others
 //! ```
@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cluster::handshake::Channel;
-use cluster::{
+use lsm::{Fields, Kind, SyncMode};
+use protocol::handshake::Channel;
+use protocol::{
     Acks, AskedQuorum, Class, NodeEvent, NodeId, PageRequest, Record, Request, Shared, Topology,
     Version, View,
 };
-use lsm::{Fields, Kind, SyncMode};
-use node::{Loop, NoVersion, PageAsked, Purpose, Range};
+use server::{Loop, NoVersion, PageAsked, Purpose, Range};
 use tokio::task::spawn_local;
 
 use crate::counters::Counters;
@@ -92,7 +92,7 @@ impl Requests {
         let config = node.config.clone();
         let share = config.memory.waiting_bytes as usize / config.loops;
         let bodies = config.memory.body_bytes as usize / config.loops;
-        let protocol = cluster::Config {
+        let protocol = protocol::Config {
             deadline_micros: config.deadline.as_micros() as u64,
             max_skew_micros: config.max_clock_skew.as_micros() as u64,
             brief_bytes: LONG_RECORD as u32,

@@ -29,7 +29,7 @@ pub(crate) fn open(config: &Config) -> Result<Db, lsm::Error> {
         memtable_bytes: config.memory.memtable_bytes as usize,
         cache_bytes: config.memory.cache_bytes as usize,
         segment_bytes: config.memory.segment_bytes as usize,
-        purge: Arc::new(node::purge_rule(wall_micros)),
+        purge: Arc::new(server::purge_rule(wall_micros)),
         ..Options::default()
     };
     Db::open(disk, options)

@@ -1,7 +1,7 @@
 //! Drives the node's task ([`node::Task`]) on the first loop.
 //!
 //! ```text
-//!  all loops ── seen ─▶ ┌ channel ┐ ──▶ node::Task ──▶ driver ─┬─▶ calls, by this loop
+//!  all loops ── seen ─▶ ┌ channel ┐ ──▶ server::Task ──▶ driver ─┬─▶ calls, by this loop
 //!  time ──────────────▶ └─────────┘ ◀── results ◀──────────────┼─▶ hints, read off the loop
 //!                                                              └─▶ identity, written off it
 //! ```
@@ -10,13 +10,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{
+use lsm::{Batch, PurgeRule};
+use protocol::{
     CallId, Class, Clock, FailureKind, NODE_TICK_MICROS, NodeConfig, NodeEvent, NodeId, Reply,
     Request,
 };
-use lsm::{Batch, PurgeRule};
-use node::identity::Keeps;
-use node::{HintsWanted, Task, TaskDriver, TaskEvent, hints};
+use server::identity::Keeps;
+use server::{HintsWanted, Task, TaskDriver, TaskEvent, hints};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -37,7 +37,7 @@ pub(crate) async fn run(requests: Rc<Requests>, mut events: mpsc::Receiver<TaskE
         max_skew_micros: node.config.max_clock_skew.as_micros() as u64,
         rounds: node.config.rounds,
         stream_rate: node.config.stream_rate,
-        remembered: node::remembered,
+        remembered: server::remembered,
     };
     let mut task = Task::new(Arc::clone(&node.shared), Arc::clone(&node.identity), config);
     let mut ticks = interval(Duration::from_micros(NODE_TICK_MICROS));

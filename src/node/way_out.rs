@@ -146,18 +146,18 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("{0}")]
-    struct Wraps(#[source] node::StartError);
+    struct Wraps(#[source] server::StartError);
 
     #[test]
     fn each_error_of_the_system_has_a_way_out_and_none_of_them_is_an_empty_directory() {
         for errno in 1..134 {
-            let error = Wraps(node::StartError::Unreadable(io::Error::from_raw_os_error(errno)));
+            let error = Wraps(server::StartError::Unreadable(io::Error::from_raw_os_error(errno)));
             let said = WayOut::of(&error, Path::new("/proc")).to_string();
             assert!(said.starts_with(". Nothing was deleted. "), "{errno}: {said}");
             assert!(said.ends_with(", then start again"), "{errno}: {said}");
             assert!(!said.contains("empty") && !said.contains('\n'), "{errno}: {said}");
         }
-        let refused = node::StartError::Unreadable(Errno::ACCESS.into());
+        let refused = server::StartError::Unreadable(Errno::ACCESS.into());
         let data = tempfile::tempdir().unwrap();
         fs::set_permissions(data.path(), fs::Permissions::from_mode(0o555)).unwrap();
         let said = WayOut::of(&refused, data.path()).to_string();
@@ -176,7 +176,7 @@ mod tests {
             eprintln!("skipped: only root can give files away");
             return;
         }
-        let refused = node::StartError::Unreadable(Errno::ACCESS.into());
+        let refused = server::StartError::Unreadable(Errno::ACCESS.into());
         let said = WayOut::of(&refused, data.path()).to_string();
         assert!(said.contains("; STORE in it belongs to user 12345: run it as"), "{said}");
     }
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_is_no_error_of_the_system_has_none() {
-        let another = node::StartError::Another("the name".to_owned());
+        let another = server::StartError::Another("the name".to_owned());
         assert_eq!(WayOut::of(&another, Path::new("/proc")).to_string(), "");
     }
 }

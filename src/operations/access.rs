@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::layout::{self, AccessError};
-use cluster::{MembershipState, NodeEvent, Progress};
+use protocol::layout::{self, AccessError};
+use protocol::{MembershipState, NodeEvent, Progress};
 use tokio::time::sleep;
 
 use crate::node::{Node, task};

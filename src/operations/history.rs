@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use cluster::NodeId;
+use protocol::NodeId;
 use serde::Serialize;
 
 use crate::counters::clocks::wall_micros;

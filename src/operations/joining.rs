@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use cluster::layout::Layout;
-use cluster::{Clock, ClusterId, FIRST_EPOCH, NodeId, TopologyError};
+use protocol::layout::Layout;
+use protocol::{Clock, ClusterId, FIRST_EPOCH, NodeId, TopologyError};
 
 use crate::counters::clocks::wall_micros;
 use crate::node::Node;

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use cluster::layout::{Layout, MovedCopies, Seat, Stage};
-use cluster::{NodeId, Progress, Topology};
+use protocol::layout::{Layout, MovedCopies, Seat, Stage};
+use protocol::{NodeId, Progress, Topology};
 use serde::{Deserialize, Serialize};
 
 use super::warnings;
@@ -407,7 +407,7 @@ fn planned_nodes(
     let (was, is) = (ratios(before), ratios(after));
     let of =
         |ratios: &[(NodeId, f64)], id| ratios.iter().find(|(node, _)| *node == id).map(|r| r.1);
-    let node = |node: &cluster::layout::Node, change: NodeChange| PlannedNode {
+    let node = |node: &protocol::layout::Node, change: NodeChange| PlannedNode {
         name: node.member.name.clone(),
         change,
         fill_before: of(&was, node.id),

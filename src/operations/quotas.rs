@@ -3,7 +3,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use cluster::layout::Quota;
+use protocol::layout::Quota;
 use serde::{Deserialize, Serialize};
 
 use crate::node::Node;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::handshake::Secrets;
-use cluster::layout::{Joiner, Layout, PlanChange, PlanError, Quota};
-use cluster::{Clock, ForgottenWhy, ForgottenWords, MembershipState, NodeEvent, NodeId, Progress};
+use protocol::handshake::Secrets;
+use protocol::layout::{Joiner, Layout, PlanChange, PlanError, Quota};
+use protocol::{Clock, ForgottenWhy, ForgottenWords, MembershipState, NodeEvent, NodeId, Progress};
 use serde_json::Value;
 
 use crate::counters::clocks::{self, wall_micros};

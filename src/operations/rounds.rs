@@ -1,7 +1,7 @@
 //! Status of repair rounds: the JSON of `GET /admin/repair`, and `repair` in `GET /v0/status`.
 //! Unknown fields are left out.
 
-use cluster::{Clock, RoundId, RoundReport, RoundStatus, Unhealed};
+use protocol::{Clock, RoundId, RoundReport, RoundStatus, Unhealed};
 use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
@@ -126,7 +126,7 @@ impl Round {
     fn of(node: &Node, report: RoundReport) -> Self {
         let name = |id| node.shared.name_of(id);
         let is_over = report.ended.is_some();
-        let range = |(id, damage, why): &(cluster::NodeId, cluster::Damage, Unhealed)| Range {
+        let range = |(id, damage, why): &(protocol::NodeId, protocol::Damage, Unhealed)| Range {
             node: name(*id),
             first: damage.first.escape_ascii().to_string(),
             last: damage.last.as_ref().map(|last| last.escape_ascii().to_string()),

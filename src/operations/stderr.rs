@@ -8,7 +8,7 @@ use std::panic::PanicHookInfo;
 use std::sync::OnceLock;
 use std::thread;
 
-use cluster::visible;
+use protocol::visible;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 

@@ -5,7 +5,7 @@ use std::io;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use cluster::layout::{Kinds, Methods, Token};
+use protocol::layout::{Kinds, Methods, Token};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! Warnings to consider before a plan is applied.
 
-use cluster::Topology;
-use cluster::layout::{Layout, Seat, Stage};
+use protocol::Topology;
+use protocol::layout::{Layout, Seat, Stage};
 
 use super::layout::names;
 use crate::node::Node;
@@ -50,11 +50,11 @@ fn shrinks(was: usize, is: usize) -> Option<String> {
     })
 }
 
-fn before(planned: &Layout) -> impl Iterator<Item = &cluster::layout::Node> {
+fn before(planned: &Layout) -> impl Iterator<Item = &protocol::layout::Node> {
     planned.before.iter().flat_map(|before| &before.nodes)
 }
 
-fn text<'a>(nodes: impl Iterator<Item = &'a cluster::layout::Node>) -> String {
+fn text<'a>(nodes: impl Iterator<Item = &'a protocol::layout::Node>) -> String {
     nodes.map(|node| node.member.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
@@ -101,7 +101,7 @@ fn alive(node: &Node, planned: &Layout) -> Option<String> {
 
 /// Warns that a planned node has not asked to join: such a plan can't be applied.
 fn unasked(base: &Layout, planned: &Layout) -> Option<String> {
-    let is_new = |node: &&cluster::layout::Node| base.node(node.id).is_none();
+    let is_new = |node: &&protocol::layout::Node| base.node(node.id).is_none();
     let new = planned.nodes.iter().filter(is_new);
     let unasked = text(new.filter(|node| node.first_disk.is_none()));
     (!unasked.is_empty()).then(|| {
@@ -114,7 +114,7 @@ fn unasked(base: &Layout, planned: &Layout) -> Option<String> {
 
 /// Warns of nodes whose URL in the layout changes.
 fn elsewhere(base: &Layout, planned: &Layout) -> Vec<String> {
-    let text = |node: &cluster::layout::Node| {
+    let text = |node: &protocol::layout::Node| {
         let was = base.node(node.id).filter(|was| was.url != node.url)?;
         Some(format!(
             "{} is at {}, as far as this node knows: the plan changes its URL in the layout, \
@@ -127,12 +127,12 @@ fn elsewhere(base: &Layout, planned: &Layout) -> Vec<String> {
 
 /// Warns that some nodes are reached in plaintext and others by TLS.
 fn in_clear(planned: &Layout) -> Option<String> {
-    let is_in_clear = |node: &&cluster::layout::Node| node.url.starts_with("http://");
+    let is_in_clear = |node: &&protocol::layout::Node| node.url.starts_with("http://");
     let (clear, secured): (Vec<_>, Vec<_>) = planned.nodes.iter().partition(is_in_clear);
     if clear.is_empty() || secured.is_empty() {
         return None;
     }
-    let at = |node: &&cluster::layout::Node| format!("{} at {}", node.member.name, node.url);
+    let at = |node: &&protocol::layout::Node| format!("{} at {}", node.member.name, node.url);
     let mut named: Vec<String> = clear.iter().take(NAMED).map(at).collect();
     if clear.len() > NAMED {
         named.push(format!("{} more", clear.len() - NAMED));

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use cluster::NodeId;
 use parking_lot::Mutex;
+use protocol::NodeId;
 
 /// Time for which the same complaint is not logged again.
 const SILENCE: Duration = Duration::from_secs(60);

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
-use cluster::handshake::PeerSeen;
-use cluster::{Message, NodeId, Reply};
-use node::link::{Connection, Round, Way};
+use protocol::handshake::PeerSeen;
+use protocol::{Message, NodeId, Reply};
+use server::link::{Connection, Round, Way};
 
 use super::facts::Facts;
 use crate::counters::Counters;

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::NodeId;
-use cluster::handshake::{ConnectionKind, Handshake, HandshakeRefused, PeerSeen, Reason};
-use node::link::{NotPeer, Upgrade};
+use protocol::NodeId;
+use protocol::handshake::{ConnectionKind, Handshake, HandshakeRefused, PeerSeen, Reason};
+use server::link::{NotPeer, Upgrade};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::{JoinHandle, spawn_local};

@@ -1,7 +1,7 @@
 //! Reads and writes a connection's socket, in a task of its own.
 //!
 //! ```text
-//!  socket ─▶ scratch ─▶ node::link::Connection ─▶ events ─▶ sink
+//!  socket ─▶ scratch ─▶ server::link::Connection ─▶ events ─▶ sink
 //!         ◀───────────── bytes to send
 //! ```
 //!
@@ -16,9 +16,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use cluster::wire::{ENVELOPE_MAX, Malformed};
-use cluster::{NodeId, Now};
-use node::link::{Came, Host, Traffic, Way};
+use protocol::wire::{ENVELOPE_MAX, Malformed};
+use protocol::{NodeId, Now};
+use server::link::{Came, Host, Traffic, Way};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::PeerConnection;

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cluster::handshake::HandshakeRefused;
-use cluster::layout::VoterId;
-use cluster::{Incarnation, NodeId};
-use node::link::{PeerTable, Seen};
+use protocol::handshake::HandshakeRefused;
+use protocol::layout::VoterId;
+use protocol::{Incarnation, NodeId};
+use server::link::{PeerTable, Seen};
 
 use super::complaints::Complaints;
 use crate::counters::budget::Budget;

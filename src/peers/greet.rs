@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::handshake::{Handshake, HandshakeRefused, Nonce, PeerSeen, Reason};
-use node::link::HANDSHAKE_MICROS;
+use protocol::handshake::{Handshake, HandshakeRefused, Nonce, PeerSeen, Reason};
 use rustix::rand::{GetRandomFlags, getrandom};
+use server::link::HANDSHAKE_MICROS;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 

@@ -15,9 +15,9 @@ use std::fmt::Write;
 use std::io;
 use std::time::Duration;
 
-use cluster::handshake::{Channel, Nonce, Secret, Secrets};
-use cluster::layout::{Layout, MAX_BYTES};
-use cluster::{ClusterId, Member, NodeId};
+use protocol::handshake::{Channel, Nonce, Secret, Secrets};
+use protocol::layout::{Layout, MAX_BYTES};
+use protocol::{ClusterId, Member, NodeId};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;

@@ -1,10 +1,11 @@
-//! Dials the connections that a [`Link`](node::link::Link) asks for, and serves them to their end.
+//! Dials the connections that a [`Link`](server::link::Link) asks for, and serves them to their
+//! end.
 
 use std::rc::Rc;
 
-use cluster::handshake::ConnectionKind;
-use cluster::{Event, Message, NodeId};
-use node::link::{Attempt, Fallen, Stage, Way};
+use protocol::handshake::ConnectionKind;
+use protocol::{Event, Message, NodeId};
+use server::link::{Attempt, Fallen, Stage, Way};
 use tokio::task::AbortHandle;
 
 use super::connection::PeerConnection;
@@ -20,7 +21,7 @@ const FOREIGN: &str = "it belongs to another cluster";
 const LEFT: &str = "it is not a member of the cluster any more";
 
 /// The link to one peer.
-pub(super) type Link = node::link::Link<AbortHandle, Rc<PeerConnection>>;
+pub(super) type Link = server::link::Link<AbortHandle, Rc<PeerConnection>>;
 
 /// Sends a message, or queues it until there is a connection. Returns false if too much is queued,
 /// or the peer is leaving, or has left the cluster.

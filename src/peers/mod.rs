@@ -38,9 +38,9 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cluster::handshake::{HandshakeRefused, PeerSeen};
-use cluster::{Claim, ClusterId, ConnectionId, Event, Incarnation, Message, NodeId, Reply};
-use node::link::{Keeper, MAX_ACCEPTED, PING_MICROS, Pings, Way};
+use protocol::handshake::{HandshakeRefused, PeerSeen};
+use protocol::{Claim, ClusterId, ConnectionId, Event, Incarnation, Message, NodeId, Reply};
+use server::link::{Keeper, MAX_ACCEPTED, PING_MICROS, Pings, Way};
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
 

@@ -13,8 +13,8 @@
 use std::collections::VecDeque;
 use std::io;
 
-use cluster::handshake::{Channel, Nonce, Secret, Secrets};
 use parking_lot::Mutex;
+use protocol::handshake::{Channel, Nonce, Secret, Secrets};
 
 use super::greet::nonce;
 use super::join::{hex, unhex};

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use cluster::handshake::{Secret, Secrets};
+use protocol::handshake::{Secret, Secrets};
 
 use crate::node::Node;
 use crate::runtime::notify;

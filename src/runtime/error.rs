@@ -4,8 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use cluster::TopologyError;
-use node::StartError;
+use protocol::TopologyError;
+use server::StartError;
 
 use crate::node::store::InDirectory;
 use crate::node::way_out::{WayOut, limit, port};

@@ -13,10 +13,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::Incarnation;
-use cluster::handshake::Secret;
-use cluster::layout::VoterId;
-use node::identity::{Candidate, Placed};
+use protocol::Incarnation;
+use protocol::handshake::Secret;
+use protocol::layout::VoterId;
+use server::identity::{Candidate, Placed};
 use socket2::Socket;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};

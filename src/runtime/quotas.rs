@@ -7,9 +7,9 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use cluster::ViewId;
-use node::{Shares, StoredWalk};
+use protocol::ViewId;
 use rustix::time::{ClockId, clock_gettime};
+use server::{Shares, StoredWalk};
 
 use crate::counters::clocks::wall_micros;
 use crate::node::Node;
@@ -123,7 +123,7 @@ impl Lap {
     /// Walks on for a step; returns the pause to take after that.
     fn walk_on(&mut self, node: &Node, counted: &Counted) -> Duration {
         let mut walk = self.walk.take().unwrap_or_else(|| {
-            counted.update(node::Usage::begin_lap);
+            counted.update(server::Usage::begin_lap);
             let topology = node.shared.view().topology.clone();
             StoredWalk::new(topology, node.shared.own, &counted.quota.prefix)
         });

@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cluster::handshake::Secrets;
-use cluster::layout::Layout;
-use cluster::{Incarnation, MembershipState, Shared, handshake};
-use node::identity::{self, Identity, Named};
-use node::link::{Bounds, PeerTable};
-use node::{PageWork, Pages, StartError, Started, Starting};
 use parking_lot::Mutex;
+use protocol::handshake::Secrets;
+use protocol::layout::Layout;
+use protocol::{Incarnation, MembershipState, Shared, handshake};
+use server::identity::{self, Identity, Named};
+use server::link::{Bounds, PeerTable};
+use server::{PageWork, Pages, StartError, Started, Starting};
 use socket2::Socket;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -139,7 +139,7 @@ fn start_node(
     address: SocketAddr,
 ) -> Result<Option<Arc<Node>>, ServeError> {
     let started = Instant::now();
-    node::refuse_after_last_day(wall_micros()).map_err(ServeError::Clock)?;
+    server::refuse_after_last_day(wall_micros()).map_err(ServeError::Clock)?;
     end_setting_aside(&config.data)?;
     let tls = config.tls.clone().map(Tls::load).transpose()?.map(Arc::new);
     let has_others = config.members.nodes() > 1 || !config.members.joins().is_empty();

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use node::StartError;
+use server::StartError;
 
 use rustix::io::Errno;
 

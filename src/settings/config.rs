@@ -7,8 +7,8 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cluster::RoundConfig;
 use hyper::Uri;
+use protocol::RoundConfig;
 use tracing_subscriber::filter::Targets;
 
 use crate::settings::error::ConfigError;

@@ -37,12 +37,12 @@ const TARGETS: [&str; 34] = [
     "lsm::engine::background",
     "lsm::engine::open",
     "lsm::engine::write",
-    "node::clock",
-    "node::compare",
-    "node::hints",
-    "node::identity",
-    "node::identity::layouts",
-    "node::task",
+    "server::clock",
+    "server::compare",
+    "server::hints",
+    "server::identity",
+    "server::identity::layouts",
+    "server::task",
 ];
 
 /// Reason why a text is not a valid log filter.
@@ -189,7 +189,7 @@ mod tests {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut targets = BTreeSet::from(["h2".to_owned()]);
         collect("kvorum", &here.join("src"), &here.join("src"), &mut targets);
-        for name in ["cluster", "lsm", "node", "profile"] {
+        for name in ["lsm", "profile", "protocol", "server"] {
             let top = here.join("crates").join(name).join("src");
             collect(name, &top, &top, &mut targets);
         }

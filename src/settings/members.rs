@@ -9,8 +9,8 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use cluster::layout::MAX_URL;
-use cluster::{Member, NodeId, Topology, TopologyError};
+use protocol::layout::MAX_URL;
+use protocol::{Member, NodeId, Topology, TopologyError};
 
 /// Reason why the settings yield no members.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 //!
 //! Nodes do not verify each other's certificates. They authenticate on the connection by the
 //! cluster's secret, and the proof covers the connection's exporter
-//! ([`Channel`](cluster::handshake::Channel)): a certificate could add nothing to it, and can't
+//! ([`Channel`](protocol::handshake::Channel)): a certificate could add nothing to it, and can't
 //! separate nodes by expiring.
 //!
 //! Clients do verify. Files that no client would accept ([`super::chain`]) do not replace good ones

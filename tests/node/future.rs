@@ -39,7 +39,7 @@ fn open(data: &Path) -> Engine {
 /// for others.
 fn plant(data: &Path) {
     let engine = open(data);
-    let (mut batch, origin) = (Batch::new(), cluster::origin_of("n2"));
+    let (mut batch, origin) = (Batch::new(), protocol::origin_of("n2"));
     for key in 0..KEYS {
         let (key, version) = (format!("key{key}"), Version { time: tomorrow(), origin });
         let fields = Fields::new(Kind::Value, version);

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
-use cluster::handshake::HandshakeIdentity;
-use cluster::layout::{Joiner, Layout, PlanChange, Voter, VoterId};
-use cluster::{Incarnation, Layouts, Logs, Member, NodeId, OwnCluster, Proof, Proofs, View, Views};
+use protocol::handshake::HandshakeIdentity;
+use protocol::layout::{Joiner, Layout, PlanChange, Voter, VoterId};
+use protocol::{
+    Incarnation, Layouts, Logs, Member, NodeId, OwnCluster, Proof, Proofs, View, Views,
+};
 use serde_json::Value;
 
 use crate::peers::{CLUSTER, SECRET, USUAL, good_b, secrets, shake, upgraded};

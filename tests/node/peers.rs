@@ -6,11 +6,11 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use cluster::handshake::{
+use protocol::handshake::{
     ConnectionKind, Handshake, HandshakeIdentity, HandshakeRefused, PeerSeen, Secret, Secrets,
 };
-use cluster::wire::{ENVELOPE_HEAD, Envelope, Item, Sender, Writer, envelope_len};
-use cluster::{
+use protocol::wire::{ENVELOPE_HEAD, Envelope, Item, Sender, Writer, envelope_len};
+use protocol::{
     Body, Class, Clock, Incarnation, Layouts, LogPosition, Logs, Member, Message, NodeId,
     OwnCluster, Proof, Proofs, Reply, Request, Topology, ViewId, Views,
 };

@@ -6,8 +6,8 @@ use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cluster::Clock;
 use lsm::{Batch, Db, Options, RealDisk, Space, Version};
+use protocol::Clock;
 use rustix::process::Signal;
 use serde_json::Value;
 

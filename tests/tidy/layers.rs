@@ -20,7 +20,7 @@ const LAYERS: [Layer; 8] = [
     Layer {
         name: "record",
         never: &[
-            "lsm", "cluster", "node", "load", "profile", "kvorum", "tokio", "hyper", "rustix",
+            "lsm", "protocol", "server", "load", "profile", "kvorum", "tokio", "hyper", "rustix",
             "libc", "socket2", "mio", "rand",
         ],
         why: "a record is bytes and what they mean, under the engine and the protocol",
@@ -28,8 +28,8 @@ const LAYERS: [Layer; 8] = [
     Layer {
         name: "lsm",
         never: &[
-            "cluster",
-            "node",
+            "protocol",
+            "server",
             "load",
             "kvorum",
             "tokio",
@@ -41,14 +41,14 @@ const LAYERS: [Layer; 8] = [
         why: "the engine knows keys, records and files; networks and runtimes are its callers'",
     },
     Layer {
-        name: "cluster",
+        name: "protocol",
         never: &[
-            "lsm", "node", "load", "kvorum", "tokio", "hyper", "rustix", "libc", "socket2", "mio",
+            "lsm", "server", "load", "kvorum", "tokio", "hyper", "rustix", "libc", "socket2", "mio",
         ],
         why: "the protocol is pure: messages in, messages out, so that a simulation can run it",
     },
     Layer {
-        name: "node",
+        name: "server",
         never: &["sim", "load", "kvorum", "tokio", "hyper", "hyper-util", "socket2", "mio", "rand"],
         why: "what lies between protocol and engine is driven by the process and by the simulation",
     },
@@ -59,12 +59,12 @@ const LAYERS: [Layer; 8] = [
     },
     Layer {
         name: "load",
-        never: &["lsm", "cluster", "node", "kvorum"],
+        never: &["lsm", "protocol", "server", "kvorum"],
         why: "the load generator works against any HTTP server and knows none from inside",
     },
     Layer {
         name: "kvorum-bench",
-        never: &["lsm", "cluster", "node", "kvorum"],
+        never: &["lsm", "protocol", "server", "kvorum"],
         why: "it measures kvorum from outside, as any other server",
     },
 ];
@@ -131,14 +131,14 @@ mod tests {
     fn workspace(between_needs: &[usize]) -> Vec<Package> {
         vec![
             package("lsm", &[3]),
-            package("cluster", &[]),
+            package("protocol", &[]),
             package("load", &[]),
             package("between", between_needs),
             package("tokio", &[]),
             package("sim", &[1]),
             package("kvorum", &[0, 1, 4]),
             package("kvorum-bench", &[2]),
-            package("node", &[1]),
+            package("server", &[1]),
             package("record", &[]),
         ]
     }
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(findings[0].place, "Cargo.toml of lsm");
         assert_eq!(findings[0].what, "reaches tokio: lsm -> between -> tokio");
         let findings = check(&workspace(&[1]));
-        assert_eq!(findings[0].what, "reaches cluster: lsm -> between -> cluster");
+        assert_eq!(findings[0].what, "reaches protocol: lsm -> between -> protocol");
         let findings = check(&workspace(&[2]));
         assert_eq!(findings[0].what, "reaches load: kvorum -> lsm -> between -> load");
     }

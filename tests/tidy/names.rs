@@ -7,7 +7,7 @@ use crate::Finding;
 const WHY: &str = "a reader who searches for a name finds one thing";
 
 /// Crates whose names are unique. The others are to follow.
-const UNIQUE: [&str; 2] = ["crates/cluster/src/", "crates/record/src/"];
+const UNIQUE: [&str; 2] = ["crates/protocol/src/", "crates/record/src/"];
 
 /// Files of tests, and those that every folder has.
 const FILES: [&str; 2] = ["mod.rs", "tests.rs"];
@@ -65,7 +65,7 @@ mod tests {
         let one = ("crates/record/src/a.rs", "pub(crate) struct Walk<'a> {}\nenum Way {}\n");
         let other = ("crates/record/src/b.rs", "struct Walk;\nstruct Error;\nfn walk() {}\n");
         assert_eq!(found(&[one, other]), ["type Walk is also in crates/record/src/b.rs"]);
-        let of_another = ("crates/cluster/src/b.rs", "struct Walk;\n");
+        let of_another = ("crates/protocol/src/b.rs", "struct Walk;\n");
         assert!(found(&[one, of_another]).is_empty(), "crates have names of their own");
     }
 

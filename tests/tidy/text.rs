@@ -293,8 +293,8 @@ fn doc(line: &str) -> Option<&str> {
 
 fn chance(file: File<'_>) -> Vec<(usize, String)> {
     let path = file.path;
-    let pure = path.starts_with("crates/cluster/src/")
-        || path.starts_with("crates/node/src/")
+    let pure = path.starts_with("crates/protocol/src/")
+        || path.starts_with("crates/server/src/")
         || path.starts_with("crates/record/src/")
         || path.starts_with("crates/sim/src/") && path != "crates/sim/src/main.rs"
         || path.starts_with("crates/lsm/src/")
@@ -306,7 +306,7 @@ fn chance(file: File<'_>) -> Vec<(usize, String)> {
 
 /// Applies to the server, the crates it is made of, and those that measure it.
 fn text_error(file: File<'_>) -> Vec<(usize, String)> {
-    let parts = ["cluster", "load", "lsm", "node", "profile", "record"]
+    let parts = ["load", "lsm", "profile", "protocol", "record", "server"]
         .map(|name| format!("crates/{name}/src/"));
     let is_of = file.path.starts_with("src/") || parts.iter().any(|p| file.path.starts_with(p));
     let fails = |line: &str| {
@@ -412,9 +412,9 @@ mod tests {
     fn the_engine_and_the_protocol_take_time_threads_and_chance_from_outside() {
         let clock = "//! A.\nlet now = Instant::now();\n";
         let said = ["2: Instant::now is used"];
-        assert_eq!(found("crates/cluster/src/node.rs", clock), said);
+        assert_eq!(found("crates/protocol/src/node.rs", clock), said);
         assert_eq!(found("crates/lsm/src/engine/read.rs", clock), said);
-        assert_eq!(found("crates/node/src/link/mod.rs", clock), said);
+        assert_eq!(found("crates/server/src/link/mod.rs", clock), said);
         assert_eq!(found("crates/sim/src/world/turn.rs", clock), said);
         assert_eq!(found("crates/sim/src/main.rs", clock), CLEAN);
         assert_eq!(found("crates/lsm/src/disk/mem/state.rs", clock), said);
@@ -424,11 +424,11 @@ mod tests {
         let harmless = format!("//! A.\nstd::{HARMLESS};\n");
         assert_eq!(found("crates/lsm/src/engine/read.rs", &harmless), CLEAN);
         let comment = "//! A.\n/// Does not ask Instant::now\n";
-        assert_eq!(found("crates/cluster/src/node.rs", comment), CLEAN);
+        assert_eq!(found("crates/protocol/src/node.rs", comment), CLEAN);
         let test = "//! A.\n#[cfg(test)]\nmod tests {\n    use std::thread;\n}\n";
-        assert_eq!(found("crates/cluster/src/node.rs", test), CLEAN);
+        assert_eq!(found("crates/protocol/src/node.rs", test), CLEAN);
         let before = "//! A.\nuse std::thread;\n#[cfg(test)]\nmod tests {\n}\n";
-        assert_eq!(found("crates/cluster/src/node.rs", before), ["2: std::thread is used"]);
+        assert_eq!(found("crates/protocol/src/node.rs", before), ["2: std::thread is used"]);
         let elsewhere = "//! A.\n#[cfg(test)]\nmod tests;\nuse std::thread;\n";
         assert_eq!(found("crates/lsm/src/merge.rs", elsewhere), ["4: std::thread is used"]);
     }
@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn errors_are_types() {
         let fails = "//! A.\nfn read() -> Result<Vec<u8>, String> {\n";
-        for path in ["src/a.rs", "crates/node/src/link/mod.rs", "crates/load/src/a.rs"] {
+        for path in ["src/a.rs", "crates/server/src/link/mod.rs", "crates/load/src/a.rs"] {
             assert_eq!(found(path, fails), ["2: a function fails with a String"]);
         }
         let ends = "//! A.\nfn end() -> Option<Result<u64, String>> {\n";

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bench_table::{Spread, Table};
-use cluster::{Member, NodeId, Topology};
 use hdrhistogram::Histogram;
 use load::{KeyOrder, Outcome, Pace, Plan, Requests};
+use protocol::{Member, NodeId, Topology};
 
 use crate::Bench;
 use crate::fleet::{self, Fleet, Kind, SyncSetting, node_name};

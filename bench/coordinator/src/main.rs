@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bench_table::{Spread, Table};
 use bytes::Bytes;
-use cluster::{
+use protocol::{
     Body, Class, ClientId, Clock, Config, ConnectionId, Effect, Event, Incarnation, Logs, Member,
     Membership, MembershipState, Message, NodeId, Now, Protocol, Quorum, Record, Reply, Request,
     Scan, Shared, Topology, Version, ViewId,

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use bench_table::Table;
-use cluster::{Fill, Member, NodeId, PARTITIONS, Topology};
+use protocol::{Fill, Member, NodeId, PARTITIONS, Topology};
 
 const KEYS: u32 = 1_000_000;
 const COPIES: u8 = 3;

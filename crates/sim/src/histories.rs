@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
-use cluster::{Answer, Conditional, Done, Impossible, Record, Version};
 use linear::{
     Change, Condition, End, History, Life, Operation, Response, Tag, Verdict, chain, families,
 };
+use protocol::{Answer, Conditional, Done, Impossible, Record, Version};
 
 use crate::fences::{self, Fenced};
 use crate::ledger::{Asked, ClientOutcome, What};
@@ -71,7 +71,7 @@ impl fmt::Display for Contended {
 /// A client's write to a contended key, without the value, which is derived from its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    pub(crate) condition: cluster::Condition,
+    pub(crate) condition: protocol::Condition,
     pub(crate) action: Action,
     pub(crate) sent: Sent,
 }
@@ -107,18 +107,18 @@ impl Wanted {
     /// Returns the id of the write's idempotency key, if it has one.
     pub(crate) fn id(&self, number: u64) -> Option<u64> {
         let word = self.first(number).to_le_bytes();
-        (self.sent != Sent::Once).then(|| cluster::id_of_idempotency_key(b"", &word))
+        (self.sent != Sent::Once).then(|| protocol::id_of_idempotency_key(b"", &word))
     }
 
     /// Converts to the protocol's type.
     pub(crate) fn of(self, number: u64, expiry_ms: u64) -> Conditional {
         let change = match self.action {
-            Action::Put => cluster::Change::Put(Bytes::from(encode(value_of(self.first(number))))),
-            Action::Delete => cluster::Change::Delete,
-            Action::Add(number) => cluster::Change::Add(number),
+            Action::Put => protocol::Change::Put(Bytes::from(encode(value_of(self.first(number))))),
+            Action::Delete => protocol::Change::Delete,
+            Action::Add(number) => protocol::Change::Add(number),
         };
         let condition = self.condition;
-        let digest = cluster::digest_of_request(&condition, &change, 0);
+        let digest = protocol::digest_of_request(&condition, &change, 0);
         Conditional { condition, change, expiry_ms, digest }
     }
 }
@@ -279,7 +279,7 @@ impl Histories {
                 Some(Response::Found(found))
             }
             ClientOutcome::Answer(Answer::Written(version, _)) => {
-                let tag = tag_of(cluster::Tag { version: *version, last: None });
+                let tag = tag_of(protocol::Tag { version: *version, last: None });
                 Some(Response::Changed { tag, sum: None })
             }
             ClientOutcome::Answer(Answer::Done(done, _)) => {
@@ -399,12 +399,12 @@ fn write_of(record: &Record) -> Option<(u64, Version)> {
     (record.ballot() == 0).then_some((number, record.version()))
 }
 
-fn condition_of(condition: &cluster::Condition) -> Condition {
+fn condition_of(condition: &protocol::Condition) -> Condition {
     match condition {
-        cluster::Condition::Any => Condition::Any,
-        cluster::Condition::Exists => Condition::Exists,
-        cluster::Condition::Absent => Condition::Absent,
-        cluster::Condition::OneOf(tags) => {
+        protocol::Condition::Any => Condition::Any,
+        protocol::Condition::Exists => Condition::Exists,
+        protocol::Condition::Absent => Condition::Absent,
+        protocol::Condition::OneOf(tags) => {
             Condition::OneOf(tags.iter().map(|tag| tag_of(*tag)).collect())
         }
     }
@@ -425,7 +425,7 @@ fn response_of(done: Done, number: u64, operation: &Operation) -> Result<Respons
     })
 }
 
-fn tag_of(cluster::Tag { version, last }: cluster::Tag) -> Tag {
+fn tag_of(protocol::Tag { version, last }: protocol::Tag) -> Tag {
     let Version { time, origin } = version;
     Tag { family: (time, origin), last }
 }
@@ -433,6 +433,6 @@ fn tag_of(cluster::Tag { version, last }: cluster::Tag) -> Tag {
 /// Converts the answer to a read; `None` if no client can have written the value.
 fn found(key: &[u8], record: Option<&Record>) -> Option<Option<(linear::Value, Tag)>> {
     let Some(record) = record else { return Some(None) };
-    let tag = tag_of(cluster::Tag::of(record));
+    let tag = tag_of(protocol::Tag::of(record));
     Some(decode(key, record)?.map(|value| (value, tag)))
 }

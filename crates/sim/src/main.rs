@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
-use cluster::Topology;
+use protocol::Topology;
 use sim::{Contended, Plan, Report, Scale, Traffic};
 
 /// Whole kvorum clusters in one thread, from one seed.

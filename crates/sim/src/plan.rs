@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use cluster::RoundConfig;
 use lsm::SyncMode;
+use protocol::RoundConfig;
 
 use crate::network::Speed;
 use crate::random::Random;

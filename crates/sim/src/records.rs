@@ -1,8 +1,8 @@
 //! Writes of the simulated clients. Every record identifies its write, tombstones too, even after
 //! the record was given a new version.
 
-use cluster::{Kind, Record};
 use lsm::Fields;
+use protocol::{Kind, Record};
 
 use crate::histories::is_contended;
 use crate::values;
@@ -57,7 +57,7 @@ fn value_of(write: WriteId) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use cluster::Version;
+    use protocol::Version;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cluster::{
+use protocol::{
     Background, Clock, Config, Incarnation, Logs, Member, Membership, MembershipState, NodeConfig,
     NodeId, Protocol, RoundConfig, Shared, Topology,
 };
@@ -116,7 +116,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
                     max_skew_micros: config.max_skew_micros,
                     rounds: RoundConfig::NONE,
                     stream_rate: None,
-                    remembered: node::remembered,
+                    remembered: server::remembered,
                 },
             ),
         }

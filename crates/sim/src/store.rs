@@ -9,10 +9,10 @@
 use std::mem;
 use std::sync::Arc;
 
-use cluster::OpId;
 use lsm::{Backlog, Batch, Compactions, Engine, Error, MemDisk, Moment, Options, Whole, Work};
-use node::Purpose;
-use node::identity::Keeps;
+use protocol::OpId;
+use server::Purpose;
+use server::identity::Keeps;
 
 use crate::plan::Plan;
 use crate::random::Random;
@@ -169,7 +169,7 @@ fn options(store_id: u64, plan: &Plan) -> Options {
         level1_bytes: 256 << 10,
         level_ratio: 4,
         // Runs are shorter than the age at which a lone node purges tombstones.
-        purge: Arc::new(node::purge_rule(|| 0)),
+        purge: Arc::new(server::purge_rule(|| 0)),
         ..Options::default()
     }
 }

@@ -1,8 +1,8 @@
 //! Values of contended keys: numbers, which additions can change, and texts. Each write has a
 //! unique value, so that a value identifies its write.
 
-use cluster::Record;
 use linear::Value;
+use protocol::Record;
 
 /// Upper bound on the sum of all additions to a number, so that it stays distinct from the next.
 const APART: i64 = 1 << 32;
@@ -32,7 +32,7 @@ pub(crate) fn decode(key: &[u8], record: &Record) -> Option<Option<Value>> {
     if !record.is_of(key) {
         return None;
     }
-    if record.kind() == cluster::Kind::Tombstone {
+    if record.kind() == protocol::Kind::Tombstone {
         return Some(None);
     }
     let text = str::from_utf8(record.view().value()).ok()?;

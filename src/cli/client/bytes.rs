@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 pub(super) use crate::http::percent::encode as percent;
-pub(super) use cluster::escaped as escape;
+pub(super) use protocol::escaped as escape;
 
 /// Text that [`escape`] never returns.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

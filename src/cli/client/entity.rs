@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use cluster::visible;
 use indicatif::{ProgressBar, ProgressStyle};
+use protocol::visible;
 use rustix::fs::OFlags;
 use serde_json::{Map, Value};
 

@@ -31,7 +31,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::cluster::visible;
 pub(crate) use args::{
     AddArgs, CompactArgs, DelArgs, KeyArgs, PutArgs, RepairArgs, ScanArgs, StatusArgs,
 };
@@ -43,6 +42,7 @@ pub(crate) use dev::dev;
 pub(crate) use entity::{add, del, get, put};
 use problem::Problem;
 pub(crate) use profile::{ProfileArgs, profile};
+use protocol::visible;
 pub(crate) use quota::{QuotaArgs, quota};
 pub(crate) use repair::repair;
 pub(crate) use scan::scan;

@@ -6,8 +6,8 @@ use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::time::Duration;
 
-use cluster::visible;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use protocol::visible;
 use serde_json::{Map, Value};
 
 use super::bytes::{add, escape, percent};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use cluster::layout::Quota;
+use protocol::layout::Quota;
 
 use super::{bad, fill, key, plain};
 use crate::http::problem::Problem;

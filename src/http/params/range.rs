@@ -1,7 +1,7 @@
 //! Parser of queries for a range.
 
-use cluster::layout::after_prefix;
-use cluster::{AskedQuorum, Quorum};
+use protocol::layout::after_prefix;
+use protocol::{AskedQuorum, Quorum};
 
 use super::{Replication, Slot, agree, bad, digits, fill, flag, key, required};
 use crate::http::entities::cursor;

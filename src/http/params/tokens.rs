@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use cluster::layout::{Kinds, Methods};
+use protocol::layout::{Kinds, Methods};
 
 use super::{Slot, bad, fill, key, plain, required};
 use crate::http::problem::Problem;

@@ -4,11 +4,11 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use cluster::{
+use hyper::StatusCode;
+use protocol::{
     Class, Clock, FailureKind, Kind, NodeId, Outline, Rank, Record, Reply, Request, Tag, Topology,
     has_expired,
 };
-use hyper::StatusCode;
 use serde::Serialize;
 use tokio::task::spawn_local;
 
@@ -221,7 +221,7 @@ fn kind(kind: Kind) -> &'static str {
 fn facts(topology: &Topology, outline: &Outline, value_bytes: usize) -> Facts {
     let version = outline.rank.version;
     let names = topology.ids().map(|id| &topology.member(id).name);
-    let mut origin = names.filter(|name| cluster::origin_of(name) == version.origin);
+    let mut origin = names.filter(|name| protocol::origin_of(name) == version.origin);
     Facts {
         version: version.to_string(),
         etag: None,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::NodeId;
+use protocol::NodeId;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_local};

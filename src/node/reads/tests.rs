@@ -1,15 +1,15 @@
 use bytes::Bytes;
-use cluster::{
+use lsm::{MemDisk, Options, Version};
+use protocol::{
     Clock, Filter, Incarnation, Logs, Member, Membership, MembershipState, NodeId, Topology,
 };
-use lsm::{MemDisk, Options, Version};
-use node::PageWork;
+use server::PageWork;
 use tokio::runtime::Builder;
 
 use super::*;
 
 /// A range read by this node.
-const OWN: OpId = OpId::Slot(cluster::SlotId(1));
+const OWN: OpId = OpId::Slot(protocol::SlotId(1));
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -24,18 +24,18 @@ fn pool(db: &Arc<Db>, threads: usize, bound: usize) -> ReadPool {
 }
 
 /// The shared protocol state of a node that is a cluster of one.
-fn alone() -> Arc<cluster::Shared> {
+fn alone() -> Arc<protocol::Shared> {
     let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
     let topology = Topology::new(vec![member], 3).unwrap();
     let (clock, logs) = (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(Incarnation(1))));
     let membership = Membership::new(MembershipState::Member, 0, true);
-    Arc::new(cluster::Shared::new(topology, NodeId(0), clock, membership, 0, logs))
+    Arc::new(protocol::Shared::new(topology, NodeId(0), clock, membership, 0, logs))
 }
 
 /// A page of all keys.
 fn all() -> PageRequest {
     let filter = Filter::Chosen { ack: 1, from: 1, preference: vec![NodeId(0)] };
-    PageRequest { start: Bytes::new(), end: None, filter, max_bytes: cluster::PAGE_BYTES }
+    PageRequest { start: Bytes::new(), end: None, filter, max_bytes: protocol::PAGE_BYTES }
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {

@@ -8,7 +8,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cluster::{Clock, HintLedger, NodeId, escaped};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelValue, EncodeMetric, MetricEncoder, text,
@@ -16,6 +15,7 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use protocol::{Clock, HintLedger, NodeId, escaped};
 
 use self::list::Metric;
 pub(crate) use self::plain::plain;

@@ -1,6 +1,6 @@
 //! Delivery: each message arrives, once, on the right connection.
 
-use cluster::{Event, Filter, Incarnation, Message, NotIssued, PageRequest, Reply, Request};
+use protocol::{Event, Filter, Incarnation, Message, NotIssued, PageRequest, Reply, Request};
 
 use super::world::*;
 use crate::counters::clocks;
@@ -186,7 +186,7 @@ fn the_sink_may_send_and_respond() {
 }
 
 impl Node {
-    async fn connect_with(&self, peer: cluster::NodeId, reply: Reply) {
+    async fn connect_with(&self, peer: protocol::NodeId, reply: Reply) {
         self.peers.send(peer, request(0, Request::Ping));
         assert!(matches!(self.event().await, Event::Up(up) if up == peer));
         assert_eq!(self.reply().await, (0, reply));
@@ -229,7 +229,7 @@ fn pings_measure_how_far_away_a_peer_is() {
         assert_eq!((seen.links(), seen.incarnation()), (1, Some(Incarnation(101))));
         let (clock, now) = (&a.facts.table.shared.clock, clocks::now());
         clock.persisted(u64::MAX, 0);
-        let ahead = cluster::Now { wall: now.wall + 60_000_000, ..now };
+        let ahead = protocol::Now { wall: now.wall + 60_000_000, ..now };
         assert_eq!(clock.issue(ahead), Err(NotIssued::Ahead));
         assert!(clock.issue(now).is_ok(), "it did not go on to that");
     });

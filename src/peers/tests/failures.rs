@@ -1,7 +1,7 @@
 //! Delivery failures: each is reported, and affects no other request.
 
-use cluster::handshake::HandshakeIdentity;
-use cluster::{Event, Reply, Request};
+use protocol::handshake::HandshakeIdentity;
+use protocol::{Event, Reply, Request};
 use tokio::net::TcpStream;
 
 use super::world::*;
@@ -94,7 +94,7 @@ async fn shake_as_acceptor(
     identity: std::sync::Arc<HandshakeIdentity>,
 ) -> Stream {
     let (mut stream, _) = answer_101(stream).await;
-    let handshake = cluster::handshake::Handshake::accept(identity, [3; 32]);
+    let handshake = protocol::handshake::Handshake::accept(identity, [3; 32]);
     let shaken = crate::peers::greet::shake(&mut stream, handshake, Vec::new(), Vec::new()).await;
     shaken.map(drop).unwrap();
     stream
@@ -182,7 +182,7 @@ fn an_asker_that_takes_no_replies_is_not_read_from() {
         b.listen(port);
         let a = Node::start(A, &urls, &Setup::default(), only_pings);
         let mut stream = proven(&a, address).await;
-        let mut writer = cluster::wire::Writer::default();
+        let mut writer = protocol::wire::Writer::default();
         for id in 0..2000 {
             writer.message(&read(id));
         }

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use cluster::handshake::{ConnectionKind, Handshake};
-use cluster::wire::Writer;
-use cluster::{Body, Event, Message, Reply, Request};
+use protocol::handshake::{ConnectionKind, Handshake};
+use protocol::wire::Writer;
+use protocol::{Body, Event, Message, Reply, Request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -265,23 +265,23 @@ fn another_topology_is_answered_and_never_served() {
         let mut stream = proven(&a, address).await;
         let mut writer = Writer::default();
         writer.message(&write(7, 10));
-        let view = cluster::ViewId { epoch: 1, placement: 1 };
-        let sender = cluster::wire::Sender { view, ..a.facts.table.sender(B, clocks::now()) };
+        let view = protocol::ViewId { epoch: 1, placement: 1 };
+        let sender = protocol::wire::Sender { view, ..a.facts.table.sender(B, clocks::now()) };
         writer.seal(sender);
         stream.write_all(writer.sealed()).await.unwrap();
         let mut answer = Vec::new();
         let envelope = loop {
             assert_ne!(stream.read_buf(&mut answer).await.unwrap(), 0);
-            if let Some(length) = cluster::wire::envelope_len(&answer).unwrap()
+            if let Some(length) = protocol::wire::envelope_len(&answer).unwrap()
                 && answer.len() >= length
             {
                 break answer.split_off(0);
             }
         };
-        let mut envelope = cluster::wire::Envelope::open(envelope.into()).unwrap();
+        let mut envelope = protocol::wire::Envelope::open(envelope.into()).unwrap();
         let reply = Message { id: 7, body: Body::Reply(Reply::WrongEpoch) };
         let item = envelope.next_item().unwrap();
-        assert_eq!(item, Some(cluster::wire::Item::Message(reply)));
+        assert_eq!(item, Some(protocol::wire::Item::Message(reply)));
         assert!(b.try_event().is_none());
     });
 }

@@ -9,14 +9,14 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::handshake::{ConnectionKind, Handshake, HandshakeIdentity, Secret, Secrets};
-use cluster::{
+use lsm::Fields;
+use protocol::handshake::{ConnectionKind, Handshake, HandshakeIdentity, Secret, Secrets};
+use protocol::{
     Body, Class, Clock, ClusterId, ConnectionId, Event, Incarnation, Kind, Logs, Member,
     Membership, MembershipState, Message, NodeId, OwnCluster, Record, Reply, Request, Shared,
     Topology, Version,
 };
-use lsm::Fields;
-use node::link::{Bounds, PeerTable};
+use server::link::{Bounds, PeerTable};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};

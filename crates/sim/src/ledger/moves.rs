@@ -26,7 +26,7 @@
 //! replicas before and after the switch.
 
 use bytes::Bytes;
-use cluster::{AskedQuorum, NodeId, Quorum, Topology};
+use protocol::{AskedQuorum, NodeId, Quorum, Topology};
 
 use super::{Floor, Ledger, Operation};
 

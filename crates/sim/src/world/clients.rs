@@ -2,7 +2,7 @@
 //! Clients compete for shared keys; each also has keys that only it uses, through any node.
 
 use bytes::Bytes;
-use cluster::{Answer, AskedQuorum, Done, NODE_TICK_MICROS};
+use protocol::{Answer, AskedQuorum, Done, NODE_TICK_MICROS};
 
 use super::contenders::Contender;
 use super::machine::Input;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use cluster::{Answer, AskedQuorum, Condition, Done, Tag};
+use protocol::{Answer, AskedQuorum, Condition, Done, Tag};
 
 use crate::histories::{Action, Histories, Sent, Wanted};
 use crate::ledger::{Asked, ClientOutcome, What};

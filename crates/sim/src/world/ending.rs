@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use cluster::{
+use lsm::{PurgeRule, Space};
+use protocol::{
     Answer, AskedQuorum, Clock, Condition, Done, LifeId, MembershipState, NodeId, Quorum, Record,
 };
-use lsm::{PurgeRule, Space};
 
 use super::contenders::contended;
 use super::machine::{Machine, Role};

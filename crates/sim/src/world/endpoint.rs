@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cluster::handshake::Handshake;
-use cluster::{NodeId, Now};
-use node::link::{Attempt, Connection, Host, Room};
+use protocol::handshake::Handshake;
+use protocol::{NodeId, Now};
+use server::link::{Attempt, Connection, Host, Room};
 
 /// Memory of a process for long requests, in bytes. A longer request is accepted when all of it is
 /// free.

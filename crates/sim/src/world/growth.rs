@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cluster::NodeId;
-use cluster::layout::PlanChange;
+use protocol::NodeId;
+use protocol::layout::PlanChange;
 
 use super::power::End;
 use super::{Due, World};

@@ -11,8 +11,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cluster::layout::{Kinds, Layout, Methods, PlanChange, Seat, Stage, Token, Voter, VoterId};
-use cluster::{FIRST_EPOCH, NodeEvent, NodeId};
+use protocol::layout::{Kinds, Layout, Methods, PlanChange, Seat, Stage, Token, Voter, VoterId};
+use protocol::{FIRST_EPOCH, NodeEvent, NodeId};
 
 use super::{Due, World};
 

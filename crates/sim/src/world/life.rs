@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io;
 
-use node::identity::{Directory, Marker};
+use server::identity::{Directory, Marker};
 
 /// The marker file of a data directory: see [`Directory`].
 #[derive(Debug, Clone, Default)]

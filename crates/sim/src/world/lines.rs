@@ -1,6 +1,6 @@
 //! Formats events and answers for the journal.
 
-use cluster::{Answer, Change, Event, Rank, Reply, Request};
+use protocol::{Answer, Change, Event, Rank, Reply, Request};
 
 /// Formats an event.
 pub(super) fn brief(event: &Event) -> String {

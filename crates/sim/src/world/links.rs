@@ -1,9 +1,9 @@
 //! A loop's links to the other nodes: dialed when there is a message to send, or to be kept open;
 //! watched by pings; and the effects of a lost link. [`node::link`] has the production code.
 
-use cluster::handshake::ConnectionKind;
-use cluster::{Message, NodeId, Reply};
-use node::link::{Attempt, HANDSHAKE_MICROS, PING_MICROS, PeerTable};
+use protocol::handshake::ConnectionKind;
+use protocol::{Message, NodeId, Reply};
+use server::link::{Attempt, HANDSHAKE_MICROS, PING_MICROS, PeerTable};
 
 use super::machine::{Input, Loop, Outbox};
 use super::{Due, Place, World};
@@ -21,7 +21,7 @@ impl World {
         if !process.table.has(NodeId(peer as u16)) {
             // The peer has left the cluster.
             let (peer, id) = (NodeId(peer as u16), message.id);
-            return self.input(place, Input::Event(cluster::Event::Overflow { peer, id }));
+            return self.input(place, Input::Event(protocol::Event::Overflow { peer, id }));
         }
         let Loop { links, endpoints, dirty, .. } = &mut process.loops[place.index];
         let (id, mut attempts) = (message.id, Vec::new());
@@ -38,7 +38,7 @@ impl World {
         }
         if !sent {
             let peer = NodeId(peer as u16);
-            self.input(place, Input::Event(cluster::Event::Overflow { peer, id }));
+            self.input(place, Input::Event(protocol::Event::Overflow { peer, id }));
         }
     }
 

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use cluster::layout::Voter;
-use cluster::{
+use lsm::MemDisk;
+use protocol::layout::Voter;
+use protocol::{
     CallId, ClientId, ClusterId, Event, LifeId, NodeId, OpId, Record, Shared, StoreError,
 };
-use lsm::MemDisk;
-use node::identity::Keeps;
-use node::link::{Attempt, Keeper, Link, PeerTable, Pings};
-use node::{BoundedClock, Outcome, Pages, Purpose, Starting, Task, Wanted};
+use server::identity::Keeps;
+use server::link::{Attempt, Keeper, Link, PeerTable, Pings};
+use server::{BoundedClock, Outcome, Pages, Purpose, Starting, Task, Wanted};
 
 use super::Due;
 use super::endpoint::{Endpoint, Memory};
@@ -53,7 +53,7 @@ pub(crate) enum Input {
 /// A loop of a node, with its unhandled input.
 pub(crate) struct Loop {
     /// `None` while the loop is running.
-    pub(crate) own: Option<Box<node::Loop>>,
+    pub(crate) own: Option<Box<server::Loop>>,
     pub(crate) inbox: VecDeque<Input>,
     pub(crate) turn_is_due: bool,
     /// True time of the next wake-up.

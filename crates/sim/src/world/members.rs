@@ -8,11 +8,11 @@
 //!                               └──── its disk is lost ──▶ lost ──removed as dead ────┘
 //! ```
 
-use cluster::layout::{Joiner, Layout, Node, PlanChange, Seat, Stage, VoterId};
-use cluster::{Incarnation, Member, NodeId, Topology};
 use lsm::{Engine, MemDisk};
-use node::StartError;
-use node::identity::{Candidate, Named, Placed};
+use protocol::layout::{Joiner, Layout, Node, PlanChange, Seat, Stage, VoterId};
+use protocol::{Incarnation, Member, NodeId, Topology};
+use server::StartError;
+use server::identity::{Candidate, Named, Placed};
 
 use super::machine::{Machine, Role};
 use super::power::End;

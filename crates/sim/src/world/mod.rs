@@ -33,10 +33,10 @@ mod wire;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::node::link::Attempt;
-use ::node::{HintsWanted, TaskEvent, Wanted};
-use cluster::layout::Layout;
-use cluster::{CallId, CompareRequest, Damage, Demand, Member, OpId, PageRequest, Rank, Topology};
+use protocol::layout::Layout;
+use protocol::{CallId, CompareRequest, Damage, Demand, Member, OpId, PageRequest, Rank, Topology};
+use server::link::Attempt;
+use server::{HintsWanted, TaskEvent, Wanted};
 
 use crate::Report;
 use crate::agenda::Agenda;

@@ -2,14 +2,14 @@
 //! hints.
 
 use bytes::Bytes;
-use cluster::{
+use lsm::{Batch, PurgeRule, Space};
+use protocol::{
     CallId, Class, ClusterId, Event, FailureKind, MembershipState, NODE_TICK_MICROS, NodeEvent,
     NodeId, Now, Reply, Request,
 };
-use lsm::{Batch, PurgeRule, Space};
-use node::hints::{self, Hint};
-use node::identity::Keeps;
-use node::{HintsWanted, Outcome, Purpose, TaskDriver, TaskEvent, Turn};
+use server::hints::{self, Hint};
+use server::identity::Keeps;
+use server::{HintsWanted, Outcome, Purpose, TaskDriver, TaskEvent, Turn};
 
 use super::machine::Input;
 use super::{Due, Place, World};
@@ -52,7 +52,7 @@ impl Turn for InTask<'_> {
             return Err(refusal.into());
         }
         let mut batch = Batch::new();
-        fill(&mut batch).map_err(node::WriteError::Store)?;
+        fill(&mut batch).map_err(server::WriteError::Store)?;
         self.world.submit(place, Asker::Loop(0, vec![purpose]), batch);
         Ok(())
     }
@@ -231,7 +231,7 @@ impl World {
         &self,
         node: usize,
         key: &Bytes,
-    ) -> Result<Option<cluster::Record>, lsm::Error> {
+    ) -> Result<Option<protocol::Record>, lsm::Error> {
         let process = self.machines[node].process.as_ref().expect("all are settled");
         process.store.engine().read(Space::Data, key)
     }

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use cluster::handshake::Secrets;
-use cluster::{
+use lsm::{Error, MemDisk, SyncMode};
+use protocol::handshake::Secrets;
+use protocol::{
     ClusterId, Config, Incarnation, MembershipState, NodeConfig, Shared, handshake, origin_of,
 };
-use lsm::{Error, MemDisk, SyncMode};
-use node::link::{Bounds, Keeper, PING_MICROS, PeerTable, Pings};
-use node::{PageWork, Pages, StartError, Started, Starting, Task};
+use server::link::{Bounds, Keeper, PING_MICROS, PeerTable, Pings};
+use server::{PageWork, Pages, StartError, Started, Starting, Task};
 
 use super::endpoint::Memory;
 use super::life::LifeFile;
@@ -137,13 +137,13 @@ impl World {
             max_skew_micros: config.max_skew_micros,
             rounds: self.plan.rounds,
             stream_rate: None,
-            remembered: node::remembered,
+            remembered: server::remembered,
         };
         let mut keeper = Keeper::default();
         keeper.begin();
         let own = || {
             let (shared, identity) = (Arc::clone(&shared), Arc::clone(&identity));
-            node::Loop::new(shared, identity, config, WAITING_BYTES)
+            server::Loop::new(shared, identity, config, WAITING_BYTES)
         };
         let loops = (0..self.plan.loops).map(|_| Loop {
             own: Some(Box::new(own())),

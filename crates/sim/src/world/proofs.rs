@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use cluster::Record;
-use cluster::layout::Stage;
 use lsm::{PurgeRule, Space, Work};
+use protocol::Record;
+use protocol::layout::Stage;
 
 use super::World;
 use crate::ledger::{is_replica, show};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::{AskedQuorum, CallId, Class, Event, FailureKind, NodeId, Record, Reply, Request};
-use node::{PageAsked, RETRY_MICROS, Range, RangeStep};
+use protocol::{AskedQuorum, CallId, Class, Event, FailureKind, NodeId, Record, Reply, Request};
+use server::{PageAsked, RETRY_MICROS, Range, RangeStep};
 
 use super::machine::{Input, Outbox};
 use super::{Due, Place, World};

@@ -2,8 +2,8 @@
 //! clock is set, and the records it wrote meanwhile are removed from its store, as by `kvorum
 //! repair-clock`.
 
-use cluster::{Clock, origin_of};
-use node::{Ahead, StartError};
+use protocol::{Clock, origin_of};
+use server::{Ahead, StartError};
 
 use super::World;
 use super::nemesis::DAY_MICROS;

@@ -1,13 +1,13 @@
 //! A turn of a loop: drives [`node::Loop`] with all waiting inputs, and carries out its effects.
 //! The writes of a turn become one batch, and the messages on a connection one envelope.
 
-use cluster::{
+use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
+use protocol::{
     Answer, Body, CallId, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
     FailureKind, Message, NodeId, Now, OpId, PageRequest, Reply, Request, RequestFailed,
 };
-use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
-use node::identity::Keeps;
-use node::{
+use server::identity::Keeps;
+use server::{
     Driver, Loop, Outcome, PageAsked, Purpose, TaskEvent, Turn, Wanted, WriteError, store_error,
 };
 
@@ -313,7 +313,7 @@ impl World {
             return;
         }
         let Some(process) = self.process(place) else { return };
-        let result = node::compare(process.store.engine(), &process.shared, request);
+        let result = server::compare(process.store.engine(), &process.shared, request);
         self.input(place, Input::Event(Event::Compared { op, result }));
     }
 
@@ -323,7 +323,7 @@ impl World {
         }
         self.ledger.gave_up(ranges);
         let Some(process) = self.process(place) else { return };
-        let result = node::discard(process.store.engine(), ranges);
+        let result = server::discard(process.store.engine(), ranges);
         self.input(place, Input::Event(Event::Written { op, result }));
     }
 

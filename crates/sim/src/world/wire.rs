@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use cluster::handshake::{ConnectionKind, Handshake, HandshakeRefused, PeerSeen};
-use cluster::{ConnectionId, Event, NodeEvent, NodeId};
-use node::link::{Attempt, Came, Connection, Way};
+use protocol::handshake::{ConnectionKind, Handshake, HandshakeRefused, PeerSeen};
+use protocol::{ConnectionId, Event, NodeEvent, NodeId};
+use server::link::{Attempt, Came, Connection, Way};
 
 use super::endpoint::{Endpoint, Lent, Stage};
 use super::machine::{Input, Outbox};

@@ -43,11 +43,17 @@ const INNERMOST: [Part; 13] = [
     ),
     (
         "between nodes",
-        &["kvorum::peers::", "node::link::", "cluster::wire::", "cluster::handshake::"],
+        &["kvorum::peers::", "server::link::", "protocol::wire::", "protocol::handshake::"],
     ),
     (
         "quorums, coordination",
-        &["cluster::", "node::coordinate", "node::event_loop", "node::task", "node::records"],
+        &[
+            "protocol::",
+            "server::coordinate",
+            "server::event_loop",
+            "server::task",
+            "server::records",
+        ],
     ),
     ("log", &["lsm::wal::", "lsm::db::commit", "lsm::engine::write"]),
     ("memtable", &["lsm::memtable::"]),

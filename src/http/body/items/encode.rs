@@ -4,7 +4,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use cluster::Tag;
+use protocol::Tag;
 
 use crate::http::body::{Content, Item};
 use crate::http::entities::form::Form;
@@ -188,9 +188,9 @@ fn whole(bytes: BytesMut) -> Item {
 
 #[cfg(test)]
 mod tests {
-    use cluster::Version;
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use protocol::Version;
     use serde_json::Value;
 
     use super::*;

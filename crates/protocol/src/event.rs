@@ -1,0 +1,488 @@
+//! Events that go into a [`Protocol`](crate::Protocol), and effects that come out of it.
+//!
+//! **The embedder's obligations (the embedder is `crates/server`).**
+//!
+//! *Order.* The embedder begins the effects of one event in their order, and those of one event
+//! before those of the next. Effects may end in any order, with two exceptions: messages to one
+//! node over one connection arrive in the order of sending, and of two writes to this node's store
+//! the later one is not visible before the earlier one.
+//!
+//! *Completion.* The result of an effect comes back as an event of its own, never from within
+//! [`Protocol::handle`](crate::Protocol::handle), at most once, and under the id of the effect. An
+//! event under an id that is no longer under way changes nothing.
+//!
+//! | effect | ends in | may be skipped |
+//! |---|---|---|
+//! | `Read` | `Read`, `Outlined` | after its [`Demand::until`]: then nothing needs to be read |
+//! | `Recall` | `Recalled` | the same |
+//! | `Page` | `Paged` | the same |
+//! | `Compare` | `Compared` | the same |
+//! | `Discard` | `Written` | no |
+//! | `Write`, `WriteAll` | `Written` | no; a write that has not begun by `until` ends in `Busy` |
+//! | `KeepMissed`, `KeepProof`, `KeepLayouts` | `Written` | no |
+//! | `Hint` | `Hinted` | no: until then the hint's bytes are reserved in the ledger |
+//! | `Send` | `Reply`, `Lost`, `Unreachable`, `Overflow` | once nobody waits for the reply |
+//! | `Respond` | | if the connection is gone |
+//! | `Answer`, `Returned` | | no: a client or a caller waits |
+//!
+//! All obligations end with the process: a crash may lose whatever is not durable by then.
+
+use bytes::Bytes;
+
+use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
+use crate::paxos::operation::{Conditional, Done};
+use crate::paxos::recent::{Recalled, Via, WriteName};
+use crate::placement::view::ViewId;
+use crate::repair::compare::{CompareRequest, Compared, Damage};
+use crate::repair::watermark::Proof;
+use crate::request::acks::Acks;
+use crate::request::quorum::{AskedQuorum, Quorum};
+use record::{Outline, Record, Version};
+
+/// A coordinator's settings.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// The duration of a request, at most, in microseconds.
+    pub deadline_micros: u64,
+    /// The largest lead of a version over the wall clock, in microseconds.
+    pub max_skew_micros: u64,
+    /// The longest record, in bytes, that a replica sends whole at once: a node always has room for
+    /// one. Of longer records, reads compare outlines first.
+    pub brief_bytes: u32,
+}
+
+/// The number that the embedder gives a client that waits for an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+/// The number that the embedder gives a single request to a single node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// The number that the embedder gives a connection on which another node sends requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// The number that the coordinator gives a hint on its way into this node's store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HintId(pub u64);
+
+/// The class and deadline of work for this node's store: work that must wait is ordered, and given
+/// up, by these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand {
+    /// The reason for the request: client requests go first.
+    pub class: Class,
+    /// The time until which somebody waits, by the monotonic clock, in microseconds.
+    pub until: u64,
+}
+
+/// The id of a request under way in a coordinator. Messages sent for the request bear this number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotId(pub u64);
+
+/// The owner of an operation on the store; comes back with the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OpId {
+    /// This node's vote in a slot.
+    Slot(SlotId),
+    /// A request of another node.
+    Peer {
+        /// The connection to reply on.
+        connection: ConnectionId,
+        /// The request's id, which the reply repeats.
+        id: u64,
+        /// The partition of the key to read; `None` if no key is read.
+        partition: Option<u16>,
+        /// The placement by which the answer is counted ([`ViewId`]): under another placement the
+        /// node gives no answer. 0 = any placement.
+        placement: u64,
+    },
+}
+
+/// The reason why this node's store did not carry out an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreError {
+    /// Overloaded. Nothing was changed.
+    Busy(&'static str),
+    /// The disk is full. Nothing was changed.
+    NoSpace(String),
+    /// The repair fence refused the write: its record dates from the fenced time (the value) or
+    /// before. Nothing was changed.
+    Sealed(u64),
+    /// Data is damaged, or the disk failed.
+    Failed {
+        /// True if a write may have been carried out nevertheless.
+        begun: bool,
+        /// The error in words.
+        detail: String,
+    },
+}
+
+/// An input of a coordinator.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// A client reads.
+    Get {
+        /// The client to answer.
+        client: ClientId,
+        /// The key to read.
+        key: Bytes,
+        /// The quorum of replicas that must answer.
+        quorum: AskedQuorum,
+    },
+    /// A client changes a value under a condition (a conditional write).
+    Change {
+        /// The client to answer.
+        client: ClientId,
+        /// The key to change.
+        key: Bytes,
+        /// The operation and its condition.
+        conditional: Conditional,
+        /// The quorum: at least a majority of the default number of copies.
+        quorum: AskedQuorum,
+        /// The id of the write, if it has an idempotency key.
+        id: Option<u64>,
+    },
+    /// A client writes or deletes.
+    Write {
+        /// The client to answer.
+        client: ClientId,
+        /// The key to write or delete.
+        key: Bytes,
+        /// A new record with a version of this node's clock.
+        record: Record,
+        /// The quorum of replicas that must hold the record.
+        quorum: AskedQuorum,
+    },
+    /// One request to one node, which may be this one.
+    Call {
+        /// The id under which the result is returned.
+        call: CallId,
+        /// The node to ask.
+        node: NodeId,
+        /// The reason for the request.
+        class: Class,
+        /// The request to the node.
+        request: Request,
+    },
+    /// A read of the store ended.
+    Read {
+        /// The owner of the operation.
+        op: OpId,
+        /// The newest record, verified.
+        result: Result<Option<Record>, StoreError>,
+    },
+    /// A lookup of a conditional write in the store ended.
+    Recalled {
+        /// The owner of the operation.
+        op: OpId,
+        /// The store's memory of the write.
+        result: Result<Option<Recalled>, StoreError>,
+    },
+    /// A read of the store found a record longer than `most`.
+    Outlined {
+        /// The owner of the operation.
+        op: OpId,
+        /// The newest record, verified, without its content.
+        outline: Outline,
+    },
+    /// A write to the store ended.
+    Written {
+        /// The owner of the operation.
+        op: OpId,
+        /// The time of a newer record's version, if the store holds one; if the store can't tell,
+        /// an upper bound on the times of its records' versions.
+        result: Result<Option<u64>, StoreError>,
+    },
+    /// A read of a page from the store ended.
+    Paged {
+        /// The owner of the operation.
+        op: OpId,
+        /// The page, or why the store could not read it.
+        result: Result<Page, StoreError>,
+    },
+    /// A comparison of the store ended.
+    Compared {
+        /// The owner of the operation.
+        op: OpId,
+        /// The sums of the store's content.
+        result: Result<Compared, StoreError>,
+    },
+    /// The link to a node is up; everything sent before is on its way.
+    Up(NodeId),
+    /// The link to a node was up and is lost, with all unanswered requests.
+    Lost(NodeId),
+    /// No link to a node could be made; everything sent to the node is gone.
+    Unreachable(NodeId),
+    /// The message under this id was dropped: too much waits for the node already.
+    Overflow {
+        /// The node that the message was for.
+        peer: NodeId,
+        /// The message's id.
+        id: u64,
+    },
+    /// Another node replied.
+    Reply {
+        /// The node that replied.
+        peer: NodeId,
+        /// The id of the request.
+        id: u64,
+        /// The reply of the peer.
+        reply: Reply,
+    },
+    /// Another node sent a request.
+    Request {
+        /// The connection that the reply goes to.
+        connection: ConnectionId,
+        /// The request's id, which the reply repeats.
+        id: u64,
+        /// The reason for the request.
+        class: Class,
+        /// Milliseconds until the sender stops waiting.
+        remaining_ms: u32,
+        /// The view by which the sender counts the answer, or a later one.
+        under: ViewId,
+        /// The request of the peer.
+        request: Request,
+    },
+    /// A hint was stored, or storing it failed.
+    Hinted {
+        /// The hint's id.
+        hint: HintId,
+        /// True if the hint was stored.
+        kept: bool,
+    },
+    /// A tick, as time has passed: see [`Protocol::next_wake`](crate::Protocol::next_wake).
+    Tick,
+}
+
+/// An output of a coordinator: see the contract at the head of this module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Read from this node's store; ends in [`Event::Read`], or in [`Event::Outlined`] if the
+    /// record has more than `most` bytes.
+    Read {
+        /// The owner of the operation.
+        op: OpId,
+        /// The key to read.
+        key: Bytes,
+        /// The longest record to return whole, in bytes.
+        most: u32,
+        /// The class and deadline of the work.
+        demand: Demand,
+    },
+    /// Look up a conditional write with an idempotency key in this node's store; ends in
+    /// [`Event::Recalled`].
+    Recall {
+        /// The owner of the operation.
+        op: OpId,
+        /// The key that the write changed.
+        key: Bytes,
+        /// The write to look up.
+        asked: WriteName,
+        /// The class and deadline of the work.
+        demand: Demand,
+    },
+    /// Write to this node's store; ends in [`Event::Written`].
+    Write {
+        /// The owner of the operation.
+        op: OpId,
+        /// The key to write.
+        key: Bytes,
+        /// The record to store under the key.
+        record: Record,
+        /// The way by which the record came here: its evidence about the conditional writes in it,
+        /// for later lookups.
+        via: Via,
+        /// True if the store must look for a newer record of the key first.
+        look: bool,
+        /// True if the record must be durable before the store reports it as stored, in any sync
+        /// mode.
+        durable: bool,
+        /// The class and deadline of the work.
+        demand: Demand,
+    },
+    /// Write several records to this node's store, all or nothing; ends in [`Event::Written`].
+    WriteAll {
+        /// The owner of the operation.
+        op: OpId,
+        /// The keys and their records.
+        items: Vec<(Bytes, Record)>,
+        /// True if the records are stored in spite of repair fences. If false, refused records
+        /// ([`Proofs::refuses`](crate::Proofs::refuses)) are left out.
+        is_brought: bool,
+        /// The class and deadline of the work.
+        demand: Demand,
+    },
+    /// Read a page from this node's store; ends in [`Event::Paged`].
+    Page {
+        /// The owner of the operation.
+        op: OpId,
+        /// The page to read.
+        request: PageRequest,
+        /// The class and deadline of the work.
+        demand: Demand,
+    },
+    /// Summarize what this node's store holds; ends in [`Event::Compared`].
+    Compare {
+        /// The owner of the operation.
+        op: OpId,
+        /// The ranges and the detail to report.
+        request: CompareRequest,
+        /// The class and deadline of the work.
+        demand: Demand,
+    },
+    /// Make all earlier writes durable, then give up the store's unreadable blocks among these
+    /// keys; ends in [`Event::Written`].
+    Discard {
+        /// The owner of the operation.
+        op: OpId,
+        /// The keys of the unreadable blocks.
+        ranges: Vec<Damage>,
+    },
+    /// Send to another node, connecting first if need be. Ends in `Reply`, `Lost`, `Unreachable` or
+    /// `Overflow`.
+    Send {
+        /// The node to send to.
+        peer: NodeId,
+        /// The message to send.
+        message: Message,
+    },
+    /// Answer another node, if its connection still stands.
+    Respond {
+        /// The connection that the request came on.
+        connection: ConnectionId,
+        /// The request's id.
+        id: u64,
+        /// The reply to the request.
+        reply: Reply,
+    },
+    /// Answer a client. Happens exactly once for each `Get`, `Change` and `Write`.
+    Answer {
+        /// The client that asked.
+        client: ClientId,
+        /// The answer to the client.
+        answer: Answer,
+    },
+    /// Return the result of a call. Happens exactly once for each `Call`.
+    Returned {
+        /// The call that is over.
+        call: CallId,
+        /// The node's reply, or why there is none.
+        result: Result<Reply, FailureKind>,
+    },
+    /// Keep a hint: a replica missed a write that others may hold. Ends in [`Event::Hinted`].
+    Hint {
+        /// The hint's id.
+        hint: HintId,
+        /// The replica that missed the write.
+        peer: NodeId,
+        /// The key that was written.
+        key: Bytes,
+        /// The record that the replica missed.
+        record: Record,
+    },
+    /// Store durably the marks of what a node lacks ([`Missed::encode`](crate::Missed::encode));
+    /// ends in [`Event::Written`].
+    KeepMissed {
+        /// The owner of the operation.
+        op: OpId,
+        /// The node whose marks are to be stored.
+        node: NodeId,
+    },
+    /// Store durably this node's proof state, and with it everything written before; then call
+    /// [`Proofs::kept`](crate::Proofs::kept). Ends in [`Event::Written`].
+    KeepProof {
+        /// The owner of the operation.
+        op: OpId,
+        /// The proof state to store.
+        proof: Proof,
+    },
+    /// Store durably this node's knowledge of layouts, and its vote
+    /// ([`Layouts::encode`](crate::Layouts::encode)); then call
+    /// [`Shared::enters`](crate::Shared::enters). Ends in [`Event::Written`].
+    KeepLayouts {
+        /// The owner of the operation.
+        op: OpId,
+    },
+}
+
+/// The answer to a client's request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// To a read: the newest record of the replicas that had to answer.
+    Found(Option<Record>),
+    /// To a write: enough replicas hold the record, with this version.
+    Written(Version, Acks),
+    /// To a conditional write: its outcome. Enough replicas hold the record that it is based on.
+    Done(Done, Acks),
+    /// To any request: not enough replicas did their part.
+    Failed(RequestFailed),
+}
+
+/// The failure of a request, with what each replica did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestFailed {
+    /// The reason for the failure.
+    pub failure: FailureKind,
+    /// The number of replicas that did their part.
+    pub acked: u8,
+    /// The part of each replica.
+    pub parts: Vec<(NodeId, Part)>,
+    /// The start of the request, by the monotonic clock, in microseconds.
+    pub since: u64,
+    /// The quorum that the request needed.
+    pub quorum: Quorum,
+    /// True if the request was a write.
+    pub is_write: bool,
+    /// For a write: true if some replica may hold it, or may come to hold it later.
+    pub unknown: bool,
+    /// Details in words, such as why this node's own part failed.
+    pub detail: Option<String>,
+}
+
+/// A replica's part in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The replica did its part.
+    Done,
+    /// The replica answered, but is not authoritative for its absences: it is new, or being
+    /// rebuilt.
+    NotAuthoritative,
+    /// The replica was asked, and the client was answered before the reply came.
+    Open,
+    /// The replica was not asked: the others were enough, or it could not have made up for them.
+    Unasked,
+    /// The replica could not be reached.
+    Unreached,
+    /// The replica did not reply in time, or the connection to it was lost.
+    Silent,
+    /// The replica is overloaded.
+    Busy,
+    /// The replica's disk is full.
+    NoSpace,
+    /// The replica's store failed.
+    Failed,
+    /// The replica refused: the write's timestamp is too far ahead of its clock, or its topology
+    /// differs.
+    Declined,
+    /// The replica stored the write, but holds a future record, which hides the write from every
+    /// read.
+    Hidden,
+}
+
+/// The reason why a request failed, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// Too few replicas answered in time.
+    TooFew,
+    /// All replicas that were asked are busy.
+    Busy,
+    /// All replicas that were asked have full disks.
+    NoSpace,
+    /// The stores of all replicas that were asked failed.
+    Failed,
+    /// This node is fenced: a later process of its disk serves in its place. Nothing was done.
+    Fenced,
+}

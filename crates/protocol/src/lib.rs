@@ -1,0 +1,76 @@
+//! kvorum's replication protocol, without any I/O: no sockets, files, threads or clocks. The
+//! embedder brings the time and the bytes, so that a simulation can run the very same code.
+
+#![forbid(unsafe_code)]
+
+mod background;
+mod by_node;
+mod clock;
+mod dispatch;
+mod event;
+pub mod handshake;
+mod membership;
+mod message;
+mod node_id;
+mod paxos;
+mod placement;
+mod repair;
+mod replica;
+mod request;
+mod shared;
+mod transfer;
+mod visible;
+pub mod wire;
+
+pub use background::effect::{NODE_TICK_MICROS, NodeConfig, NodeEffect};
+pub use background::{Background, NodeEvent};
+pub use by_node::ByNode;
+pub use clock::{Clock, NotIssued, Now, origin_of};
+pub use dispatch::Protocol;
+pub use event::{
+    Answer, CallId, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, HintId,
+    OpId, Part, RequestFailed, SlotId, StoreError,
+};
+pub use membership::cluster_id::{ClusterId, OwnCluster};
+pub use membership::directory::{Incarnation, LifeId, LogPosition};
+pub use membership::known_disk::KnownDisk;
+pub use membership::layout;
+pub use membership::layouts::{ChangeReport, Layouts, LayoutsKept, LayoutsRecord, Progress};
+pub use membership::logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Reported};
+pub use membership::moves::Moves;
+pub use membership::state::{Membership, MembershipState};
+pub use message::{
+    Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request, Waits,
+};
+pub use paxos::operation::{
+    Change, Condition, Conditional, Done, Impossible, REMEMBERED_MICROS, Tag, decimal,
+    digest_of_request, has_idempotency_key, id_of_idempotency_key,
+};
+pub use paxos::recent::{Recalled, Via, WriteName};
+pub use placement::topology::{
+    Buckets, Fill, HashWeight, Member, PARTITIONS, Topology, TopologyError, difference,
+    partition_of,
+};
+pub use placement::view::{FIRST_EPOCH, View, ViewId, Views};
+pub use record::{
+    Kind, MAX_OPERATIONS, Operation, Outline, Rank, Record, Steps, Version, has_expired,
+};
+pub use repair::compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, Sum};
+pub use repair::status::{RoundConfig, RoundReport, RoundStatus, Rounds, Unhealed};
+pub use repair::sums::Sums;
+pub use repair::watermark::{Passing, Proof, Proofs, RoundId, RoundState, RoundStep};
+pub use replica::before_writes::BeforeWrites;
+pub use replica::leftovers::Leftovers;
+pub use replica::newest::Newest;
+pub use replica::unreadable::Unreadable;
+pub use request::acks::{Acks, ReplicaSet};
+pub use request::quorum::{AskedQuorum, Quorum, Refusal, quorum};
+pub use request::scan::{PAGE_BYTES, Scan, ScanStep};
+pub use request::write::write_alone::AloneId;
+pub use shared::{Shared, SharedMembership, SharedRepair, SharedReplica, SharedTransfer};
+pub use transfer::filter::{MAX_KNOWN, PartitionFilter};
+pub use transfer::forgotten::{ForgottenWhy, ForgottenWords};
+pub use transfer::ledger::{HintLedger, hint_bytes};
+pub use transfer::missed::{MAX_LISTED, Mark, Missed, Numbered};
+pub use transfer::remembered::{Recollections, Remembered, Until};
+pub use visible::{escaped, is_invisible, visible};

@@ -1,0 +1,417 @@
+//! Conditional writes, replica side (the acceptor): promises, and conditional storing of records.
+//!
+//! ```text
+//!  Prepare ─▶ promise ─▶ read ─▶ the newest record
+//!  Write of a record with a ballot ─▶ hold the key's bucket ─▶ read ─┬─▶ write, durably ─▶ Stored
+//!                       ▲              ├─ Outbid                     └─ outranked ─▶ Newer
+//!                       └─ a little later ◀─ another one is being stored there
+//! ```
+//!
+//! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2, with
+//! a register that plain writes overwrite without promises.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use crate::dispatch::core::{Core, Cx};
+use crate::event::{Demand, Effect, OpId, StoreError};
+use crate::message::{Class, Reply};
+use crate::paxos::promises::BucketHold;
+use crate::paxos::recent::Via;
+use crate::placement::topology::partition_of;
+use crate::replica::reply::{reply_to_error, reply_to_write};
+use record::{Record, Steps};
+
+/// Interval at which a replica polls for a record that another loop is storing, in microseconds.
+const LOOK_AGAIN: u64 = 500;
+
+/// Requests under way on a replica: one entry for each unanswered request of a coordinator, which
+/// bounds them.
+#[derive(Debug, Default)]
+pub(crate) struct Acceptor {
+    /// Given promises whose record is still being read.
+    promised: BTreeMap<OpId, Promised>,
+    storing: BTreeMap<OpId, Storing>,
+    /// Records queued behind others that are being stored, by partition: a coordinator continues as
+    /// soon as a majority has stored a record, and this replica may be slower.
+    waiting: BTreeMap<u16, VecDeque<(OpId, Demand, Arrived)>>,
+    /// When the queued records are polled next, by the monotonic clock, in microseconds.
+    look_at: u64,
+    /// Partitions in which a record was just stored and others are queued.
+    freed: Vec<u16>,
+    /// Records of conditional writes, in pages from other nodes that are being stored.
+    pages: BTreeMap<OpId, StoredPage>,
+}
+
+/// A given promise, answered once the record is read.
+#[derive(Debug)]
+struct Promised {
+    /// The deadline of the request, by the monotonic clock, in microseconds.
+    until: u64,
+    /// True if this node has all of the key's partition: it is not still to pull the partition.
+    is_whole: bool,
+}
+
+/// Records received from other nodes in a page.
+#[derive(Debug)]
+struct StoredPage {
+    items: Vec<(Bytes, Record)>,
+    /// True if no promises are given until the records are stored.
+    pauses: bool,
+}
+
+/// A record that has arrived to be stored.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) key: Bytes,
+    pub(crate) record: Record,
+    /// True if its coordinator requested no promises since its last record.
+    pub(crate) goes_on: bool,
+}
+
+/// A record that holds its bucket in order to be stored.
+#[derive(Debug)]
+struct Storing {
+    key: Bytes,
+    record: Record,
+    /// The conditional writes in the record that it replaces.
+    before: Steps,
+    demand: Demand,
+    held: BucketHold,
+    /// The epoch of the view under which the request came.
+    epoch: u64,
+    /// True if the record was handed to the store; until then the current one is being read.
+    writes: bool,
+}
+
+impl Acceptor {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.promised.is_empty() && self.storing.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Returns when the queued records are polled next, if there are any.
+    pub(crate) fn next_look(&self) -> Option<u64> {
+        (!self.waiting.is_empty()).then_some(self.look_at)
+    }
+
+    /// True if the store was asked to read for this request.
+    pub(crate) fn reads(&self, op: OpId) -> bool {
+        !self.is_empty()
+            && (self.promised.contains_key(&op)
+                || self.storing.get(&op).is_some_and(|storing| !storing.writes))
+    }
+}
+
+impl Acceptor {
+    /// Handles a coordinator's request for a promise.
+    pub(crate) fn prepare(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        (key, ballot, most): (Bytes, u64, u32),
+        demand: Demand,
+    ) {
+        if is_late(cx, op, ballot) {
+            return cx.done(op, Reply::Ahead);
+        }
+        // The replica may have promised more than it knows: it lost its disk, or crashed.
+        let membership = &cx.core.shared.membership.state;
+        let knows = membership.is_authoritative_for_all() && ballot > membership.promised_before();
+        if !knows || !admits(cx, op, ballot) {
+            // From a replica of the other set alone, `Absent` would count as a promise.
+            let is_read = cx.core.view.topology.holds(cx.core.shared.own, partition_of(&key), 0);
+            let refusal =
+                if is_read { Reply::Absent { authoritative: false } } else { Reply::Busy };
+            return cx.done(op, refusal);
+        }
+        if let Err(promise) = cx.core.shared.paxos.promises.promise(&key, ballot) {
+            return cx.done(op, Reply::Outbid { promise });
+        }
+        // A receiver that is still to pull the partition promises too and reports what it holds: a
+        // majority of the next replicas must suffice once they are alone.
+        let is_whole = !is_to_take(cx.core, || partition_of(&key));
+        self.promised.insert(op, Promised { until: demand.until, is_whole });
+        cx.out.push(Effect::Read { op, key, most, demand });
+    }
+
+    /// Stores or queues the record of a conditional write, from its coordinator or from any node
+    /// that found it elsewhere.
+    pub(crate) fn accept(&mut self, cx: &mut Cx<'_>, op: OpId, arrived: Arrived, demand: Demand) {
+        if let Some(waits) = self.try_accept(cx, op, arrived, demand) {
+            let partition = partition_of(&waits.key);
+            let waiting = &mut self.waiting;
+            if waiting.is_empty() {
+                self.look_at = cx.now.mono + LOOK_AGAIN;
+            }
+            waiting.entry(partition).or_default().push_back((op, demand, waits));
+        }
+    }
+
+    /// Tries to store a record. Returns it if it has to wait: no higher ballot is promised, but
+    /// another record, or a page of records, is being stored.
+    fn try_accept(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        arrived: Arrived,
+        demand: Demand,
+    ) -> Option<Arrived> {
+        let ballot = arrived.record.ballot();
+        let refusal = match self.refusal(cx, op, &arrived) {
+            Some(refusal) => refusal,
+            None => match cx.core.shared.paxos.promises.hold(&arrived.key, ballot) {
+                Ok(held) => {
+                    let Arrived { key, record, .. } = arrived;
+                    let most = cx.core.config.brief_bytes;
+                    cx.out.push(Effect::Read { op, key: key.clone(), most, demand });
+                    let before = Steps::default();
+                    let (epoch, writes) = (cx.core.view.epoch, false);
+                    let storing = Storing { key, record, before, demand, held, epoch, writes };
+                    self.storing.insert(op, storing);
+                    return None;
+                }
+                Err(promise) if promise <= ballot => return Some(arrived),
+                Err(promise) => Reply::Outbid { promise },
+            },
+        };
+        cx.done(op, refusal);
+        None
+    }
+
+    /// Returns the refusal of a record that must not be stored, whatever is promised.
+    fn refusal(&self, cx: &mut Cx<'_>, op: OpId, arrived: &Arrived) -> Option<Reply> {
+        let ballot = arrived.record.ballot();
+        let membership = &cx.core.shared.membership.state;
+        // A previous incarnation that lost its disk may have promised this ballot.
+        let promise = membership.promised_before();
+        if ballot <= promise {
+            return Some(Reply::Outbid { promise });
+        }
+        // A replica that does not yet know what it lost may have promised more than it knows; and
+        // lacking the plain writes that it lost, it would accept a record that continues from
+        // before them.
+        if !membership.knows_what_it_lost() || arrived.goes_on && !is_whole(cx.core, &arrived.key) {
+            return Some(Reply::Absent { authoritative: false });
+        }
+        // A faulty peer sends two requests under one id.
+        let is_known = self.storing.contains_key(&op);
+        (is_known || !admits(cx, op, ballot)).then_some(Reply::Busy)
+    }
+
+    /// Stores queued records of one partition in which this loop just stored a record; returns
+    /// `false` if there is none.
+    pub(crate) fn accepts_after_others(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Some(partition) = self.freed.pop() else { return false };
+        self.accepts_waiting(cx, partition);
+        true
+    }
+
+    /// Retries the queued records of all partitions, because other loops may have stored theirs.
+    pub(crate) fn look_again(&mut self, cx: &mut Cx<'_>) {
+        self.look_at = cx.now.mono + LOOK_AGAIN;
+        let partitions: Vec<u16> = self.waiting.keys().copied().collect();
+        for partition in partitions {
+            self.accepts_waiting(cx, partition);
+        }
+    }
+
+    fn accepts_waiting(&mut self, cx: &mut Cx<'_>, partition: u16) {
+        let Some(mut waiting) = self.waiting.remove(&partition) else { return };
+        while let Some((op, demand, arrived)) = waiting.pop_front() {
+            // Past the deadline, nobody waits for the reply.
+            if demand.until > cx.now.mono
+                && let Some(waits) = self.try_accept(cx, op, arrived, demand)
+            {
+                waiting.push_front((op, demand, waits));
+                break;
+            }
+        }
+        if !waiting.is_empty() {
+            self.waiting.insert(partition, waiting);
+        }
+    }
+
+    /// Handles a read of the store, for a promise or before a record is stored.
+    pub(crate) fn accepts_read(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        read: Result<Reply, StoreError>,
+    ) {
+        if let Some(Promised { is_whole: authoritative, .. }) = self.promised.remove(&op) {
+            let reply = match read {
+                Ok(Reply::Found { record, .. }) => Reply::Found { record, authoritative },
+                Ok(Reply::Long { outline, .. }) => Reply::Long { outline, authoritative },
+                Ok(_) => Reply::Absent { authoritative },
+                Err(error) => reply_to_error(&error),
+            };
+            return cx.done(op, reply);
+        }
+        let storing = self.storing.get_mut(&op).expect("it was just found");
+        let rank = match read {
+            Ok(Reply::Found { record, .. }) => {
+                storing.before = record.steps();
+                Some(record.rank())
+            }
+            Ok(Reply::Long { outline, .. }) => Some(outline.rank),
+            Ok(_) => None,
+            Err(error) => {
+                self.give_up(cx.core, op);
+                return cx.done(op, reply_to_error(&error));
+            }
+        };
+        if let Some(rank) = rank.filter(|rank| *rank > storing.record.rank()) {
+            self.give_up(cx.core, op);
+            return cx.done(op, Reply::Newer { time: rank.when() });
+        }
+        storing.writes = true;
+        let (key, record, demand) = (storing.key.clone(), storing.record.clone(), storing.demand);
+        let via = shows_later(cx.core, &key);
+        cx.core.must_look(&record);
+        cx.out.push(Effect::Write { op, key, record, via, look: false, durable: true, demand });
+    }
+
+    /// Handles a page of records that another node streams to this one: the records are stored
+    /// whatever is promised for their keys. Records sent to a member are chosen, as hints are, and
+    /// violate no promise. Records sent to a node that is being rebuilt need not be chosen: one
+    /// that was made under a lower ballot must not surface after a coordinator was promised that
+    /// there is none. So nothing is promised until the page is stored, and the floor is raised,
+    /// which voids earlier promises. Returns `false` if the page cannot be stored yet.
+    pub(crate) fn accepts_page(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        class: Class,
+        items: &[(Bytes, Record)],
+    ) -> bool {
+        let items: Vec<_> = items.iter().filter(|(_, r)| r.ballot() > 0).cloned().collect();
+        let Some(greatest) = items.iter().map(|(_, record)| record.ballot()).max() else {
+            return true;
+        };
+        // A faulty peer sends two requests under one id.
+        if self.pages.contains_key(&op) {
+            return false;
+        }
+        let pauses = class == Class::Repair && !cx.core.shared.membership.state.is_member();
+        if pauses {
+            cx.core.shared.paxos.promises.pause();
+            let all = cx.core.shared.clock.now(cx.now) + 1;
+            // The ballots are of this node's own clock, or not too far ahead of it.
+            if !cx.core.shared.promise_all(cx.now, all.max(greatest), u64::MAX) {
+                cx.core.shared.paxos.promises.resume();
+                return false;
+            }
+        }
+        self.pages.insert(op, StoredPage { items, pauses });
+        true
+    }
+
+    /// Handles the end of a page's write, successful or not.
+    pub(crate) fn page_written(&mut self, core: &Core, op: OpId, is_stored: bool) {
+        let Some(StoredPage { items, pauses }) = self.pages.remove(&op) else { return };
+        for (key, record) in items.iter().filter(|_| is_stored) {
+            let steps = record.steps();
+            let via = (Via::Replica, core.view.epoch);
+            core.shared.paxos.recent.note(key, record, [&Steps::default(), &steps], via);
+        }
+        if pauses {
+            core.shared.paxos.promises.resume();
+        }
+    }
+
+    /// Handles a write of the store; returns `false` if the write was not of a conditional write's
+    /// record.
+    pub(crate) fn accepts_written(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        result: &Result<Option<u64>, StoreError>,
+    ) -> bool {
+        let storing = self.storing.get(&op).filter(|storing| storing.writes);
+        let Some(Storing { key, record, before, epoch, .. }) = storing else { return false };
+        if result.is_ok() {
+            let steps = record.steps();
+            let via = (Via::Accept, *epoch);
+            cx.core.shared.paxos.recent.note(key, record, [before, &steps], via);
+        }
+        self.give_up(cx.core, op);
+        cx.done(op, reply_to_write(result));
+        true
+    }
+
+    /// Ends promises and records whose read was skipped because their deadline had passed.
+    pub(crate) fn accepts_no_longer(&mut self, cx: &mut Cx<'_>) {
+        self.promised.retain(|_, promised| promised.until > cx.now.mono);
+        let is_over = |storing: &Storing| !storing.writes && storing.demand.until <= cx.now.mono;
+        let over = self.storing.iter().filter(|(_, storing)| is_over(storing));
+        let over: Vec<OpId> = over.map(|(op, _)| *op).collect();
+        over.into_iter().for_each(|op| self.give_up(cx.core, op));
+    }
+
+    /// Refuses everything of the previous placement that is not in the store yet: nobody would
+    /// count it, and by now other coordinators may have been promised more. A record that was
+    /// handed to the store is written: until then no promise is given.
+    pub(crate) fn accepts_no_more_of_before(&mut self, cx: &mut Cx<'_>) {
+        let waiting = std::mem::take(&mut self.waiting);
+        let waiting = waiting.into_values().flatten().map(|(op, _, _)| op);
+        let reading = self.storing.iter().filter(|(_, storing)| !storing.writes);
+        let reading: Vec<OpId> = reading.map(|(op, _)| *op).collect();
+        reading.iter().for_each(|op| self.give_up(cx.core, *op));
+        // The reply tells the coordinator that this node is on a later view.
+        for op in reading.into_iter().chain(waiting) {
+            cx.done(op, Reply::Busy);
+        }
+    }
+
+    fn give_up(&mut self, core: &Core, op: OpId) {
+        let storing = self.storing.remove(&op).expect("it is being stored");
+        let partition = storing.held.partition();
+        core.shared.paxos.promises.free(storing.held);
+        if self.waiting.contains_key(&partition) {
+            self.freed.push(partition);
+        }
+    }
+}
+
+/// Returns what accepting a record of this key will prove later. While the key moves, a majority of
+/// its previous replicas and a majority of the next ones must accept it, and afterwards a replica
+/// that was only a previous one is not asked.
+fn shows_later(core: &Core, key: &[u8]) -> Via {
+    if core.view.moves(partition_of(key)) { Via::Replica } else { Via::Accept }
+}
+
+/// True if this node holds all it should of a key that it replicates by default: it has lost
+/// nothing, and has nothing of the key left to pull.
+fn is_whole(core: &Core, key: &[u8]) -> bool {
+    let membership = &core.shared.membership.state;
+    membership.is_authoritative_for_all() && !is_to_take(core, || partition_of(key))
+}
+
+/// True if this node is still to pull a partition that moves to it.
+pub(super) fn is_to_take(core: &Core, partition: impl Fn() -> u16) -> bool {
+    let (view, own) = (&core.view, core.shared.own);
+    core.shared.membership.lacks.load(Ordering::SeqCst)
+        && view.other.as_ref().is_some_and(|other| other.holds(own, partition(), 0))
+        && !view.topology.holds(own, partition(), 0)
+}
+
+/// True if a ballot may be promised: it is below the durable bound above which the next process
+/// start begins.
+fn admits(cx: &Cx<'_>, op: OpId, ballot: u64) -> bool {
+    cx.core.shared.clock.admit(ballot, cx.now, skew_of(cx.core, op))
+}
+
+fn is_late(cx: &Cx<'_>, op: OpId, ballot: u64) -> bool {
+    cx.core.shared.clock.is_ahead(ballot, cx.now, skew_of(cx.core, op))
+}
+
+/// Returns how far ahead of the wall clock a ballot may be, in microseconds: this node's own
+/// ballots, like its versions, may be as far ahead as its clock.
+fn skew_of(core: &Core, op: OpId) -> u64 {
+    match op {
+        OpId::Slot(_) => u64::MAX,
+        OpId::Peer { .. } => core.config.max_skew_micros,
+    }
+}

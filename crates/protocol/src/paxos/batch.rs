@@ -1,0 +1,463 @@
+//! Rounds: the second phase of one conditional write, or of several that wait for the same key,
+//! after a majority has promised.
+//!
+//! ```text
+//!  promises ─▶ the newest record ─▶ outcome of an earlier try? ─┬─ undetermined ──▶ unknown
+//!                                                               ├─ its record is stored again
+//!                                                               └─ not done, or no earlier try
+//!         the state of that record ◀────────────────────────────────────┘
+//!          ├─ this write's operation, then those of its *followers*
+//!          ├─ changed ──▶ the next record ─▶ stored by a majority ─▶ all are answered
+//!          └─ unchanged ─▶ a majority holds it ─▶ all are answered; else a majority stores it
+//! ```
+//!
+//! Expiry is judged by this node's wall clock, or by the clocks of most other nodes if they show
+//! less. Another coordinator's clock may be behind it, so a round that finds a value expired and
+//! changes nothing else first stores the absence: no later round finds the value alive.
+//!
+//! A round that fails is dissolved: each of its writes is retried alone, and checks whether it was
+//! done.
+
+use super::change::{Asker, ChangeStage, ChangeState, ChangeVote, ChangeWork, Tried};
+use super::{Changes, LATE_MICROS, hides};
+use crate::dispatch::core::Core;
+use crate::event::{Answer, FailureKind, SlotId};
+use crate::paxos::kept::Kept;
+use crate::paxos::operation::{Change, Done, KeyState, family_of_absent, has_idempotency_key};
+use crate::paxos::recent::Recalled;
+use crate::request::RequestCx;
+use crate::request::acks::{Acks, ReplicaSet};
+use crate::request::part::{Errand, VoteAt, Way};
+use crate::request::reported::ReportedRecord;
+use crate::request::sets::PerSet;
+use crate::request::write::BEHIND;
+use record::{Record, Steps, Version, comes_before};
+
+/// The outcome is unknown although a majority answered: too many later writes.
+const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one \
+    that the key does not tell any more whether the first try was done";
+
+/// The outcome is unknown because another leader was asked and did not answer.
+const ELSEWHERE: &str = "the node that coordinates the writes of this key was asked for this one \
+    and did not answer, and no trace of the write is found";
+
+/// The outcome is unknown because a plain write has replaced the key's base version.
+const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \
+    whether the first try was done can't be told any more";
+
+/// The outcome is unknown because the idempotency key was used before.
+const SAID_AGAIN: &str = "an earlier write used this idempotency key, and whether it was done \
+    can't be told any more";
+
+/// The knowledge about an earlier try once a majority has promised.
+enum Earlier {
+    /// There was no earlier try, or the newest record shows its outcome.
+    Known,
+    /// The outcome cannot be determined from the newest record.
+    Unknown(&'static str),
+    /// The base of the earlier try is no longer reported. Based on something older, the write would
+    /// be done twice as soon as the first record is found, so that first record is stored again.
+    Again(Record, Done),
+}
+
+/// The combined answers of replicas about an earlier try.
+enum Recollection {
+    /// A majority has stored it, under one ballot.
+    Done(Done, ReplicaSet),
+    /// No majority has stored it, nor ever will.
+    Never,
+    /// As `Never`, and a replica has stored another request with the same idempotency key.
+    Reused,
+    /// Some replicas have not answered yet.
+    Open,
+    /// The outcome cannot be determined.
+    Unclear,
+}
+
+impl ChangeWork {
+    /// Determines the outcome of the write's earlier tries. `newest` is the base version of the
+    /// newest record, or of a record made of an absent key.
+    fn look_back(&self, newest: Version, steps: &Steps, watermark: u64) -> Earlier {
+        if steps.has(self.id) {
+            return Earlier::Known;
+        }
+        let family = self.tried.as_ref().map_or(newest, |tried| tried.record.version());
+        match &self.tried {
+            // Otherwise a proof has ended that base version: it must not be stored again.
+            Some(Tried { record, then, .. }) if newest < family && family.time > watermark => {
+                Earlier::Again(record.clone(), *then)
+            }
+            _ if has_idempotency_key(self.id) => Earlier::Unknown(SAID_AGAIN),
+            _ if self.elsewhere => Earlier::Unknown(ELSEWHERE),
+            Some(_) if newest != family => Earlier::Unknown(PLAIN_BETWEEN),
+            Some(tried) if !steps.know_of(self.id, tried.step) => Earlier::Unknown(MANY_BETWEEN),
+            _ => Earlier::Known,
+        }
+    }
+
+    /// True if this request did not begin the write, but an earlier one with the same idempotency
+    /// key may have.
+    fn is_only_said_again(&self) -> bool {
+        has_idempotency_key(self.id) && !self.is_begun()
+    }
+
+    /// Notes that the write's operation is done in this record, if a majority comes to hold it.
+    fn is_tried(&mut self, record: &Record, then: Done) {
+        let Done::Changed { tag, .. } = then else { return };
+        let Some((step, _)) = tag.last else { return };
+        let (mut first, mut since) = (step, record.ballot());
+        if let Some(tried) = &self.tried {
+            first = if comes_before(tried.step, step) { tried.step } else { step };
+            since = tried.since;
+        }
+        self.tried = Some(Tried { record: record.clone(), then, step: first, since });
+    }
+}
+
+impl Changes {
+    /// Handles the promises of a majority.
+    pub(crate) fn promised(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        (ballot, watermark): (u64, u64),
+    ) {
+        if cx.core.shared.repair.proofs.watermark() != watermark {
+            // The promises are void, or will be soon: the watermark has changed.
+            return self.try_change(cx, id);
+        }
+        let newest = match self.newest_of_change(cx, id) {
+            Ok(newest) => newest,
+            // The newest record is long, and its content is needed.
+            Err(vote) => {
+                self.slots.work(id).stage = ChangeStage::Preparing { ballot, watermark };
+                return self.fetch_for_change(cx, id, vote);
+            }
+        };
+        let key = self.slots.get(id).key.clone();
+        let absent = family_of_absent(watermark);
+        let wall = cx.core.time_of_expiries(cx.now);
+        let mut state = KeyState::of(newest.as_ref(), absent, wall);
+        let mut family = newest.as_ref().map_or(absent, |newest| newest.version());
+        let has_ended = self.has_ended(id, family, watermark);
+        if has_ended {
+            family = absent;
+            state.goes_on_in(absent);
+        }
+        match self.slots.work(id).look_back(family, state.steps(), watermark) {
+            Earlier::Known => {}
+            Earlier::Unknown(why) => match self.what_replicas_recall(id) {
+                Recollection::Done(done, by) => {
+                    return self.answer_change(cx, id, done, by, None);
+                }
+                Recollection::Never => {}
+                Recollection::Reused if self.slots.work(id).is_only_said_again() => {
+                    let by = ReplicaSet::default();
+                    return self.answer_change(cx, id, Done::Reused, by, None);
+                }
+                Recollection::Open => {
+                    self.slots.work(id).stage = ChangeStage::Preparing { ballot, watermark };
+                    return self.recall(cx, id);
+                }
+                // A replica whose promise was outbid may determine it on a later try.
+                Recollection::Unclear if self.slots.work(id).is_outbid() => {
+                    return self.try_change_later(cx, id);
+                }
+                Recollection::Unclear if self.slots.work(id).is_only_said_again() => {
+                    let by = ReplicaSet::default();
+                    return self.answer_change(cx, id, Done::Forgotten, by, None);
+                }
+                Recollection::Reused | Recollection::Unclear => {
+                    self.slots.get_mut(id).detail = Some(why.to_owned());
+                    return self.deny_change(cx, id, FailureKind::TooFew);
+                }
+            },
+            Earlier::Again(record, then) => {
+                let then = then.fenced(record.view().last_step().map(|(_, last)| last), ballot);
+                let family = record.version();
+                let record = record.with_ballot(&key, family, ballot);
+                return self.store_for_change(cx, id, record, then);
+            }
+        }
+        let change = self.slots.work(id);
+        if matches!(change.asker, Asker::Reader(_)) {
+            change.found = newest.clone();
+        }
+        let (then, is_changed) = self.do_round(id, &mut state, ballot);
+        if is_changed {
+            let record = state.record(&key, ballot);
+            return self.store_round(cx, id, record, then);
+        }
+        // The leader that got the write may yet find its condition true: it does not learn of this
+        // answer.
+        if self.slots.work(id).elsewhere && !matches!(then, Done::Changed { .. }) {
+            self.slots.get_mut(id).detail = Some(ELSEWHERE.to_owned());
+            return self.deny_change(cx, id, FailureKind::TooFew);
+        }
+        self.part_with_late(id);
+        let newest = newest.map(|newest| (newest, has_ended));
+        self.answer_unchanged(cx, id, ballot, (newest, state), then);
+    }
+
+    /// Answers a round that changes nothing, once the newest record is certain to stay the newest.
+    fn answer_unchanged(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        ballot: u64,
+        (newest, state): (Option<(Record, bool)>, KeyState),
+        then: Done,
+    ) {
+        let key = self.slots.get(id).key.clone();
+        let has_ended = newest.as_ref().is_some_and(|(_, has_ended)| *has_ended);
+        let newest = newest.map(|(newest, _)| newest);
+        let rank = newest.as_ref().map(|newest| newest.rank());
+        let seal = cx.core.shared.repair.proofs.seal();
+        let is_settled = self.is_settled(id, newest.as_ref(), state.steps());
+        match newest {
+            newest if !state.found_expired() && is_settled => {
+                let mut then = then;
+                if let Some(newest) = newest {
+                    // The record stays under the ballot that a majority holds it under.
+                    then = then.fenced(state.steps().last(), newest.ballot());
+                    self.keep(cx.core, id, newest, ballot);
+                }
+                let by = self.slots.work(id).replicas(|vote| vote.holds(rank));
+                self.answer_change(cx, id, then, by, None);
+            }
+            Some(newest) if cx.core.is_ahead(cx.now, &newest) => {
+                // No other replica accepts a record so far ahead, and this node's own must not
+                // store it either.
+                self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
+                self.deny_change(cx, id, FailureKind::Busy);
+            }
+            newest => {
+                let change = self.slots.work(id);
+                // After a refusal, replicas other than this one may have a repair fence above the
+                // record.
+                let has_tried = change.tried.is_some()
+                    || change.tries > 1
+                    || matches!(change.asker, Asker::Reader(_));
+                let slot = self.slots.get(id);
+                let is_usual =
+                    |newest: &Record| slot.copies_of(newest).suffices(slot.quorums.from());
+                let record = match newest {
+                    Some(_) if state.found_expired() => state.record(&key, ballot),
+                    // The record is stored unchanged, as by a read, unless it has fewer copies than
+                    // usual or the replicas' repair fence excludes records of its time.
+                    Some(newest)
+                        if newest.ballot() == 0
+                            && !has_tried
+                            && !has_ended
+                            && newest.when() > seal
+                            && is_usual(&newest) =>
+                    {
+                        newest
+                    }
+                    Some(newest) => newest.with_ballot(&key, state.family(), ballot),
+                    None => state.record(&key, ballot),
+                };
+                let then = then.fenced(state.steps().last(), record.ballot());
+                self.store_for_change(cx, id, record, then);
+            }
+        }
+    }
+
+    /// Caches the record for the next write of the key that this node coordinates. A majority holds
+    /// the record and has promised `ballot`, or has stored the record under it.
+    pub(crate) fn keep(&self, core: &Core, id: SlotId, record: Record, ballot: u64) {
+        let slot = self.slots.get(id);
+        let change = &slot.work;
+        let kept = Kept::after(record, ballot, change.since, slot.view.id().placement);
+        // Without the key lock, another write may continue from it at the same time.
+        if let Some(kept) = kept.filter(|_| change.turn.is_some()) {
+            core.shared.paxos.keeper.put(&slot.key, kept);
+        }
+    }
+
+    /// Continues from the cached state of the key's previous write, if this write changes it;
+    /// returns `false` if not. Only storing on a majority shows that no plain write came in
+    /// between.
+    pub(crate) fn goes_on(&mut self, cx: &mut RequestCx<'_>, id: SlotId) -> bool {
+        let slot = self.slots.get(id);
+        let change = &slot.work;
+        if change.turn.is_none() || change.tries > 0 || !change.is_fresh() {
+            return false;
+        }
+        // Otherwise the write would be begun without a chance to complete; requesting promises
+        // detects that and begins nothing.
+        if !change.count_votes(|vote| cx.core.is_up(vote.node)).suffices(slot.ack()) {
+            return false;
+        }
+        let (key, placement) = (slot.key.clone(), slot.view.id().placement);
+        let Some(kept) = cx.core.shared.paxos.keeper.take(&key, cx.now.mono, placement) else {
+            return false;
+        };
+        let absent = kept.record.version();
+        let wall = cx.core.time_of_expiries(cx.now);
+        let mut state = KeyState::of(Some(&kept.record), absent, wall);
+        let (then, is_changed) = self.do_round(id, &mut state, kept.ballot);
+        if !is_changed {
+            self.dissolve(id);
+            return false;
+        }
+        let change = self.slots.work(id);
+        (change.tries, change.since) = (1, kept.since);
+        let record = state.record(&key, kept.ballot);
+        self.store_round(cx, id, record, then);
+        true
+    }
+
+    /// Combines the replicas' answers about an earlier try that the key does not show.
+    fn what_replicas_recall(&self, id: SlotId) -> Recollection {
+        let slot = self.slots.get(id);
+        let change = &slot.work;
+        let adds = matches!(change.conditional.change, Change::Add(_));
+        let recalled = change.promised().filter_map(|vote| vote.recalled);
+        let is_done = |outcome: Recalled| match outcome {
+            Recalled::Stored { ballot, done: done @ Done::Changed { .. } } => {
+                let says_so =
+                    |vote: &ChangeVote| vote.state.has_promised() && vote.recalled == Some(outcome);
+                let same = change.count_votes(says_so);
+                let is_it = ballot > 0 && same.suffices(slot.ack()) && done.fits(adds);
+                let by = || change.replicas(|vote| vote.recalled == Some(outcome));
+                is_it.then(|| Recollection::Done(done, by()))
+            }
+            _ => None,
+        };
+        if let Some(done) = recalled.clone().find_map(is_done) {
+            return done;
+        }
+        // Denials suffice once the remaining replicas cannot form a majority, counted over the
+        // replicas that the try asked. The absence from any other replica shows nothing.
+        let read = change.votes.iter().filter(|vote| vote.place.is_read());
+        let enough = read.clone().count() - usize::from(slot.quorums.read.from / 2);
+        let promised = read.filter(|vote| vote.state.has_promised());
+        let says = |told| promised.clone().filter(|vote| vote.recalled == Some(told)).count();
+        let (never, reused) = (says(Recalled::Never), says(Recalled::Reused));
+        if never + reused >= enough && !change.of_earlier_view {
+            return if reused > 0 { Recollection::Reused } else { Recollection::Never };
+        }
+        let open = !change.count(ChangeState::is_asked).is_none();
+        if open || recalled.count() < change.promised().count() {
+            Recollection::Open
+        } else {
+            Recollection::Unclear
+        }
+    }
+
+    /// Queries the replicas that have promised and were not queried yet.
+    fn recall(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        for vote in 0..self.slots.work(id).votes.len() {
+            let voter = &mut self.slots.work(id).votes[vote];
+            if voter.state == ChangeState::Promised && voter.recalled.is_none() {
+                voter.state =
+                    ChangeState::Recalling(Errand { since: cx.now.mono, way: Way::Waits });
+                self.ask_of_change(cx, id, VoteAt(vote));
+            }
+        }
+        self.hedges.at(cx.now.mono + LATE_MICROS, id);
+    }
+
+    /// Applies a write's operation, and those of its followers, to be stored under a ballot.
+    /// Returns the outcome of its own operation, and whether any of them changes something.
+    fn do_round(&mut self, id: SlotId, state: &mut KeyState, ballot: u64) -> (Done, bool) {
+        let before = state.steps().step;
+        let change = self.slots.work(id);
+        let then = state.apply(change.id, &change.conditional);
+        let followers = self.take_followers(id);
+        for follower in &followers {
+            let change = self.slots.work(*follower);
+            change.stage = ChangeStage::Follows(state.apply(change.id, &change.conditional));
+        }
+        let last = state.steps().last();
+        for follower in &followers {
+            if let ChangeStage::Follows(done) = &mut self.slots.work(*follower).stage {
+                *done = done.fenced(last, ballot);
+            }
+        }
+        self.slots.work(id).followers = followers;
+        (then.fenced(last, ballot), state.steps().step != before)
+    }
+
+    /// Stores the changes of a round.
+    fn store_round(&mut self, cx: &mut RequestCx<'_>, id: SlotId, record: Record, then: Done) {
+        let change = self.slots.work(id);
+        change.is_tried(&record, then);
+        let followers = change.followers.clone();
+        for follower in followers {
+            let change = self.slots.work(follower);
+            if let ChangeStage::Follows(then) = change.stage {
+                change.is_tried(&record, then);
+            }
+        }
+        self.store_for_change(cx, id, record, then);
+    }
+
+    /// Answers the followers of a round that is done.
+    pub(crate) fn answer_followers(&mut self, cx: &mut RequestCx<'_>, id: SlotId, acks: Acks) {
+        for follower in std::mem::take(&mut self.slots.work(id).followers) {
+            // Its deadline may have passed.
+            let Some(slot) = self.slots.find(follower) else { continue };
+            let change = &slot.work;
+            let ChangeStage::Follows(done) = change.stage else { continue };
+            change.asker.answer(cx, Answer::Done(done, acks));
+            self.slots.remove(follower);
+        }
+    }
+
+    /// True if a proof has ended the newest record's base version: a replica that promised does not
+    /// hold the record, although all replicas held the same up to the watermark. Then a tombstone
+    /// that was purged there hides the record, and its successor must be above that.
+    fn has_ended(&mut self, id: SlotId, family: Version, watermark: u64) -> bool {
+        let lacks = |vote: &ChangeVote| vote.rank().is_none_or(|rank| rank.version < family);
+        let mut promised = self.slots.work(id).promised();
+        family.time <= watermark && family != family_of_absent(watermark) && promised.any(lacks)
+    }
+
+    /// True if the newest record is certain to stay the newest if nothing is done: a majority holds
+    /// it, and no record of an earlier try that it does not contain may still surface and outrank
+    /// it.
+    ///
+    /// A replica past the record's number of copies may hold it, because a repair round brought it
+    /// there. A read of that many copies does not ask that replica, so it does not count for the
+    /// majority.
+    fn is_settled(&mut self, id: SlotId, newest: Option<&Record>, steps: &Steps) -> bool {
+        let slot = self.slots.get(id);
+        let (ack, rank) = (slot.ack(), newest.map(Record::rank));
+        let copies = newest.map_or(slot.quorums.from(), |newest| slot.copies_of(newest));
+        let change = self.slots.work(id);
+        let holders = change.votes.iter().filter(|vote| vote.holds(rank));
+        let holds =
+            holders.fold(PerSet::default(), |count, vote| count + vote.place.within(copies));
+        // If no replica of the read set holds a record, the other set need not hold one.
+        let is_held = holds.suffices(ack) || newest.is_none() && holds.read >= ack.read;
+        is_held && (change.tried.is_none() || steps.has(change.id))
+    }
+
+    /// Returns the newest reported record, or the vote that reported it if its content is not here.
+    ///
+    /// A future record is ignored if enough replicas reported none, as in reads.
+    fn newest_of_change(
+        &self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+    ) -> Result<Option<Record>, VoteAt> {
+        let slot = self.slots.get(id);
+        let change = &slot.work;
+        let clear = |vote: &ChangeVote| vote.state.has_promised() && !hides(cx, vote);
+        let is_clear = change.count_votes(clear).read >= slot.quorums.read.ack;
+        let counts = |vote: &ChangeVote| !is_clear || !hides(cx, vote);
+        let reports = change.votes.iter().enumerate();
+        let reports = reports.filter(|(_, vote)| vote.is_bound() && counts(vote));
+        let reports = reports.filter_map(|(at, vote)| Some((VoteAt(at), vote.reported.as_ref()?)));
+        // Among equal records, prefer one whose content is here.
+        let newest =
+            reports.max_by_key(|(_, reported)| (reported.rank(), reported.whole().is_some()));
+        match newest {
+            None => Ok(None),
+            Some((_, ReportedRecord::Whole(record))) => Ok(Some(record.clone())),
+            Some((vote, ReportedRecord::Outline(_))) => Err(vote),
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Routes a conditional write to its key's leader (identifier: `home`), where the writes of the key
+//! are coordinated one after the other.
+//!
+//! ```text
+//!  change ─▶ is this node the first of the key's replicas that is up?
+//!              ├─ no ──▶ Change ──▶ the one that is ─┬─ done ──▶ answer
+//!              │                                     └─ not done ──▶ this node, as the leader
+//!              └─ yes ─▶ queue of the key ─▶ its lock ─▶ Prepare …
+//! ```
+//!
+//! A single leader makes the writes of one key wait for each other instead of outbidding each
+//! other; writes that are waiting when a majority has promised are combined in one round, up to
+//! eight of them. Safety does not depend on it: any node may coordinate at any time. If the
+//! connection to the leader is lost with a write outstanding, this node finds out whether the write
+//! was done, and does not repeat it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::Changes;
+use super::change::{Asker, ChangeStage, ChangeVote, ChangeWork, InTurn};
+use crate::dispatch::core::{Core, Cx};
+use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailed, SlotId};
+use crate::message::{NodeId, Reply};
+use crate::paxos::operation::Change;
+use crate::paxos::turns::{Turn, Turns};
+use crate::request::RequestCx;
+use crate::request::acks::ReplicaSet;
+use crate::request::part::{ReplicaError, VoteAt};
+use crate::request::sets::PerSet;
+use crate::request::slots::Slot;
+use record::MAX_OPERATIONS;
+
+/// Maximum number of conditional writes that wait for a key lock on one loop; further ones are
+/// refused as overload.
+const MAX_QUEUED: usize = 4096;
+
+/// Interval at which a loop polls for a key lock that another loop holds, in microseconds.
+const LOOK_AGAIN: u64 = 500;
+
+/// Consecutive rounds, some milliseconds, after which a loop releases a key lock that another loop
+/// wants.
+const MAX_IN_A_ROW: u32 = 16;
+
+/// Maximum number of other writes in a write's round: if the round fails, the key must show of each
+/// of them whether it was done.
+const MAX_FOLLOWERS: usize = MAX_OPERATIONS - 1;
+
+/// Number of waiting writes that are searched for followers.
+const FOLLOWERS_WITHIN: usize = 64;
+
+/// Queues of one loop's conditional writes, by the key lock they wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    waiting: BTreeMap<Turn, VecDeque<SlotId>>,
+    count: usize,
+    /// Key locks that this loop holds: each is passed on to the next waiting write when the current
+    /// one ends.
+    own: BTreeSet<Turn>,
+    /// Writes that hold their lock, to begin once the current event is handled.
+    pub(crate) next: Vec<SlotId>,
+}
+
+impl Changes {
+    /// Forwards a client's write to its key's leader.
+    pub(crate) fn bring_home(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let home = home(cx.core);
+        if home == cx.core.shared.own {
+            return self.wait_for_turn(cx, id);
+        }
+        let change = self.slots.work(id);
+        change.stage = ChangeStage::Forwarded;
+        change.votes = vec![ChangeVote::new(home, PerSet::default())];
+        self.ask_of_change(cx, id, VoteAt(0));
+    }
+
+    /// Handles the leader's reply.
+    pub(crate) fn home_replied(&mut self, cx: &mut RequestCx<'_>, id: SlotId, reply: &Reply) {
+        let adds = matches!(self.slots.work(id).conditional.change, Change::Add(_));
+        match reply {
+            Reply::Done { by, done } if done.fits(adds) => {
+                // `by` holds places in the view that both nodes had when the write was forwarded.
+                let is_of_before = self.slots.work(id).of_earlier_view;
+                let by = if is_of_before { ReplicaSet::default() } else { *by };
+                self.answer_change(cx, id, *done, by, None);
+            }
+            // Or the reply does not fit the write.
+            Reply::Failed | Reply::Done { .. } => {
+                let change = self.slots.work(id);
+                change.elsewhere = true;
+                self.coordinate_here(cx, id);
+            }
+            // The leader did nothing.
+            _ => self.coordinate_here(cx, id),
+        }
+    }
+
+    /// Handles a leader that did not reply and never will.
+    pub(crate) fn home_failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, error: ReplicaError) {
+        if matches!(error, ReplicaError::Silent | ReplicaError::Failed) {
+            self.slots.work(id).elsewhere = true;
+        }
+        self.coordinate_here(cx, id);
+    }
+
+    fn coordinate_here(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let id = self.slots.renew(id);
+        self.make_votes(cx, id);
+        self.wait_for_turn(cx, id);
+    }
+
+    /// Begins a write once it holds its key lock.
+    pub(crate) fn wait_for_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let turn = Turns::of(&self.slots.get(id).key);
+        let change = self.slots.work(id);
+        (change.stage, change.since) = (ChangeStage::Queued, cx.now.mono);
+        let is_own = self.queues.own.contains(&turn);
+        let is_first = !self.queues.waiting.contains_key(&turn);
+        if !is_own && is_first && cx.core.shared.paxos.turns.take(turn) {
+            return self.begin_turn(cx, id, turn);
+        }
+        if self.queues.count >= MAX_QUEUED {
+            let detail = "too many conditional writes wait for others of the same key";
+            self.slots.get_mut(id).detail = Some(detail.to_owned());
+            return self.deny_change(cx, id, FailureKind::Busy);
+        }
+        self.queues.count += 1;
+        let queue = self.queues.waiting.entry(turn).or_default();
+        queue.push_back(id);
+        if !is_own && queue.len() == 1 {
+            self.hedges.at(cx.now.mono + LOOK_AGAIN, id);
+        }
+    }
+
+    fn begin_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId, turn: Turn) {
+        self.slots.work(id).turn = Some(InTurn { turn, in_a_row: 1 });
+        self.queues.own.insert(turn);
+        self.try_change(cx, id);
+    }
+
+    /// Polls for the key lock on behalf of the first write in its queue.
+    pub(crate) fn look_for_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let turn = Turns::of(&self.slots.get(id).key);
+        if !cx.core.shared.paxos.turns.take(turn) {
+            return self.hedges.at(cx.now.mono + LOOK_AGAIN, id);
+        }
+        let first = self.pop(turn).expect("who looks is in the queue");
+        self.begin_turn(cx, first, turn);
+    }
+
+    /// Removes a waiting write that is given up from its queue.
+    pub(crate) fn leave_queue(&mut self, id: SlotId) {
+        if !matches!(self.slots.work(id).stage, ChangeStage::Queued) {
+            return;
+        }
+        let turn = Turns::of(&self.slots.get(id).key);
+        let Some(queue) = self.queues.waiting.get_mut(&turn) else { return };
+        let Some(place) = queue.iter().position(|waits| *waits == id) else { return };
+        queue.remove(place);
+        assert!(self.queues.count > 0, "each that waits was counted");
+        self.queues.count -= 1;
+        match queue.front() {
+            None => drop(self.queues.waiting.remove(&turn)),
+            // The new first write polls for the lock.
+            Some(first) if place == 0 && !self.queues.own.contains(&turn) => {
+                self.hedges.at(0, *first);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Removes and returns the first waiting write.
+    fn pop(&mut self, turn: Turn) -> Option<SlotId> {
+        let queue = self.queues.waiting.get_mut(&turn)?;
+        let first = queue.pop_front().expect("a queue is dropped when it is empty");
+        self.queues.count -= 1;
+        if queue.is_empty() {
+            self.queues.waiting.remove(&turn);
+        }
+        Some(first)
+    }
+
+    /// Takes writes of the same key out of the queue, to be done in the round of this one.
+    pub(crate) fn take_followers(&mut self, id: SlotId) -> Vec<SlotId> {
+        let (slots, mut followers) = (&self.slots, Vec::new());
+        let first = slots.get(id);
+        let Some(InTurn { turn, .. }) = first.work.turn else { return followers };
+        let Some(queue) = self.queues.waiting.get_mut(&turn) else { return followers };
+        if !first.work.is_fresh() {
+            return followers;
+        }
+        let may_follow = |other: &Slot<ChangeWork>| {
+            other.key == first.key && other.quorums == first.quorums && other.work.is_fresh()
+        };
+        let mut place = 0;
+        while place < queue.len().min(FOLLOWERS_WITHIN) && followers.len() < MAX_FOLLOWERS {
+            if may_follow(slots.get(queue[place])) {
+                followers.extend(queue.remove(place));
+            } else {
+                place += 1;
+            }
+        }
+        assert!(self.queues.count >= followers.len(), "each that waits was counted");
+        self.queues.count -= followers.len();
+        if queue.is_empty() {
+            self.queues.waiting.remove(&turn);
+        }
+        followers
+    }
+
+    /// Breaks up a round that failed: its followers return to the head of the queue.
+    pub(crate) fn dissolve(&mut self, id: SlotId) {
+        let followers = std::mem::take(&mut self.slots.work(id).followers);
+        self.queue_again(id, followers);
+    }
+
+    /// Splits off late followers. A round that stores nothing cannot detect a plain write that came
+    /// after its promises were requested. Followers queued before that request are answered; later
+    /// ones may have begun after such a write was acknowledged, and are queued again.
+    pub(crate) fn part_with_late(&mut self, id: SlotId) {
+        let change = self.slots.work(id);
+        let (asked, followers) = (change.since, std::mem::take(&mut change.followers));
+        let is_early = |follower: &SlotId| self.slots.get(*follower).work.since < asked;
+        let (early, late) = followers.into_iter().partition(is_early);
+        self.slots.work(id).followers = early;
+        self.queue_again(id, late);
+    }
+
+    fn queue_again(&mut self, id: SlotId, followers: Vec<SlotId>) {
+        let turn = Turns::of(&self.slots.get(id).key);
+        for follower in followers.into_iter().rev() {
+            // Its deadline may have passed.
+            if self.slots.find(follower).is_some() {
+                self.slots.work(follower).stage = ChangeStage::Queued;
+                self.queues.waiting.entry(turn).or_default().push_front(follower);
+                self.queues.count += 1;
+            }
+        }
+    }
+
+    /// Passes the key lock of an answered write to the next one of this loop, but releases it after
+    /// a number of consecutive rounds if another loop waits.
+    pub(crate) fn end_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let Some(InTurn { turn, in_a_row }) = self.slots.work(id).turn.take() else { return };
+        let next = self.queues.waiting.get(&turn).and_then(|queue| queue.front().copied());
+        // Replicas remember the outcome of a tried write only briefly: the lock is not released
+        // ahead of one.
+        let is_fresh = next.is_none_or(|next| self.slots.work(next).is_fresh());
+        if is_fresh && in_a_row >= MAX_IN_A_ROW && cx.core.shared.paxos.turns.is_wanted(turn) {
+            self.give_up_turn(cx.core, turn);
+            if let Some(next) = next {
+                self.hedges.at(cx.now.mono + LOOK_AGAIN, next);
+            }
+            return;
+        }
+        match self.pop(turn) {
+            None => self.give_up_turn(cx.core, turn),
+            Some(next) => {
+                let in_a_row = in_a_row + 1;
+                self.slots.work(next).turn = Some(InTurn { turn, in_a_row });
+                self.queues.next.push(next);
+            }
+        }
+    }
+
+    fn give_up_turn(&mut self, core: &Core, turn: Turn) {
+        self.queues.own.remove(&turn);
+        core.shared.paxos.turns.end(turn);
+    }
+
+    /// Begins a write that was passed its key lock; returns `false` if there is none.
+    pub(crate) fn begin_next(&mut self, cx: &mut RequestCx<'_>) -> bool {
+        let Some(id) = self.queues.next.pop() else { return false };
+        // Its deadline may have passed: then it has passed the lock on.
+        if self.slots.find(id).is_some() {
+            self.try_change(cx, id);
+        }
+        true
+    }
+
+    /// Routes a client's write that no node has begun to its leader again.
+    pub(super) fn look_for_home(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let id = self.slots.renew(id);
+        self.make_votes(cx, id);
+        self.bring_home(cx, id);
+    }
+}
+
+/// Returns the leader: the first live replica of the read set, among the replicas looked up last. A
+/// node not tried yet counts as down.
+fn home(core: &Core) -> NodeId {
+    let is_up = |node: &NodeId| core.is_up(*node);
+    core.replicas.read.iter().copied().find(is_up).unwrap_or(core.shared.own)
+}
+
+impl Asker {
+    /// Answers the write's requester.
+    pub(super) fn answer(self, cx: &mut Cx<'_>, answer: Answer) {
+        match self {
+            Self::Client(client) => cx.out.push(Effect::Answer { client, answer }),
+            Self::Reader(reader) => reader.answer(cx, answer),
+            Self::Peer(op @ OpId::Peer { placement, .. }) => {
+                let is_of_before = placement != cx.core.view.id().placement;
+                let reply = match answer {
+                    // The requester would take the places for those of the view it asked under.
+                    Answer::Done(done, _) if is_of_before => {
+                        Reply::Done { by: ReplicaSet::default(), done }
+                    }
+                    Answer::Done(done, acks) => Reply::Done { by: acks.by, done },
+                    Answer::Failed(RequestFailed { unknown: false, failure, .. }) => {
+                        let is_full = failure == FailureKind::NoSpace;
+                        if is_full { Reply::NoSpace } else { Reply::Busy }
+                    }
+                    _ => Reply::Failed,
+                };
+                cx.respond(op, reply);
+            }
+            Self::Peer(OpId::Slot(_)) => unreachable!("a node does not hand itself a write"),
+        }
+    }
+}

@@ -1,0 +1,717 @@
+//! Conditional writes, coordinator side: a Paxos-like round that obtains promises from a majority,
+//! then stores the next record on a majority.
+//!
+//! ```text
+//!  ballot ─▶ Prepare ─▶ a majority has promised: the newest record among its reports
+//!    ▲                    ├─ condition true ──▶ the next record ─▶ stored by a majority ─▶ answer
+//!    │                    └─ false ─┬─ a majority holds it ──────────────────────────────▶ answer
+//!    │                              └─ bring it to a majority ─▶ stored by a majority ───▶ answer
+//!    └── a little later ◀── outbid, outranked, or too few
+//! ```
+//!
+//! Every answer is about a *chosen* record: one that a majority stored under one ballot. After a
+//! try whose record may be stored somewhere, the coordinator keeps resolving its outcome until the
+//! deadline: either the newest record contains the write's id, or the write was not done. No later
+//! try builds on anything older than the plain write that an earlier try was based on. If a plain
+//! write came between two tries, the replicas no longer report the first try's record, and the
+//! outcome stays unknown.
+//!
+//! The protocol is checked by a model: `docs/conditional-model.md`.
+
+pub(crate) mod acceptor;
+mod batch;
+pub(crate) mod change;
+pub(crate) mod kept;
+mod leader;
+pub(crate) mod operation;
+pub(crate) mod promises;
+pub(crate) mod recall;
+pub(crate) mod recent;
+pub(crate) mod turns;
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::clock::{NotIssued, follows_another};
+use crate::dispatch::core::Cx;
+use crate::event::{Answer, ClientId, Demand, FailureKind, OpId, RequestFailed, SlotId};
+use crate::message::{Class, NodeId, Reply, Request};
+use crate::paxos::operation::{Change, Condition, Conditional, Done};
+use crate::placement::topology::partition_of;
+use crate::request::RequestCx;
+use crate::request::Requests;
+use crate::request::acks::{Acks, ReplicaSet};
+use crate::request::part::{Errand, ReplicaError, VoteAt, Way};
+use crate::request::quorum::AskedQuorum;
+use crate::request::read::{Completion, LONG_LATE};
+use crate::request::reported::ReportedRecord;
+use crate::request::sets::{Quorums, Replicas};
+use crate::request::slots::{Hedges, Slot, SlotKind, Slots, Work};
+use crate::request::write::BEHIND;
+use change::{Asker, ChangeStage, ChangeState, ChangeVote, ChangeWork};
+use leader::Queues;
+use record::Record;
+
+/// The detail for the client when a conditional write can't be given a ballot above what a replica
+/// has promised. A replica promises for all keys, at its start, and for several keys at once.
+const OUTBID_AHEAD: &str = "this node's clock is behind the time that a replica of this key has \
+    promised to go on from, by more than --max-clock-skew: a replica does so at its start, for all \
+    keys, and at each conditional write, so this key need not have a record. kvorum status shows \
+    whose clock differs: correct the wrong one, or send the write to another node. If this node's \
+    clock is correct, the replica followed one that was ahead, and goes on once this clock has \
+    passed that time";
+
+/// Unit of the backoff of a write that was outbid, in microseconds: the backoff doubles with each
+/// try …
+const PAUSE_MICROS: u64 = 1_000;
+
+/// … up to this number of doublings.
+const PAUSE_DOUBLINGS: u32 = 5;
+
+/// Time after which a write starts over without the missing replies, in microseconds, once one
+/// replica has outbid it, or replicas were asked about an earlier try.
+const LATE_MICROS: u64 = 20_000;
+
+/// The fraction (1 / `HOME_SHARE`) of the remaining time that a forwarded write withholds from the
+/// key's leader, so that the leader's "not begun" still arrives within the deadline.
+const HOME_SHARE: u64 = 8;
+
+/// The conditional writes of one event loop.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    slots: Slots<ChangeWork>,
+    hedges: Hedges,
+    /// Writes waiting for other writes of the same key.
+    queues: Queues,
+}
+
+impl Work for ChangeWork {
+    const KIND: SlotKind = SlotKind::Change;
+
+    fn is_answered(&self) -> bool {
+        matches!(self.stage, ChangeStage::Answered(_))
+    }
+
+    fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
+        self.errand_of(node)
+    }
+}
+
+impl Changes {
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns the partition of a write's key; `None` = the id is stale.
+    pub(crate) fn partition_of(&self, id: SlotId) -> Option<u16> {
+        self.slots.find(id).map(|slot| partition_of(&slot.key))
+    }
+
+    /// Returns when the next hedge timer is due, by the monotonic clock, in microseconds.
+    pub(crate) fn next_hedge(&mut self) -> Option<u64> {
+        self.hedges.next(&self.slots)
+    }
+
+    /// Handles the hedge timers that are due.
+    pub(crate) fn hedge_due(&mut self, cx: &mut RequestCx<'_>) {
+        while let Some(id) = self.hedges.pop(cx.now.mono) {
+            if self.slots.find(id).is_some_and(|slot| !slot.work.is_answered()) {
+                self.change_again(cx, id);
+            }
+        }
+    }
+
+    pub(crate) fn change(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        client: ClientId,
+        (key, number): (Bytes, Option<u64>),
+        conditional: Conditional,
+        quorum: AskedQuorum,
+    ) {
+        let deadline = cx.now.mono + cx.core.config.deadline_micros;
+        let id = self.add(cx, deadline, Asker::Client(client), key, conditional, quorum);
+        let version = cx.core.shared.clock.issue(cx.now);
+        let Some(version) = self.issued(cx, id, version) else { return };
+        // No two versions are equal.
+        let own = xxh3_64_with_seed(&version.time.to_le_bytes(), version.origin.into()) & !1;
+        self.slots.work(id).id = number.unwrap_or(own);
+        self.bring_home(cx, id);
+    }
+
+    /// Coordinates a write that another node forwarded, taking this node for the key's leader.
+    pub(crate) fn change_for(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        op: OpId,
+        demand: Demand,
+        (key, number, ack): (Bytes, u64, u8),
+        conditional: Conditional,
+    ) {
+        let quorum = AskedQuorum { ack: Some(ack).filter(|ack| *ack > 0), from: None };
+        let id = self.add(cx, demand.until, Asker::Peer(op), key, conditional, quorum);
+        self.slots.work(id).id = number;
+        self.wait_for_turn(cx, id);
+    }
+
+    fn add(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        deadline: u64,
+        asker: Asker,
+        key: Bytes,
+        conditional: Conditional,
+        quorum: AskedQuorum,
+    ) -> SlotId {
+        let quorums = Quorums::of_majorities(quorum, &cx.core.view);
+        cx.core.look_up_replicas(&key, quorums.from());
+        let work = ChangeWork {
+            asker,
+            conditional,
+            id: 0,
+            stage: ChangeStage::Queued,
+            since: 0,
+            tries: 0,
+            turn: None,
+            followers: Vec::new(),
+            elsewhere: false,
+            of_earlier_view: false,
+            found: None,
+            tried: None,
+            votes: votes_of(&cx.core.replicas),
+        };
+        let view = Rc::clone(&cx.core.view);
+        self.slots.add(Slot { view, deadline, key, quorums, work, detail: None })
+    }
+
+    /// Makes a vote for each replica of the slot's view, which is in force.
+    fn make_votes(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let slot = self.slots.get_mut(id);
+        cx.core.look_up_replicas(&slot.key, slot.quorums.from());
+        slot.work.votes = votes_of(&cx.core.replicas);
+    }
+
+    /// Completes a quorum read that found a record held by less than a majority and unable to reach
+    /// one under its own ballot, because a higher ballot was promised. The record is stored under a
+    /// new ballot, as by a conditional write whose condition is false.
+    pub(crate) fn complete(&mut self, cx: &mut RequestCx<'_>, completion: Completion) {
+        let Completion { deadline, key, asked, reader } = completion;
+        let (condition, change) = (Condition::OneOf(Vec::new()), Change::Delete);
+        let never = Conditional { condition, change, expiry_ms: 0, digest: 0 };
+        let id = self.add(cx, deadline, Asker::Reader(reader), key, never, asked);
+        self.try_change(cx, id);
+    }
+
+    /// Unwraps what this node's clock issued; refuses the write if it issued nothing.
+    fn issued<T>(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        issued: Result<T, NotIssued>,
+    ) -> Option<T> {
+        match issued {
+            Ok(issued) => Some(issued),
+            Err(why) => {
+                self.slots.get_mut(id).detail = Some(why.to_string());
+                self.deny_change(cx, id, FailureKind::Busy);
+                None
+            }
+        }
+    }
+
+    /// Starts or restarts the write with a ballot above all that this node has seen, or continues
+    /// under a ballot promised to the key's previous write.
+    pub(crate) fn try_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        self.dissolve(id);
+        if self.goes_on(cx, id) {
+            return;
+        }
+        let ballot = cx.core.shared.clock.issue_ballot(cx.now, cx.core.shared.own);
+        let Some(ballot) = self.issued(cx, id, ballot) else { return };
+        let watermark = cx.core.shared.repair.proofs.watermark();
+        let change = self.slots.work(id);
+        change.tries += 1;
+        change.since = cx.now.mono;
+        change.stage = ChangeStage::Preparing { ballot, watermark };
+        self.ask_all_of_change(cx, id);
+    }
+
+    /// Sends all replicas the request of the current stage. Replies to earlier requests become
+    /// stale.
+    fn ask_all_of_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let id = self.slots.renew(id);
+        for vote in &mut self.slots.work(id).votes {
+            vote.state = ChangeState::Asked(Errand { since: cx.now.mono, way: Way::Waits });
+            vote.recalled = None;
+        }
+        for vote in 0..self.slots.work(id).votes.len() {
+            self.ask_of_change(cx, id, VoteAt(vote));
+        }
+    }
+
+    /// Sends one replica the request of the current stage.
+    pub(crate) fn ask_of_change(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        VoteAt(vote): VoteAt,
+    ) {
+        let node = self.slots.work(id).votes[vote].node;
+        let is_own = node == cx.core.shared.own;
+        let errand = cx.core.errand_to(cx.now, node);
+        let most = if is_own { u32::MAX } else { cx.core.config.brief_bytes };
+        let slot = self.slots.get_mut(id);
+        let (key, demand) = (slot.key.clone(), slot.demand(Class::Client));
+        let change = &mut slot.work;
+        let vote = &mut change.votes[vote];
+        vote.state = vote.state.anew(errand);
+        let fetches = matches!(vote.state, ChangeState::Fetching(_));
+        let request = match (&change.stage, &vote.reported) {
+            (ChangeStage::Preparing { .. }, Some(ReportedRecord::Outline(outline))) if fetches => {
+                Request::Read { key, most: outline.bytes }
+            }
+            (ChangeStage::Preparing { .. }, _)
+                if matches!(vote.state, ChangeState::Recalling(_)) =>
+            {
+                // `since` is 0 if the key's leader made the try, and not this node.
+                let since = change.tried.as_ref().map_or(0, |tried| tried.since);
+                Request::Recall { key, id: change.id, since, digest: change.conditional.digest }
+            }
+            (ChangeStage::Forwarded, _) => {
+                let (id, conditional) = (change.id, change.conditional.clone());
+                // 0 = the client stated no `ack`: the leader's view determines it.
+                let ack = slot.quorums.asked.ack.unwrap_or(0);
+                Request::Change { key, id, ack, conditional }
+            }
+            (ChangeStage::Preparing { ballot, watermark }, _) => {
+                Request::Prepare { key, ballot: *ballot, most, watermark: *watermark }
+            }
+            // Only replicas in the read set can show that no plain write came in between: the
+            // others may be about to be filled.
+            (ChangeStage::Storing { record, .. }, _)
+                if follows_another(record.ballot()) && vote.place.is_read() =>
+            {
+                Request::AcceptNext { key, record: record.clone() }
+            }
+            // Also sent after the answer, to a replica whose connection was lost.
+            (ChangeStage::Storing { record, .. } | ChangeStage::Answered(Some(record)), _) => {
+                Request::Write { key, record: record.clone() }
+            }
+            (stage, _) => unreachable!("nobody is asked anything in {stage:?}"),
+        };
+        if is_own {
+            self.ask_here(cx, id, demand, request);
+        } else {
+            let mut remaining = demand.until.saturating_sub(cx.now.mono);
+            if matches!(request, Request::Change { .. }) {
+                remaining -= remaining / HOME_SHARE;
+            }
+            cx.send(node, id, remaining, Class::Client, request);
+        }
+    }
+
+    /// Performs a request on this node's own replica, whose skew limit does not apply: this node's
+    /// ballots may be as far ahead as its clock.
+    fn ask_here(&mut self, cx: &mut RequestCx<'_>, id: SlotId, demand: Demand, request: Request) {
+        let op = OpId::Slot(id);
+        match request {
+            Request::Write { key, record } => {
+                cx.replica.hold_record(&mut cx.cx, op, key, record, demand)
+            }
+            request => cx.replica.perform(&mut cx.cx, op, demand, request),
+        }
+    }
+
+    /// Handles the reply of a replica, which may be this node.
+    pub(crate) fn change_replied(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        peer: NodeId,
+        id: SlotId,
+        reply: Reply,
+    ) {
+        let Some(VoteAt(vote)) = self.slots.work(id).awaited(peer) else { return };
+        if matches!(self.slots.work(id).stage, ChangeStage::Forwarded) {
+            return self.home_replied(cx, id, &reply);
+        }
+        let authoritative = is_authoritative(&reply);
+        let change = self.slots.work(id);
+        let prepares = matches!(change.stage, ChangeStage::Preparing { .. });
+        let recalls = matches!(change.votes[vote].state, ChangeState::Recalling(_));
+        let reported = match reply {
+            Reply::Recalled(recalled) if recalls => {
+                let vote = &mut change.votes[vote];
+                (vote.state, vote.recalled) = (ChangeState::Promised, Some(recalled));
+                return self.advance_change(cx, id);
+            }
+            reply if recalls => {
+                let error = ReplicaError::of_refusal(&reply);
+                return self.change_failed(cx, id, VoteAt(vote), error);
+            }
+            Reply::Round(state) if prepares => {
+                cx.core.has_other_watermark(peer, &state);
+                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Outbid);
+            }
+            Reply::Outbid { promise } => {
+                self.follow(cx, id, promise, OUTBID_AHEAD);
+                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Outbid);
+            }
+            Reply::Newer { time } if !prepares => {
+                self.follow(cx, id, time, BEHIND);
+                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Outbid);
+            }
+            Reply::Stored if !prepares => {
+                self.slots.work(id).votes[vote].state = ChangeState::Stored;
+                return self.advance_change(cx, id);
+            }
+            _ if !authoritative && (!prepares || change.votes[vote].place.is_read()) => {
+                let error = ReplicaError::NotAuthoritative;
+                return self.change_failed(cx, id, VoteAt(vote), error);
+            }
+            Reply::Found { record, .. } if prepares => {
+                if !record.is_of(&self.slots.get(id).key) {
+                    return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Failed);
+                }
+                Some(ReportedRecord::Whole(record))
+            }
+            Reply::Long { outline, .. } if prepares => Some(ReportedRecord::Outline(outline)),
+            Reply::Absent { .. } if prepares => None,
+            reply => {
+                let error = ReplicaError::of_refusal(&reply);
+                return self.change_failed(cx, id, VoteAt(vote), error);
+            }
+        };
+        let is_gone = reported.as_ref().is_some_and(|r| cx.core.is_gone(cx.now, r, authoritative));
+        let vote = &mut self.slots.work(id).votes[vote];
+        if matches!(vote.state, ChangeState::Fetching(_))
+            && vote.rank() != reported.as_ref().map(ReportedRecord::rank)
+        {
+            // Another write has arrived since the replica promised.
+            vote.state = ChangeState::Failed(ReplicaError::Outbid);
+        } else {
+            // A fetched record was already counted by its outline.
+            let is_fetched = matches!(vote.state, ChangeState::Fetching(_));
+            vote.reported = reported.filter(|_| is_fetched || !is_gone);
+            let promises = authoritative || vote.place.is_read();
+            vote.state =
+                if promises { ChangeState::Promised } else { ChangeState::ReceiverPromised };
+        }
+        self.advance_change(cx, id);
+    }
+
+    /// Advances the clock past `ballot`, so that the next ballot is higher. A ballot too far ahead
+    /// cannot be followed; the client is then told that this node is `behind`.
+    fn follow(&mut self, cx: &mut RequestCx<'_>, id: SlotId, ballot: u64, behind: &str) {
+        if !cx.core.shared.clock.merge(ballot, cx.now, cx.core.config.max_skew_micros) {
+            self.slots.get_mut(id).detail = Some(behind.to_owned());
+        }
+    }
+
+    /// Handles the failure of a replica to do its part.
+    pub(crate) fn change_failed(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        VoteAt(vote): VoteAt,
+        error: ReplicaError,
+    ) {
+        let change = self.slots.work(id);
+        if matches!(change.stage, ChangeStage::Forwarded) {
+            return self.home_failed(cx, id, error);
+        }
+        change.votes[vote].state = ChangeState::Failed(error);
+        if error == ReplicaError::Outbid && !change.is_answered() {
+            // The replicas that have not replied may take long.
+            self.hedges.at(cx.now.mono + LATE_MICROS, id);
+        }
+        self.advance_change(cx, id);
+    }
+
+    /// Advances once a majority has done its part, or can no longer do it.
+    fn advance_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let ack = self.slots.get(id).ack();
+        let change = &self.slots.get(id).work;
+        let open = change.count(ChangeState::is_asked);
+        // `did`: the parts done so far; `counts`: those that count while other replies are awaited.
+        let (did, counts, needed) = match &change.stage {
+            ChangeStage::Preparing { .. } => {
+                let promised = change.count_votes(ChangeVote::is_bound);
+                let awaits = |vote: &ChangeVote| vote.state.is_asked() && cx.core.is_up(vote.node);
+                let is_awaiting = change.votes.iter().any(awaits);
+                let is_clear = |vote: &ChangeVote| vote.is_bound() && !hides(cx, vote);
+                let clear = if is_awaiting { change.count_votes(is_clear) } else { promised };
+                (promised, clear, ack)
+            }
+            ChangeStage::Storing { .. } => {
+                let stored = change.count(|state| state == ChangeState::Stored);
+                (stored, stored, ack)
+            }
+            ChangeStage::Pausing
+            | ChangeStage::Queued
+            | ChangeStage::Follows(_)
+            | ChangeStage::Forwarded
+            | ChangeStage::Behind => return,
+            ChangeStage::Answered(_) => {
+                if open.is_none() {
+                    self.end_change(cx, id);
+                }
+                return;
+            }
+        };
+        if counts.suffices(needed) {
+            let change = self.slots.work(id);
+            match std::mem::replace(&mut change.stage, ChangeStage::Pausing) {
+                ChangeStage::Preparing { ballot, watermark } => {
+                    self.promised(cx, id, (ballot, watermark));
+                }
+                ChangeStage::Storing { record, then } => {
+                    let by = change.replicas(|vote| vote.state == ChangeState::Stored);
+                    if record.ballot() > 0 {
+                        self.keep(cx.core, id, record.clone(), record.ballot());
+                    }
+                    self.answer_change(cx, id, then, by, Some(record));
+                }
+                stage => unreachable!("nothing is done in {stage:?}"),
+            }
+        } else if (did + open).suffices(needed) {
+            // The remaining replicas may still do their part.
+        } else if change.is_going_on() {
+            // They refused the next record because of a write in between; no ballot outbid this
+            // one.
+            self.try_change(cx, id);
+        } else {
+            self.try_change_later(cx, id);
+        }
+    }
+
+    fn fetch_for_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
+        let voter = &mut self.slots.work(id).votes[vote];
+        if !matches!(voter.state, ChangeState::Fetching(_)) {
+            voter.state = ChangeState::Fetching(Errand { since: cx.now.mono, way: Way::Waits });
+            self.ask_of_change(cx, id, VoteAt(vote));
+            self.hedges.at(cx.now.mono + LONG_LATE, id);
+        }
+    }
+
+    fn store_for_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, record: Record, then: Done) {
+        self.slots.work(id).stage = ChangeStage::Storing { record, then };
+        self.ask_all_of_change(cx, id);
+    }
+
+    /// Retries after a jittered pause, so that two writes that outbid each other diverge; fails the
+    /// write if a retry would change nothing.
+    fn try_change_later(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let change = self.slots.work(id);
+        if !change.is_worth_another_try() {
+            let failure = change.failure();
+            return self.deny_change(cx, id, failure);
+        }
+        change.stage = ChangeStage::Pausing;
+        // Replicas remember the outcome of a stored record only briefly.
+        let doublings = if change.tried.is_some() { 0 } else { change.tries.min(PAUSE_DOUBLINGS) };
+        let pause = PAUSE_MICROS << doublings;
+        let jitter = xxh3_64_with_seed(&change.tries.to_le_bytes(), change.id) % pause;
+        let id = self.slots.renew(id);
+        self.hedges.at(cx.now.mono + pause / 2 + jitter, id);
+    }
+
+    /// Handles a write's hedge timer: a pause is over, replies are late, or a queued write polls
+    /// for its key lock.
+    pub(crate) fn change_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let change = self.slots.work(id);
+        let is_fetching = |vote: &ChangeVote| matches!(vote.state, ChangeState::Fetching(_));
+        if let Some(vote) = change.votes.iter().position(is_fetching) {
+            // Another replica may have the record too.
+            return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Silent);
+        }
+        match change.stage {
+            ChangeStage::Queued => self.look_for_turn(cx, id),
+            _ => self.try_change(cx, id),
+        }
+    }
+
+    fn answer_change(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        done: Done,
+        by: ReplicaSet,
+        stored: Option<Record>,
+    ) {
+        self.end_turn(cx, id);
+        let acks = Acks { epoch: self.slots.get(id).view.epoch, by };
+        let change = self.slots.work(id);
+        let answer = match change.asker {
+            // A reader is told the record as replicas hold it now: its number of copies may have
+            // grown.
+            Asker::Reader(_) => Answer::Found(stored.clone().or_else(|| change.found.take())),
+            Asker::Client(_) | Asker::Peer(_) => Answer::Done(done, acks),
+        };
+        let asker = change.asker;
+        asker.answer(cx, answer);
+        self.answer_followers(cx, id, acks);
+        let change = self.slots.work(id);
+        let open = stored.is_some() && !change.count(ChangeState::is_asked).is_none();
+        change.stage = ChangeStage::Answered(stored);
+        if !open {
+            self.end_change(cx, id);
+        }
+    }
+
+    fn deny_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, failure: FailureKind) {
+        self.leave_queue(id);
+        self.dissolve(id);
+        self.end_turn(cx, id);
+        let slot = self.slots.get(id);
+        let change = &slot.work;
+        let did = |state| {
+            matches!(
+                state,
+                ChangeState::Stored | ChangeState::Promised | ChangeState::ReceiverPromised
+            )
+        };
+        let (acked, quorum) = slot.quorums.short_of(change.count(did));
+        let failed = RequestFailed {
+            failure,
+            acked,
+            parts: change.parts(),
+            since: slot.deadline.saturating_sub(cx.core.config.deadline_micros),
+            quorum,
+            is_write: !matches!(change.asker, Asker::Reader(_)),
+            unknown: change.is_begun(),
+            detail: slot.detail.clone(),
+        };
+        let asker = change.asker;
+        asker.answer(cx, Answer::Failed(failed));
+        self.slots.remove(id);
+    }
+
+    /// Ends a write when no reply is awaited or its deadline is over. A record known to be chosen
+    /// becomes a hint for each replica that missed it.
+    pub(crate) fn end_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let slot = self.slots.get(id);
+        let change = &slot.work;
+        let ChangeStage::Answered(stored) = &change.stage else {
+            let failure = change.failure();
+            return self.deny_change(cx, id, failure);
+        };
+        if let Some(record) = stored.clone() {
+            let key = slot.key.clone();
+            let asked = slot.quorums.asked;
+            let has_it = |vote: &&ChangeVote| vote.state == ChangeState::Stored;
+            let nodes = |votes: &mut dyn Iterator<Item = &ChangeVote>| -> Vec<NodeId> {
+                votes.map(|vote| vote.node).collect()
+            };
+            let missed = if slot.view.agrees_with(cx.core.view.id()) {
+                nodes(&mut change.votes.iter().filter(|vote| !has_it(vote)))
+            } else {
+                let holders = nodes(&mut change.votes.iter().filter(has_it));
+                cx.cx.core.lacking(&key, asked, &holders)
+            };
+            for peer in missed {
+                cx.missed.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
+            }
+        }
+        self.slots.remove(id);
+    }
+}
+
+impl Requests for Changes {
+    type Work = ChangeWork;
+
+    fn slots(&mut self) -> &mut Slots<ChangeWork> {
+        &mut self.slots
+    }
+
+    fn on_reply(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        peer: NodeId,
+        _: Errand,
+        reply: Reply,
+    ) {
+        self.change_replied(cx, peer, id, reply);
+    }
+
+    fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError) {
+        // A node that has already replied is not awaited: the failure is stale.
+        if let Some(vote) = self.slots.work(id).awaited(node) {
+            self.change_failed(cx, id, vote, error);
+        }
+    }
+
+    fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId) {
+        let vote = self.slots.work(id).awaited(node).expect("it is awaited");
+        self.ask_of_change(cx, id, vote);
+    }
+
+    fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let slot = self.slots.get_mut(id);
+        slot.quorums = Quorums::of_majorities(slot.quorums.asked, &cx.core.view);
+        let change = &mut slot.work;
+        change.of_earlier_view |= change.is_begun();
+        match change.stage {
+            // The leader counts votes by its own view, and restarts the write under a later one.
+            ChangeStage::Forwarded => {}
+            ChangeStage::Behind => self.look_for_home(cx, id),
+            // Promises may be requested again. A record that may be stored is looked for, as after
+            // any failed try.
+            ChangeStage::Preparing { .. } | ChangeStage::Storing { .. } => {
+                self.make_votes(cx, id);
+                self.try_change(cx, id);
+            }
+            // Other writes refer to these by their id, and no request of theirs is outstanding.
+            ChangeStage::Queued | ChangeStage::Follows(_) | ChangeStage::Pausing => {
+                self.make_votes(cx, id)
+            }
+            ChangeStage::Answered(_) => unreachable!("what is answered keeps its view"),
+        }
+    }
+
+    fn expire(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        self.end_change(cx, id);
+    }
+
+    /// Returns whether a request may be repeated: a leader that has begun a write must not get it
+    /// twice.
+    fn may_ask_twice(&mut self, id: SlotId) -> bool {
+        !self.slots.work(id).is_forwarded()
+    }
+
+    /// Handles a refusal because of differing views: a leader that refuses has not begun.
+    fn on_superseded(&mut self, cx: &mut RequestCx<'_>, id: SlotId, is_later: bool) -> bool {
+        let change = self.slots.work(id);
+        let is_forwarded = change.is_forwarded();
+        if is_forwarded && is_later {
+            change.stage = ChangeStage::Behind;
+        } else if is_forwarded {
+            self.look_for_home(cx, id);
+        }
+        is_forwarded
+    }
+}
+
+/// Returns a vote for each of a key's replicas.
+fn votes_of(replicas: &Replicas) -> Vec<ChangeVote> {
+    let mut votes = Vec::new();
+    replicas.fill(&mut votes, ChangeVote::new);
+    votes
+}
+
+/// True if a replica reported a future record, and so nothing of what that record hides.
+fn hides(cx: &Cx<'_>, vote: &ChangeVote) -> bool {
+    vote.rank().is_some_and(|rank| cx.core.is_future(cx.now, rank.when()))
+}
+
+/// True unless the reply says that its node is not authoritative for what it reports.
+fn is_authoritative(reply: &Reply) -> bool {
+    !matches!(
+        reply,
+        Reply::Found { authoritative: false, .. }
+            | Reply::Long { authoritative: false, .. }
+            | Reply::Absent { authoritative: false }
+    )
+}

@@ -1,0 +1,81 @@
+//! A replica's memory of the conditional writes it has stored. A coordinator queries it when the
+//! key no longer shows the outcome of an earlier try.
+
+use bytes::Bytes;
+
+use super::acceptor::is_to_take;
+use crate::clock::Clock;
+use crate::dispatch::core::{Core, Cx};
+use crate::event::{Demand, Effect, OpId, StoreError};
+use crate::message::Reply;
+use crate::paxos::operation::{REMEMBERED_MICROS, has_idempotency_key};
+use crate::paxos::recent::{Recalled, WriteName};
+use crate::placement::topology::partition_of;
+use crate::replica::reply::reply_to_error;
+use crate::shared::SharedMembership;
+
+/// Handles a query, from another node or this one, for a conditional write first tried under the
+/// ballot `since`; `since` does not matter for a write with an idempotency key, which may be from
+/// long ago.
+pub(crate) fn recall(
+    cx: &mut Cx<'_>,
+    op: OpId,
+    (key, asked, since): (Bytes, WriteName, u64),
+    demand: Demand,
+) {
+    let recalled = match cx.core.shared.paxos.recent.recall(&key, asked, since) {
+        // The store may have a better answer.
+        Recalled::Never
+        | Recalled::Forgotten
+        | Recalled::Reused
+        | Recalled::Stored { ballot: 0, .. }
+            if has_idempotency_key(asked.id) =>
+        {
+            return cx.out.push(Effect::Recall { op, key, asked, demand });
+        }
+        // A previous incarnation that lost its disk may have stored it.
+        Recalled::Never if since <= forgets_before(cx.core, partition_of(&key)) => {
+            Recalled::Forgotten
+        }
+        recalled => recalled,
+    };
+    cx.done(op, Reply::Recalled(recalled));
+}
+
+/// Returns the ballot up to which this node does not know which writes were tried: it may have lost
+/// them with a disk, or the partition has moved to it since.
+fn forgets_before(core: &Core, partition: u16) -> u64 {
+    let SharedMembership { state: membership, layouts, .. } = &core.shared.membership;
+    membership.promised_before().max(layouts.forgets_before(partition))
+}
+
+/// Returns the version time up to which this node does not know which writes with an idempotency
+/// key were stored: it may have lost them with a disk, or the partition's previous replicas may not
+/// have reported all that they remembered.
+fn has_forgotten(core: &Core, partition: Option<u16>) -> u64 {
+    let SharedMembership { state: membership, layouts, .. } = &core.shared.membership;
+    let lost = membership.words_lost_before();
+    match partition {
+        None => lost,
+        Some(partition) if is_to_take(core, || partition) => u64::MAX,
+        partition => lost.max(layouts.has_forgotten(partition)),
+    }
+}
+
+/// Handles the store's answer about a write with an idempotency key. `partition` is the key's.
+pub(crate) fn recalled(
+    cx: &mut Cx<'_>,
+    op: OpId,
+    partition: Option<u16>,
+    result: Result<Option<Recalled>, StoreError>,
+) {
+    let lost = Clock::micros(has_forgotten(cx.core, partition));
+    let reply = match result {
+        Ok(Some(recalled)) => Reply::Recalled(recalled),
+        // A previous incarnation that lost its disk may have stored it.
+        Ok(None) if lost + REMEMBERED_MICROS > cx.now.wall => Reply::Recalled(Recalled::Forgotten),
+        Ok(None) => Reply::Recalled(Recalled::Never),
+        Err(error) => reply_to_error(&error),
+    };
+    cx.done(op, reply);
+}

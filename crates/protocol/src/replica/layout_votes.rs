@@ -1,0 +1,56 @@
+//! This node's vote about layouts, when another node asks for it: the reply waits until the vote is
+//! durable.
+
+use std::collections::BTreeMap;
+
+use crate::dispatch::core::Cx;
+use crate::event::{Effect, OpId, StoreError};
+use crate::membership::layout::{VoteReply, VoteRequest};
+use crate::message::Reply;
+
+/// Votes that are being stored, each with its reply.
+#[derive(Debug, Default)]
+pub(crate) struct Votes {
+    storing: BTreeMap<OpId, VoteReply>,
+}
+
+impl Votes {
+    pub(crate) fn council_asked(&mut self, cx: &mut Cx<'_>, op: OpId, asked: &VoteRequest) {
+        // The directory of a fenced node is a copy: two copies must not vote.
+        if cx.core.shared.membership.state.is_fenced() {
+            return cx.done(op, Reply::Council(VoteReply::NoVote));
+        }
+        // The directory may be an earlier state of itself: nodes that have had a vote of the later
+        // state say so, and learn of the next vote when that claim is settled. The asker tries
+        // again.
+        let is_vote = matches!(asked, VoteRequest::Prepare { .. } | VoteRequest::Accept { .. });
+        let is_known = cx.core.shared.membership.state.is_confirmed()
+            && !cx.core.shared.membership.logs.is_in_doubt();
+        if is_vote && !is_known {
+            return cx.done(op, Reply::Busy);
+        }
+        let (reply, must_be_kept) = cx.core.shared.membership.layouts.asked(asked);
+        if must_be_kept {
+            self.storing.insert(op, reply);
+            cx.out.push(Effect::KeepLayouts { op });
+        } else {
+            cx.done(op, Reply::Council(reply));
+        }
+    }
+
+    /// Handles the end of storing a vote, and replies.
+    pub(crate) fn was_kept(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        result: &Result<Option<u64>, StoreError>,
+    ) -> bool {
+        let Some(reply) = self.storing.remove(&op) else { return false };
+        let reply = match result {
+            Ok(_) => Reply::Council(reply),
+            Err(error) => super::reply::reply_to_error(error),
+        };
+        cx.done(op, reply);
+        true
+    }
+}

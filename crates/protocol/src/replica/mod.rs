@@ -1,0 +1,354 @@
+//! A node's replica: carries out the requests of other nodes, and this node's own, on its store.
+//!
+//! ```text
+//!  a request ─▶ Replica ─┬─▶ store: read, write, page, compare ──▶ the reply
+//!                        ├─▶ Acceptor: promises, records of conditional writes
+//!                        ├─▶ Proving:  fences and watermarks of repair rounds
+//!                        ├─▶ Votes:    layouts
+//!                        └─▶ Waiting:  under a later view, or until this disk is known
+//! ```
+
+pub(crate) mod before_writes;
+pub(crate) mod layout_votes;
+pub(crate) mod leftovers;
+pub(crate) mod newest;
+pub(crate) mod proving;
+pub(crate) mod reply;
+pub(crate) mod unreadable;
+pub(crate) mod waiting;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use crate::dispatch::core::{Core, Cx};
+use crate::event::{ConnectionId, Demand, Effect, OpId, SlotId, StoreError};
+use crate::message::{Class, Filter, PageRequest, Reply, Request};
+use crate::paxos::acceptor::{Acceptor, Arrived};
+use crate::paxos::recall;
+use crate::paxos::recent::{Via, WriteName};
+use crate::placement::topology::partition_of;
+use crate::placement::view::ViewId;
+use crate::repair::compare::CompareRequest;
+use layout_votes::Votes;
+use proving::Proving;
+use record::{Outline, Record};
+use reply::{long, reply_to_read, reply_to_write};
+use waiting::Waiting;
+
+/// The result of a store operation that a slot of this loop asked for.
+pub(crate) type Own<T> = Option<(SlotId, T)>;
+
+/// The replica's part of one event loop.
+#[derive(Debug, Default)]
+pub(crate) struct Replica {
+    pub(crate) acceptor: Acceptor,
+    pub(crate) waiting: Waiting,
+    proving: Proving,
+    votes: Votes,
+    /// Writes to this node's store under way that a lost record of this node may outrank, with that
+    /// record's greatest time. Empty unless the node lacks something.
+    overtaken: BTreeMap<OpId, u64>,
+}
+
+impl Replica {
+    /// Checks a request of another node. Returns its id if it is to be carried out now.
+    pub(crate) fn requested(
+        &mut self,
+        cx: &mut Cx<'_>,
+        connection: ConnectionId,
+        id: u64,
+        demand: Demand,
+        (under, request): (ViewId, Request),
+    ) -> Option<(OpId, Request)> {
+        // The other node has stopped waiting.
+        if demand.until <= cx.now.mono {
+            return None;
+        }
+        let partition = request.read_key().map(|key| partition_of(key));
+        let is_of_any = request.is_of_any_view();
+        let placement = if is_of_any { 0 } else { under.placement };
+        let op = OpId::Peer { connection, id, partition, placement };
+        let is_of_proof = matches!(request, Request::Round { .. });
+        let membership = &cx.core.shared.membership.state;
+        if membership.is_fenced() || membership.is_outdated() && !is_of_proof {
+            // The refusal changes nothing, and discloses nothing of the store.
+            cx.respond(op, Reply::WrongEpoch);
+            return None;
+        }
+        if !is_of_any && !cx.core.view.agrees_with(under) {
+            self.waiting.of_another_view(cx, op, demand, under, request);
+            return None;
+        }
+        Some((op, request))
+    }
+
+    /// Carries out a request, of another node or of this one, to this replica alone.
+    pub(crate) fn perform(&mut self, cx: &mut Cx<'_>, op: OpId, demand: Demand, request: Request) {
+        if !cx.core.shared.membership.known_disk.acknowledges() && is_acknowledged(op, &request) {
+            return self.waiting.wait_until_known(cx, op, demand, request);
+        }
+        match request {
+            Request::Read { key, most } => cx.out.push(Effect::Read { op, key, most, demand }),
+            Request::Recall { key, id, since, digest } => {
+                recall::recall(cx, op, (key, WriteName { id, digest }, since), demand);
+            }
+            Request::Prepare { watermark, .. }
+                if watermark != cx.core.shared.repair.proofs.watermark() =>
+            {
+                let state = cx.core.round_state(cx.now);
+                cx.done(op, Reply::Round(state));
+            }
+            Request::Prepare { key, ballot, most, watermark: _ } => {
+                self.acceptor.prepare(cx, op, (key, ballot, most), demand);
+            }
+            // A future record is refused whatever the request's class: stored, it would hide every
+            // write of the key until its time comes, and read repair would spread it.
+            Request::Write { record, .. } | Request::AcceptNext { record, .. }
+                if cx.core.is_ahead(cx.now, &record) =>
+            {
+                cx.done(op, Reply::Ahead);
+            }
+            Request::Writes { items } if items.iter().any(|(_, r)| cx.core.is_ahead(cx.now, r)) => {
+                cx.done(op, Reply::Ahead);
+            }
+            Request::Write { key, record }
+                if is_of_others(cx.core, demand.class, &key, &record) =>
+            {
+                cx.done(op, Reply::Stored);
+            }
+            Request::Write { key, record } => {
+                if record.is_of(&key) {
+                    self.hold_record(cx, op, key, record, demand);
+                } else {
+                    cx.done(op, Reply::Failed);
+                }
+            }
+            Request::AcceptNext { key, record } => {
+                if record.ballot() > 0 && record.is_of(&key) {
+                    let arrived = Arrived { key, record, goes_on: true };
+                    self.acceptor.accept(cx, op, arrived, demand);
+                } else {
+                    cx.done(op, Reply::Failed);
+                }
+            }
+            Request::Writes { items } => self.hold_all(cx, op, items, demand),
+            // The asker retries a little later: records being stored below that ballot are stored
+            // by then.
+            Request::Page(request) if !promises_for(cx, &request) => {
+                cx.done(op, Reply::Busy);
+            }
+            Request::Page(request) => cx.out.push(Effect::Page { op, request, demand }),
+            Request::Ping => cx.done(op, Reply::Pong),
+            request => self.perform_for_node(cx, op, demand, request),
+        }
+    }
+
+    /// Stores records that come as one batch, all or nothing: hints, or records that this node
+    /// pulls or that are streamed to it.
+    fn hold_all(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        mut items: Vec<(Bytes, Record)>,
+        demand: Demand,
+    ) {
+        items.retain(|(key, record)| !is_of_others(cx.core, demand.class, key, record));
+        if items.is_empty() {
+            cx.done(op, Reply::Stored);
+        } else if !items.iter().all(|(key, record)| record.is_of(key)) {
+            cx.done(op, Reply::Failed);
+        } else if !self.acceptor.accepts_page(cx, op, demand.class, &items) {
+            cx.done(op, Reply::Busy);
+        } else {
+            for (_, record) in &items {
+                cx.core.must_look(record);
+            }
+            // Pulled and streamed records may be older than the repair fence.
+            let lacks = cx.core.shared.membership.lacks.load(Ordering::SeqCst);
+            let is_brought = demand.class == Class::Repair
+                && (lacks || !cx.core.shared.membership.state.is_member());
+            cx.out.push(Effect::WriteAll { op, items, is_brought, demand });
+        }
+    }
+
+    /// Carries out a request about the node as a whole, which a task of this node or another one
+    /// made.
+    fn perform_for_node(&mut self, cx: &mut Cx<'_>, op: OpId, demand: Demand, request: Request) {
+        match request {
+            // Records that are still to come by other ways must not be taken for records that
+            // others lack.
+            Request::Compare(_) if !cx.core.shared.membership.state.is_authoritative_for_all() => {
+                cx.done(op, Reply::Absent { authoritative: false });
+            }
+            Request::Compare(CompareRequest { round, watermark, .. })
+                if cx.core.shared.repair.proofs.known().seal != round
+                    || cx.core.shared.repair.proofs.watermark() != watermark =>
+            {
+                cx.done(op, Reply::WrongEpoch);
+            }
+            Request::Compare(request) => {
+                cx.core.shared.repair.rounds.works(cx.now);
+                cx.out.push(Effect::Compare { op, request, demand });
+            }
+            Request::Discard(ranges) => cx.out.push(Effect::Discard { op, ranges }),
+            Request::Round { round, step } => self.proving.step_of_round(cx, op, (round, step)),
+            Request::Bring { round, key, record } => {
+                self.proving.bring(cx, &mut self.acceptor, op, (round, key, record), demand);
+            }
+            Request::Missed { node, marks } if cx.core.view.has(node) => {
+                marks.iter().for_each(|mark| cx.core.shared.transfer.missed.mark(node, *mark));
+                cx.out.push(Effect::KeepMissed { op, node });
+            }
+            Request::Missed { .. } => cx.done(op, Reply::Failed),
+            Request::Council(asked) => self.votes.council_asked(cx, op, &asked),
+            Request::Moves => cx.done(op, Reply::Moves(cx.core.shared.moves_state())),
+            Request::KnowsDisk { node, incarnation } => {
+                let is_known =
+                    cx.core.shared.membership.logs.incarnation(node) == Some(incarnation);
+                cx.done(op, if is_known { Reply::Pong } else { Reply::Busy });
+            }
+            Request::ClusterId => {
+                let answer = cx.core.shared.membership.cluster.answer();
+                cx.done(op, answer.map_or(Reply::Busy, Reply::ClusterId));
+            }
+            request => unreachable!("it is about a key: {request:?}"),
+        }
+    }
+
+    /// Stores a record once other nodes know this node's disk, unless a conditional write made the
+    /// record and this node has promised a higher ballot.
+    pub(crate) fn hold_record(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        key: Bytes,
+        record: Record,
+        demand: Demand,
+    ) {
+        if !cx.core.shared.membership.known_disk.acknowledges() {
+            let request = Request::Write { key, record };
+            return self.waiting.wait_until_known(cx, op, demand, request);
+        }
+        if record.ballot() > 0 {
+            let arrived = Arrived { key, record, goes_on: false };
+            self.acceptor.accept(cx, op, arrived, demand);
+        } else {
+            self.write_to_store(cx, op, key, record, demand);
+        }
+    }
+
+    /// Writes a record to the store. The result tells whether a newer record is here, or may have
+    /// been lost.
+    fn write_to_store(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        key: Bytes,
+        record: Record,
+        demand: Demand,
+    ) {
+        let look = cx.core.must_look(&record);
+        if let Some(lost) = cx.core.shared.may_have_lost(&key, record.version().time) {
+            self.overtaken.insert(op, lost);
+        }
+        let (via, durable) = (Via::Replica, false);
+        cx.out.push(Effect::Write { op, key, record, via, look, durable, demand });
+    }
+
+    /// Handles a result of a read of the store, for a client or for another node.
+    pub(crate) fn was_read(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        result: Result<Option<Record>, StoreError>,
+    ) -> Own<Result<Option<Record>, StoreError>> {
+        if self.acceptor.reads(op) {
+            let found = |record| Reply::Found { record, authoritative: true };
+            let absent = Reply::Absent { authoritative: true };
+            let read = result.map(|record| record.map_or(absent, found));
+            self.acceptor.accepts_read(cx, op, read);
+            return None;
+        }
+        match op {
+            OpId::Slot(id) => return Some((id, result)),
+            // The read served a write that was given up since, past its deadline.
+            OpId::Peer { partition: None, .. } => {}
+            OpId::Peer { partition: Some(_), .. } => {
+                let reply = reply_to_read(&cx.core.shared, result);
+                cx.done(op, reply);
+            }
+        }
+        None
+    }
+
+    /// Handles a read of the store that found a record too long for the asker.
+    pub(crate) fn outlined(&mut self, cx: &mut Cx<'_>, op: OpId, outline: Outline) -> Own<Outline> {
+        if self.acceptor.reads(op) {
+            self.acceptor.accepts_read(cx, op, Ok(Reply::Long { outline, authoritative: true }));
+            return None;
+        }
+        match op {
+            OpId::Slot(id) => return Some((id, outline)),
+            OpId::Peer { partition: None, .. } => {}
+            OpId::Peer { partition: Some(_), .. } => {
+                let reply = long(&cx.core.shared, outline);
+                cx.done(op, reply);
+            }
+        }
+        None
+    }
+
+    /// Handles a result of a write to the store, for a client or for another node.
+    pub(crate) fn was_written(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        result: Result<Option<u64>, StoreError>,
+    ) -> Own<Result<Option<u64>, StoreError>> {
+        if self.proving.was_kept(cx, op, &result)
+            || self.votes.was_kept(cx, op, &result)
+            || self.acceptor.accepts_written(cx, op, &result)
+        {
+            return None;
+        }
+        self.acceptor.page_written(cx.core, op, result.is_ok());
+        let lost = self.overtaken.remove(&op);
+        let result = result.map(|newer| newer.max(lost));
+        match op {
+            OpId::Slot(id) => return Some((id, result)),
+            OpId::Peer { .. } => cx.done(op, reply_to_write(&result)),
+        }
+        None
+    }
+}
+
+/// True for a plain write that no client waits for and that is placed elsewhere in each topology of
+/// the view in force: stored here it would be an orphaned record, of no use. Readers bring records
+/// only to their replicas, by the same placement, so no reader counts on it.
+fn is_of_others(core: &Core, class: Class, key: &[u8], record: &Record) -> bool {
+    let is_plain = class != Class::Client && record.ballot() == 0;
+    is_plain && !core.view.places(core.shared.own, key, record.copies())
+}
+
+/// Promises the ballot that the node which asks for this page has promised. Returns `false` if that
+/// can't be done yet.
+fn promises_for(cx: &Cx<'_>, page: &PageRequest) -> bool {
+    match page.filter {
+        Filter::HeldBy { promise, .. } if promise > 0 => {
+            cx.core.shared.promise_all(cx.now, promise, cx.core.config.max_skew_micros)
+        }
+        _ => true,
+    }
+}
+
+/// True if the reply to a request counts as this node's part of a write, as the reply to a single
+/// record does. Records that this node streams to itself count for no write.
+fn is_acknowledged(op: OpId, request: &Request) -> bool {
+    match request {
+        Request::AcceptNext { .. } | Request::Prepare { .. } => true,
+        Request::Writes { .. } => matches!(op, OpId::Peer { .. }),
+        _ => false,
+    }
+}

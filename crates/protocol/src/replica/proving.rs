@@ -1,0 +1,165 @@
+//! The replica's side of repair rounds that prove something: fences (seals), watermarks, and the
+//! records that a round brings.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use crate::clock::{Clock, Now};
+use crate::dispatch::core::{Core, Cx};
+use crate::event::{Demand, Effect, OpId, StoreError};
+use crate::message::Reply;
+use crate::paxos::acceptor::Acceptor;
+use crate::placement::view::View;
+use crate::repair::watermark::{MissedRound, Proof, RoundId, RoundStep};
+use record::Record;
+
+/// The steps of rounds whose proof state is being stored.
+#[derive(Debug, Default)]
+pub(crate) struct Proving {
+    storing: BTreeSet<OpId>,
+}
+
+impl Proving {
+    /// Carries out a step of a round.
+    pub(crate) fn step_of_round(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        (round, step): (RoundId, RoundStep),
+    ) {
+        let shared = &cx.core.shared;
+        let known = shared.repair.proofs.known();
+        let skew = cx.core.config.max_skew_micros;
+        // Records that this node does not hold yet must not be taken for records that nobody holds.
+        let takes_part = shared.membership.state.is_authoritative_for_all();
+        let kept = match step {
+            RoundStep::Ask if shared.clock.is_ahead(round.time, cx.now, skew) => {
+                return cx.done(op, Reply::Ahead);
+            }
+            RoundStep::Ask => return reply_round_state(cx, op),
+            RoundStep::Commit { .. }
+                if shared.repair.proofs.missed(round) == MissedRound::Known =>
+            {
+                return reply_round_state(cx, op);
+            }
+            RoundStep::Commit { floor, .. } if floor > Clock::limit(cx.now.wall, 2 * skew) => {
+                return cx.done(op, Reply::Ahead);
+            }
+            RoundStep::Commit { floor, is_uniform } => {
+                if shared.repair.proofs.missed(round) == MissedRound::Outdated {
+                    let proof = Proof { proven: round, floor, is_uniform, ..Proof::default() };
+                    shared.received_proof(shared.own, proof);
+                    return reply_round_state(cx, op);
+                }
+                // A coordinator with an earlier promise must ask again, or it might continue from a
+                // record that is purged.
+                if !shared.promise_all(cx.now, floor + 1, u64::MAX) {
+                    return cx.done(op, Reply::Busy);
+                }
+                shared.repair.proofs.to_be_proven(round, floor, is_uniform)
+            }
+            _ if !takes_part => {
+                return cx.done(op, Reply::Absent { authoritative: false });
+            }
+            RoundStep::Seal
+                if round < known.seal || is_driven_by_another(cx.core, cx.now, round) =>
+            {
+                shared.repair.rounds.yields(cx.now);
+                return reply_round_state(cx, op);
+            }
+            RoundStep::Seal if shared.clock.is_ahead(round.time, cx.now, skew) => {
+                return cx.done(op, Reply::Ahead);
+            }
+            RoundStep::Seal => {
+                shared.repair.rounds.works(cx.now);
+                let is_visible = shared.repair.proofs.raise_seal(round);
+                if !shared.promise_all(cx.now, round.time + 1, u64::MAX) || !is_visible {
+                    return cx.done(op, Reply::Busy);
+                }
+                Proof { seal: round, ..known }
+            }
+            // A node that is about to join takes no part in the round, and the proof would outdate
+            // it.
+            RoundStep::Ready if shared.membership.views.with(View::awaits_nodes) => {
+                return reply_round_state(cx, op);
+            }
+            RoundStep::Ready => match shared.repair.proofs.to_be_ready(round) {
+                Some(proof) => proof,
+                None => return reply_round_state(cx, op),
+            },
+        };
+        self.storing.insert(op);
+        cx.out.push(Effect::KeepProof { op, proof: kept });
+    }
+
+    /// Handles the end of storing a step's proof state, and replies.
+    pub(crate) fn was_kept(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        result: &Result<Option<u64>, StoreError>,
+    ) -> bool {
+        if !self.storing.remove(&op) {
+            return false;
+        }
+        match result {
+            Ok(_) => reply_round_state(cx, op),
+            Err(error) => cx.done(op, super::reply::reply_to_error(error)),
+        }
+        true
+    }
+
+    /// Stores a record that a round brings from another node.
+    pub(crate) fn bring(
+        &self,
+        cx: &mut Cx<'_>,
+        acceptor: &mut Acceptor,
+        op: OpId,
+        (round, key, record): (RoundId, Bytes, Record),
+        demand: Demand,
+    ) {
+        let known = cx.core.shared.repair.proofs.known();
+        let items = vec![(key, record)];
+        let (key, record) = &items[0];
+        let refusal = if known.seal != round || known.proven >= round {
+            Some(Reply::WrongEpoch)
+        } else if cx.core.is_ahead(cx.now, record) {
+            Some(Reply::Ahead)
+        } else if !record.is_of(key) {
+            Some(Reply::Failed)
+        } else if would_be_dropped(cx.core, key, record)
+            || !acceptor.accepts_page(cx, op, demand.class, &items)
+        {
+            Some(Reply::Busy)
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            return cx.done(op, refusal);
+        }
+        cx.core.must_look(record);
+        cx.out.push(Effect::WriteAll { op, items, is_brought: true, demand });
+    }
+}
+
+fn reply_round_state(cx: &mut Cx<'_>, op: OpId) {
+    let state = cx.core.round_state(cx.now);
+    cx.done(op, Reply::Round(state));
+}
+
+/// True if another node drives the round under way: a later round waits for its end.
+fn is_driven_by_another(core: &Core, now: Now, round: RoundId) -> bool {
+    core.shared.repair.rounds.is_active(now)
+        && core.shared.repair.proofs.known().seal.node != round.node
+}
+
+/// True if a record is placed elsewhere while orphaned records are to be dropped: none of them is
+/// stored meanwhile. A record that a conditional write made would replace an older one that is
+/// placed here, and then be dropped too: nothing would be left of the key.
+fn would_be_dropped(core: &Core, key: &[u8], record: &Record) -> bool {
+    let is_placed = core.view.places(core.shared.own, key, record.copies());
+    !is_placed
+        && (core.shared.membership.layouts.has_leftovers()
+            || core.shared.transfer.leftovers.wanted())
+}

@@ -1,0 +1,103 @@
+//! Requests that wait: requests under another view than this node's, and requests that this node
+//! must not acknowledge before the other nodes know its disk (`membership/known_disk.rs`).
+//!
+//! ```text
+//!  a request under view 8 ─▶ this node goes by ─┬─ one of the same placement ─▶ carried out
+//!                                               ├─ a later one: Superseded, nothing was done
+//!                                               └─ an earlier one: waits until it does not
+//!  after the work ─────────▶ is the placement still in force? ─┬─ yes ─▶ the reply
+//!                                                              └─ no ──▶ Superseded: may be done
+//! ```
+//!
+//! The second check keeps the order right, however long store and disk take: a reply that counts
+//! under a view was given before this node went by another one.
+
+use std::collections::VecDeque;
+
+use crate::clock::Now;
+use crate::dispatch::core::Cx;
+use crate::event::{Demand, OpId};
+use crate::message::{Reply, Request};
+use crate::placement::view::ViewId;
+
+/// The most requests that wait on one loop for a view that is decided and has not come here; more
+/// are refused as overload. A view takes a round of messages to come, and a busy loop has some
+/// hundreds of requests under way at once.
+const MAX_WAITING: usize = 512;
+
+/// A request under a later view, or one that waits until this node's disk is known.
+#[derive(Debug)]
+pub(crate) struct WaitingRequest {
+    pub(crate) op: OpId,
+    pub(crate) demand: Demand,
+    pub(crate) under: ViewId,
+    pub(crate) request: Request,
+}
+
+/// The requests that wait on one loop.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    waiting: VecDeque<WaitingRequest>,
+}
+
+impl Waiting {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Drops requests whose deadline is over.
+    pub(crate) fn drop_late(&mut self, now: Now) {
+        self.waiting.retain(|ahead| ahead.demand.until > now.mono);
+    }
+}
+
+impl Waiting {
+    /// Handles a request of a node that goes by a view of another placement: a request under a
+    /// later view waits for the view, any other is refused.
+    pub(crate) fn of_another_view(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        demand: Demand,
+        under: ViewId,
+        request: Request,
+    ) {
+        let own = cx.core.view.epoch;
+        let reply = if under.epoch < own {
+            Reply::Superseded { epoch: own }
+        } else if under.epoch == own {
+            Reply::WrongEpoch
+        } else if self.waiting.len() < MAX_WAITING {
+            self.waiting.push_back(WaitingRequest { op, demand, under, request });
+            return;
+        } else {
+            Reply::Busy
+        };
+        cx.respond(op, reply);
+    }
+
+    /// Keeps a request back until other nodes know this node's disk: see `known_disk.rs`.
+    pub(crate) fn wait_until_known(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        demand: Demand,
+        request: Request,
+    ) {
+        if self.waiting.len() < MAX_WAITING {
+            let under = cx.core.view.id();
+            self.waiting.push_back(WaitingRequest { op, demand, under, request });
+        } else {
+            cx.respond(op, Reply::Busy);
+        }
+    }
+
+    /// Takes the requests that are ready: their view is in force, or this node's disk is known.
+    pub(crate) fn take(&mut self, cx: &Cx<'_>) -> VecDeque<WaitingRequest> {
+        let epoch = cx.core.view.epoch;
+        let is_ready = |request: &WaitingRequest| request.under.epoch <= epoch;
+        let (ready, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(is_ready);
+        self.waiting = waiting;
+        ready
+    }
+}

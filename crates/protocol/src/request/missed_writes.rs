@@ -1,0 +1,61 @@
+//! Hints on their way into this node's store, until the store has them or has refused them. A
+//! refused hint becomes a mark, so that the replica is repaired instead.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::dispatch::core::Cx;
+use crate::event::{Effect, HintId};
+use crate::message::NodeId;
+use crate::shared::Shared;
+use crate::transfer::ledger::hint_bytes;
+use crate::transfer::missed::Mark;
+use record::Record;
+
+/// A hint that is being stored.
+#[derive(Debug)]
+struct HintUnderWay {
+    peer: NodeId,
+    /// The bytes that the ledger has reserved for the hint.
+    bytes: u64,
+    /// The mark that takes the hint's place if it can't be stored.
+    mark: Mark,
+}
+
+/// The hints that are being stored: as many as the ledger has room for.
+#[derive(Debug, Default)]
+pub(crate) struct MissedWrites {
+    under_way: BTreeMap<HintId, HintUnderWay>,
+    next: u64,
+}
+
+impl MissedWrites {
+    /// Keeps a hint for a node that missed a write, or a mark if there is no room for a hint. This
+    /// node keeps no hints for itself.
+    pub(crate) fn missed_by(&mut self, cx: &mut Cx<'_>, peer: NodeId, key: Bytes, record: Record) {
+        let shared = &cx.core.shared;
+        let bytes = hint_bytes(&key, &record);
+        if peer == shared.own || !shared.transfer.hints.admit(peer, bytes) {
+            shared.miss(peer, &key, &record);
+            return;
+        }
+        let hint = HintId(self.next);
+        self.next += 1;
+        let mark = shared.mark_of(&key, &record);
+        self.under_way.insert(hint, HintUnderWay { peer, bytes, mark });
+        cx.out.push(Effect::Hint { hint, peer, key, record });
+    }
+
+    /// Notes that a hint was stored, or that storing it failed.
+    pub(crate) fn hinted(&mut self, shared: &Shared, hint: HintId, kept: bool) {
+        let hinted = self.under_way.remove(&hint);
+        let HintUnderWay { peer, bytes, mark } = hinted.expect("each hint is completed once");
+        if kept {
+            shared.transfer.hints.kept(peer, bytes);
+        } else {
+            shared.transfer.hints.lost(peer, bytes);
+            shared.transfer.missed.mark(peer, mark);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Requests that a node coordinates, by kind, each in slots of its own.
+//!
+//! ```text
+//!  Reads, Writes ── clients' requests without a condition
+//!  Calls         ── one request to one node, for ranges, hints and background tasks
+//!  (paxos)       ── Changes: conditional writes
+//! ```
+
+pub(crate) mod acks;
+pub(crate) mod call;
+pub(crate) mod choice;
+pub(crate) mod missed_writes;
+pub(crate) mod part;
+pub(crate) mod peers;
+pub(crate) mod quorum;
+pub(crate) mod read;
+pub(crate) mod reported;
+pub(crate) mod scan;
+pub(crate) mod sets;
+pub(crate) mod slots;
+pub(crate) mod write;
+
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+
+use crate::dispatch::core::Cx;
+use crate::event::SlotId;
+use crate::message::{NodeId, Reply};
+use crate::replica::Replica;
+use missed_writes::MissedWrites;
+use part::{Errand, ReplicaError, Way};
+use slots::{Slots, Work};
+
+/// Context of the methods of requests, which ask the node's own replica without a message.
+#[derive(Debug)]
+pub(crate) struct RequestCx<'a> {
+    pub(crate) cx: Cx<'a>,
+    pub(crate) replica: &'a mut Replica,
+    pub(crate) missed: &'a mut MissedWrites,
+}
+
+impl<'a> Deref for RequestCx<'a> {
+    type Target = Cx<'a>;
+
+    fn deref(&self) -> &Cx<'a> {
+        &self.cx
+    }
+}
+
+impl<'a> DerefMut for RequestCx<'a> {
+    fn deref_mut(&mut self) -> &mut Cx<'a> {
+        &mut self.cx
+    }
+}
+
+/// The handling of replies, failures, deadlines and later views, for one kind of request.
+pub(crate) trait Requests {
+    type Work: Work;
+
+    fn slots(&mut self) -> &mut Slots<Self::Work>;
+
+    /// Handles a node's reply, which is not stale.
+    fn on_reply(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        peer: NodeId,
+        errand: Errand,
+        reply: Reply,
+    );
+
+    /// Handles a node's failure to do its part in a slot under way.
+    fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError);
+
+    /// Asks a node again for the part that it has not done.
+    fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId);
+
+    /// Begins a request anew by the view in force, which places keys differently.
+    fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId);
+
+    /// Answers a request whose deadline is over, and frees its slot.
+    fn expire(&mut self, cx: &mut RequestCx<'_>, id: SlotId);
+
+    /// True if a node may be sent a slot's request a second time.
+    fn may_ask_twice(&mut self, _: SlotId) -> bool {
+        true
+    }
+
+    /// Handles the refusal of a node that goes by another view, if this kind does so in its own
+    /// way: then returns `true`. `is_later`: the node's view is later than this node's.
+    fn on_superseded(&mut self, _: &mut RequestCx<'_>, _: SlotId, is_later: bool) -> bool {
+        let _ = is_later;
+        false
+    }
+
+    /// Handles a reply of a node: another one, or this one as a replica.
+    fn replied(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, reply: Reply) {
+        // Stale: the slot is gone or was renewed, or has this node's reply already.
+        let Some(slot) = self.slots().find_mut(id) else { return };
+        let Some(errand) = slot.work.errand_of(peer).copied() else { return };
+        if let Reply::Superseded { epoch } = reply {
+            return self.superseded(cx, id, peer, epoch);
+        }
+        self.on_reply(cx, id, peer, errand, reply);
+    }
+
+    /// Handles the refusal of a node that goes by another view than the one under which it was
+    /// asked.
+    fn superseded(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, epoch: u64) {
+        let is_later = epoch > cx.core.view.epoch;
+        let work = self.slots().work(id);
+        let way = work.errand_of(peer).expect("it was asked, and has not replied").way;
+        if work.is_answered() {
+            self.failed(cx, id, peer, ReplicaError::Declined);
+        } else if self.on_superseded(cx, id, is_later) || is_later {
+            // This node is about to enter the later view, and the slot restarts then.
+        } else if way == Way::Resent {
+            // The node was asked again under the view in force.
+            self.failed(cx, id, peer, ReplicaError::Declined);
+        } else {
+            self.ask_once_more(cx, id, peer);
+        }
+    }
+
+    /// Asks a node again. The request that it was sent before may have arrived.
+    fn ask_once_more(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId) {
+        self.ask_again(cx, id, peer);
+        self.slots().errand(id, peer).way = Way::Resent;
+    }
+
+    /// Notes that a link is up: requests sent to the node before are on their way.
+    fn up(&mut self, peer: NodeId) {
+        for id in self.slots().awaiting(peer) {
+            self.slots().errand(id, peer).goes_out();
+        }
+    }
+
+    /// Handles the loss of a link, and with it of all unanswered requests: they are sent once more.
+    fn lost(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
+        for id in self.slots().awaiting(peer) {
+            let way = self.slots().errand(id, peer).way;
+            if way == Way::Resent || way == Way::Sent && !self.may_ask_twice(id) {
+                self.failed(cx, id, peer, ReplicaError::Silent);
+            } else {
+                self.ask_once_more(cx, id, peer);
+            }
+        }
+    }
+
+    /// Handles a node to which no link can be made.
+    fn unreachable(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
+        for id in self.slots().awaiting(peer) {
+            let has_arrived = self.slots().errand(id, peer).may_have_arrived();
+            let error = if has_arrived { ReplicaError::Silent } else { ReplicaError::Unreached };
+            self.failed(cx, id, peer, error);
+        }
+    }
+
+    /// Handles a dropped message: too much waits for its node already.
+    fn overflow(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId) {
+        let slot = self.slots().find_mut(id);
+        if slot.is_some_and(|slot| slot.work.errand_of(peer).is_some()) {
+            self.failed(cx, id, peer, ReplicaError::Busy);
+        }
+    }
+
+    /// Counts unanswered requests by the view now in force, and restarts them if it places keys
+    /// differently.
+    fn view_changed(&mut self, cx: &mut RequestCx<'_>, is_another: bool) {
+        let view = Rc::clone(&cx.core.view);
+        for id in self.slots().count_by(&view) {
+            // A restarted request may have ended others.
+            if is_another && self.slots().find(id).is_some() {
+                self.restart(cx, id);
+            }
+        }
+    }
+
+    /// Ends the requests whose deadline is over.
+    fn expire_late(&mut self, cx: &mut RequestCx<'_>) {
+        for id in self.slots().late(cx.now.mono) {
+            if self.slots().find(id).is_some() {
+                self.expire(cx, id);
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Reads that this node's store decides alone: one replica must reply, and this node is among the
+//! replicas. Such reads have no slot and no votes, and are answered as any other read would be.
+//!
+//! ```text
+//!  reads_alone? ──yes──▶ the store's record ──▶ answer_alone ──some──▶ the answer
+//!      └─────no──────────────┴─ not at once ─────────┴─────none──────▶ Event::Get
+//! ```
+
+use super::{ASK_ALL_EVERY, Reads};
+use crate::clock::Now;
+use crate::dispatch::core::Core;
+use crate::event::Answer;
+use crate::request::quorum::AskedQuorum;
+use crate::request::reported::ReportedRecord;
+use record::Record;
+
+impl Reads {
+    /// True if a read of this key needs no other node: no partition moves, `ack` is one, and the
+    /// read is not due to ask all replicas.
+    pub(crate) fn reads_alone(&self, core: &Core, key: &[u8], asked: AskedQuorum) -> bool {
+        let quorum = asked.by(&core.view.topology);
+        let asks_all = || quorum.from > 1 && (self.begun + 1).is_multiple_of(ASK_ALL_EVERY);
+        quorum.ack == 1 && !asks_all() && core.may_decide_alone(key, quorum.from)
+    }
+
+    /// Returns the answer to such a read, by this node's record of the key; `None` = the record
+    /// does not count: this node is not authoritative for it, or it is a future record.
+    pub(crate) fn answer_alone(
+        &mut self,
+        core: &Core,
+        now: Now,
+        held: Option<Record>,
+    ) -> Option<Answer> {
+        let membership = &core.shared.membership.state;
+        let when = held.as_ref().map(Record::when);
+        let counts = membership.is_authoritative(when) && !membership.is_outdated();
+        if !counts || when.is_some_and(|when| core.is_future(now, when)) {
+            return None;
+        }
+        self.begun += 1;
+        let reported =
+            held.map(ReportedRecord::Whole).filter(|reported| !core.is_gone(now, reported, true));
+        Some(Answer::Found(reported.and_then(ReportedRecord::into_whole)))
+    }
+}

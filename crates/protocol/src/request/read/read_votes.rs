@@ -1,0 +1,263 @@
+//! The state of a read under way, and each replica's part in it.
+
+use crate::dispatch::core::Cx;
+use crate::event::{Answer, ClientId, Effect, FailureKind, OpId, Part};
+use crate::message::{NodeId, Reply};
+use crate::request::part::{Errand, ReplicaError, VoteAt, failure};
+use crate::request::reported::ReportedRecord;
+use crate::request::sets::{self, PerSet};
+use record::Record;
+
+/// The client or node that a read answers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reader {
+    Client(ClientId),
+    /// Another node, on behalf of its client.
+    Peer {
+        /// The request of the node.
+        op: OpId,
+        /// The longest record, in bytes, that the node has room for.
+        most: u32,
+    },
+}
+
+impl Reader {
+    /// Answers the client or node that asked for a value.
+    pub(crate) fn answer(self, cx: &mut Cx<'_>, answer: Answer) {
+        let (op, most) = match self {
+            Self::Client(client) => return cx.out.push(Effect::Answer { client, answer }),
+            Self::Peer { op, most } => (op, most),
+        };
+        let authoritative = true;
+        let reply = match answer {
+            Answer::Found(Some(record)) if record.byte_len() > most as usize => {
+                Reply::Long { outline: record.outline(), authoritative }
+            }
+            Answer::Found(Some(record)) => Reply::Found { record, authoritative },
+            Answer::Found(None) => Reply::Absent { authoritative },
+            _ => Reply::Busy,
+        };
+        cx.respond(op, reply);
+    }
+}
+
+/// A read under way, and its votes.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) reader: Reader,
+    pub(crate) stage: ReadStage,
+    /// The number of times that the read was outbid.
+    pub(crate) outbid: u32,
+    /// The vote of each replica, in the order of asking.
+    pub(crate) votes: Vec<ReadVote>,
+}
+
+/// A stage of a read.
+#[derive(Debug)]
+pub(crate) enum ReadStage {
+    /// Replicas are being asked for their records.
+    Asking {
+        /// The number of times that replicas that were not authoritative were asked again.
+        asked_again: u32,
+        /// True if they are about to be asked once more.
+        asks_again: bool,
+    },
+    /// The answer is fixed, whatever is reported later; it is being written to enough replicas.
+    Decided(Option<Record>),
+    /// The client was answered. Replicas that report an older record are repaired with this one,
+    /// the newest so far.
+    Answered(Option<Record>),
+}
+
+/// A replica's part in a read.
+#[derive(Debug, Clone)]
+pub(crate) struct ReadVote {
+    pub(crate) node: NodeId,
+    /// The replica's place among the key's replicas, from 0.
+    pub(crate) place: PerSet,
+    pub(crate) state: ReadState,
+    /// The record that the replica reported; `None` = it reported none, or nothing yet.
+    pub(crate) reported: Option<ReportedRecord>,
+    /// True if this read has sent the replica a read request.
+    pub(crate) was_asked: bool,
+}
+
+/// The state of a replica in a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadState {
+    /// The replica was not asked yet.
+    Idle,
+    /// The replica was asked for its record.
+    Asked(Errand),
+    /// The replica reported its record, or that it has none; see [`ReadVote::reported`].
+    Reported {
+        /// True if the replica is authoritative for its report.
+        authoritative: bool,
+    },
+    /// The replica reported a long record, and was asked to send it.
+    Fetching {
+        /// True if the replica is authoritative for its report.
+        authoritative: bool,
+        errand: Errand,
+    },
+    /// The replica was asked to store the newest record.
+    Repairing(Errand),
+    /// The replica stored the newest record.
+    Holds,
+    /// The replica did not do its part.
+    Failed(ReplicaError),
+}
+
+impl ReadState {
+    pub(crate) fn errand_mut(&mut self) -> Option<&mut Errand> {
+        match self {
+            Self::Asked(errand) | Self::Fetching { errand, .. } | Self::Repairing(errand) => {
+                Some(errand)
+            }
+            Self::Idle | Self::Reported { .. } | Self::Holds | Self::Failed(_) => None,
+        }
+    }
+
+    pub(crate) fn errand(mut self) -> Option<Errand> {
+        self.errand_mut().copied()
+    }
+
+    pub(crate) fn is_asked(self) -> bool {
+        matches!(self, Self::Asked(_))
+    }
+
+    pub(crate) fn is_fetching(self) -> bool {
+        matches!(self, Self::Fetching { .. })
+    }
+
+    pub(crate) fn is_repairing(self) -> bool {
+        matches!(self, Self::Repairing(_))
+    }
+
+    /// True if the replica made a report for which it is authoritative.
+    pub(crate) fn is_authoritative(self) -> bool {
+        matches!(
+            self,
+            Self::Reported { authoritative: true } | Self::Fetching { authoritative: true, .. }
+        )
+    }
+}
+
+impl ReadVote {
+    pub(crate) fn new(node: NodeId, place: PerSet) -> Self {
+        Self { node, place, state: ReadState::Idle, reported: None, was_asked: false }
+    }
+
+    /// True if the replica is known to hold a record, or a newer one that covers it. A replica that
+    /// is being rebuilt was sent its records by others: its copy of a conditional write's record
+    /// does not show that it accepted the record.
+    pub(crate) fn holds(&self, record: &Record) -> bool {
+        let covers = |reported: &ReportedRecord| reported.rank().covers(&record.rank());
+        let counts = record.ballot() == 0 || self.state.is_authoritative();
+        self.state == ReadState::Holds || counts && self.reported.as_ref().is_some_and(covers)
+    }
+}
+
+impl Read {
+    pub(crate) fn is_decided(&self) -> bool {
+        !matches!(self.stage, ReadStage::Asking { .. })
+    }
+
+    /// Returns the answer, once it is fixed, or a newer record reported since.
+    pub(crate) fn newest(&self) -> Option<&Record> {
+        match &self.stage {
+            ReadStage::Asking { .. } => None,
+            ReadStage::Decided(newest) | ReadStage::Answered(newest) => newest.as_ref(),
+        }
+    }
+
+    /// True if all replies report the answer: no replica that replied lacks it.
+    pub(crate) fn is_unanimous(&self) -> bool {
+        let answer = self.newest().map(Record::rank);
+        self.votes.iter().all(|vote| match (&vote.reported, vote.state) {
+            (None, ReadState::Reported { .. }) => answer.is_none(),
+            (None, _) => true,
+            (Some(reported), _) => Some(reported.rank()) == answer,
+        })
+    }
+
+    /// Counts the wanted votes in each set.
+    pub(crate) fn count(&self, wanted: impl Fn(&ReadVote) -> bool) -> PerSet {
+        sets::count(self.votes.iter().filter(|vote| wanted(vote)).map(|vote| vote.place))
+    }
+
+    /// Counts the wanted votes in the set that is read, whose reports are the ones that count.
+    pub(crate) fn count_read(&self, wanted: impl Fn(&ReadVote) -> bool) -> usize {
+        self.votes.iter().filter(|vote| vote.place.is_read() && wanted(vote)).count()
+    }
+
+    /// Counts the votes of the wanted states, in either set.
+    pub(crate) fn count_states(&self, wanted: impl Fn(ReadState) -> bool) -> usize {
+        self.votes.iter().filter(|vote| wanted(vote.state)).count()
+    }
+
+    pub(crate) fn first(&self, wanted: impl Fn(&ReadVote) -> bool) -> Option<VoteAt> {
+        self.votes.iter().position(wanted).map(VoteAt)
+    }
+
+    /// Returns the next vote of the set that is read whose replica was not asked yet.
+    pub(crate) fn first_idle(&self) -> Option<VoteAt> {
+        self.first(|vote| vote.state == ReadState::Idle && vote.place.is_read())
+    }
+
+    pub(crate) fn is_awaiting(&self) -> bool {
+        self.votes.iter().any(|vote| vote.state.errand().is_some())
+    }
+
+    /// Returns the vote of a node that has yet to reply; `None` = the node's message is stale.
+    pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
+        self.first(|vote| vote.node == node && vote.state.errand().is_some())
+    }
+
+    /// Marks replicas that have not replied as silent: the deadline is over.
+    pub(crate) fn fall_silent(&mut self) {
+        for vote in self.votes.iter_mut().filter(|vote| vote.state.errand().is_some()) {
+            vote.state = ReadState::Failed(ReplicaError::Silent);
+        }
+    }
+
+    /// Counts the replicas that did their part: they are authoritative for their reports, or hold
+    /// the answer.
+    pub(crate) fn acked(&self) -> PerSet {
+        match self.newest() {
+            Some(newest) => self.count(|vote| vote.holds(newest)),
+            None => self.count(|vote| vote.state.is_authoritative()),
+        }
+    }
+
+    pub(crate) fn failure(&self) -> FailureKind {
+        let failed = self.votes.iter().filter_map(|vote| match vote.state {
+            ReadState::Failed(error) => Some(error),
+            _ => None,
+        });
+        // A read for which some replicas had no room and others no time failed by overload: it
+        // changed nothing and may be tried again, whatever the others reported.
+        let only_busy = !self.is_decided()
+            && failed.clone().any(|error| error == ReplicaError::Busy)
+            && failed.clone().all(|e| matches!(e, ReplicaError::Busy | ReplicaError::Silent));
+        if only_busy {
+            return FailureKind::Busy;
+        }
+        let did = |state: ReadState| state.is_authoritative() || state == ReadState::Holds;
+        if self.count_states(did) > 0 { FailureKind::TooFew } else { failure(failed) }
+    }
+
+    /// Returns the part of each replica.
+    pub(crate) fn parts(&self) -> Vec<(NodeId, Part)> {
+        let part = |vote: &ReadVote| match vote.state {
+            ReadState::Idle => Part::Unasked,
+            ReadState::Asked(_) | ReadState::Fetching { .. } | ReadState::Repairing(_) => {
+                Part::Open
+            }
+            ReadState::Reported { authoritative: true } | ReadState::Holds => Part::Done,
+            ReadState::Reported { authoritative: false } => Part::NotAuthoritative,
+            ReadState::Failed(error) => error.part(),
+        };
+        self.votes.iter().map(|vote| (vote.node, part(vote))).collect()
+    }
+}

@@ -1,0 +1,265 @@
+//! The tally of a read's votes: the newest record by its replicas' reports so far, and the next
+//! step of the read.
+
+use super::ASK_AGAIN_TIMES;
+use super::read_votes::{Read, ReadStage, ReadState, ReadVote};
+use crate::clock::Now;
+use crate::dispatch::core::{Core, Cx};
+use crate::event::FailureKind;
+use crate::request::part::{ReplicaError, VoteAt};
+use crate::request::reported::ReportedRecord;
+use crate::request::sets::PerSet;
+use crate::request::slots::Slot;
+use record::Record;
+
+/// The next step of a read.
+pub(super) enum ReadStep {
+    /// Write the newest record to this replica; a client waits.
+    Repair(VoteAt),
+    /// Ask this replica for its record.
+    Ask(VoteAt),
+    /// Ask this replica to send the newest record, of which only the outline is here.
+    Fetch(VoteAt),
+    Wait,
+    /// Ask the replicas that were not authoritative once more, a little later.
+    AskAgain,
+    /// Begin anew, a little later: a conditional write made the newest record, and another record
+    /// outranks it, or is about to.
+    BeginAnew,
+    /// Answer with the newest record, if there is one.
+    Answer(Option<Record>),
+    Deny,
+}
+
+/// A view of a read's votes as they are now.
+#[derive(Clone, Copy)]
+pub(super) struct Tally<'a> {
+    core: &'a Core,
+    now: Now,
+    slot: &'a Slot<Read>,
+}
+
+impl<'a> Tally<'a> {
+    pub(super) fn of(cx: &'a Cx<'_>, slot: &'a Slot<Read>) -> Self {
+        Self { core: cx.core, now: cx.now, slot }
+    }
+
+    pub(super) fn next_step(self) -> ReadStep {
+        let read = &self.slot.work;
+        if let ReadStage::Asking { asked_again, .. } = read.stage {
+            if let Some(step) = self.step_of_asking(asked_again) {
+                return step;
+            }
+            if let Some(vote) = self.to_fetch() {
+                return match self.long_under_way() {
+                    Some(_) => ReadStep::Wait,
+                    None => ReadStep::Fetch(vote),
+                };
+            }
+        }
+        let newest = if read.is_decided() { read.newest() } else { self.newest() };
+        match newest.filter(|_| must_be_held(self.slot)) {
+            None => ReadStep::Answer(newest.cloned()),
+            Some(newest) => self.step_of_repairing(newest),
+        }
+    }
+
+    /// Returns the next step until enough replicas have reported their records; `None` = they have.
+    fn step_of_asking(self, asked_again: u32) -> Option<ReadStep> {
+        let (read, ack) = (&self.slot.work, usize::from(self.slot.quorums.read.ack));
+        let settled = self.settled();
+        if settled >= ack {
+            return None;
+        }
+        let asked = read.count_read(|vote| vote.state.is_asked());
+        if settled + asked >= ack {
+            return Some(ReadStep::Wait);
+        }
+        if let Some(vote) = read.first_idle() {
+            return Some(ReadStep::Ask(vote));
+        }
+        let authoritative = read.count_read(|vote| vote.state.is_authoritative());
+        if authoritative >= ack {
+            return None;
+        }
+        // The replies to come decide whether all were busy, or had full disks.
+        let is_worth_waiting = read.is_awaiting() && read.failure() != FailureKind::TooFew;
+        Some(if authoritative + asked >= ack || is_worth_waiting {
+            ReadStep::Wait
+        } else if self.may_settle(asked_again) {
+            ReadStep::AskAgain
+        } else {
+            ReadStep::Deny
+        })
+    }
+
+    /// Returns the next step until the newest record is held by `ack` of the replicas that it
+    /// belongs to, in both sets.
+    fn step_of_repairing(self, newest: &Record) -> ReadStep {
+        let read = &self.slot.work;
+        let copies = self.slot.copies_of(newest);
+        let belongs = |wanted: &dyn Fn(&ReadVote) -> bool| {
+            let votes = read.votes.iter().filter(|vote| wanted(vote));
+            votes.fold(PerSet::default(), |count, vote| count + vote.place.within(copies))
+        };
+        let wanted = self.slot.ack().min(belongs(&|_| true));
+        let future = self.core.is_ahead(self.now, newest);
+        let held = belongs(&|vote| vote.holds(newest) && (future || !self.hides(vote)));
+        if held.suffices(wanted) {
+            return ReadStep::Answer(Some(newest.clone()));
+        }
+        let outranks = |vote: &ReadVote| self.outranks(vote, newest);
+        if newest.ballot() > 0 && read.votes.iter().any(outranks) {
+            return ReadStep::BeginAnew;
+        }
+        let repairing = held + belongs(&|vote| vote.state.is_repairing());
+        if repairing.suffices(wanted) {
+            return ReadStep::Wait;
+        }
+        // A replica would refuse a future record, and this node must not store it either.
+        if !future && let Some(vote) = to_repair(self.slot, newest, repairing.short_of(wanted)) {
+            return ReadStep::Repair(vote);
+        }
+        // A replica that was asked for its record is repaired once it has replied: its reply to the
+        // read would be taken for the reply to the repair, which has the same id.
+        let asked = belongs(&|vote| vote.state.is_asked());
+        let outbid = |state| state == ReadState::Failed(ReplicaError::Outbid);
+        let is_unasked =
+            |vote: &ReadVote| newest.ballot() == 0 && outbid(vote.state) && !vote.was_asked;
+        if (repairing + asked).suffices(wanted) {
+            ReadStep::Wait
+        } else if let Some(vote) = read.first(is_unasked) {
+            // The replica may hold the record: after a repair round a replica refuses a write of a
+            // record that it holds.
+            ReadStep::Ask(vote)
+        } else if read.count_states(outbid) > 0 {
+            ReadStep::BeginAnew
+        } else {
+            ReadStep::Deny
+        }
+    }
+
+    /// True if a replica reported a future record, and thus none of the records that it hides.
+    pub(super) fn hides(self, vote: &ReadVote) -> bool {
+        vote.reported
+            .as_ref()
+            .is_some_and(|reported| self.core.is_future(self.now, reported.when()))
+    }
+
+    /// True if a replica reported a newer record, after this one had been the newest.
+    fn outranks(self, vote: &ReadVote, newest: &Record) -> bool {
+        vote.reported.as_ref().is_some_and(|reported| reported.rank() > newest.rank())
+            && !self.hides(vote)
+    }
+
+    /// Counts the replicas of the set that is read that are authoritative for their reports, and
+    /// reported no future record.
+    fn settled(self) -> usize {
+        let most = self.core.takes_up_to(self.now);
+        let is_future = |vote: &ReadVote| vote.reported.as_ref().is_some_and(|r| r.when() > most);
+        self.slot.work.count_read(|vote| self.counts(vote) && !is_future(vote))
+    }
+
+    /// True if a replica is authoritative for its report. This node may have learned meanwhile that
+    /// its directory is an older copy.
+    fn counts(self, vote: &ReadVote) -> bool {
+        let is_own = vote.node == self.core.shared.own;
+        vote.state.is_authoritative()
+            && !(is_own && self.core.shared.membership.state.is_outdated())
+    }
+
+    /// Returns a replica's reported record, unless it was purged since.
+    fn left_of(self, vote: &'a ReadVote) -> Option<&'a ReportedRecord> {
+        let greatest = self.core.shared.repair.proofs.reported_watermark();
+        vote.reported.as_ref().filter(|r| r.when() > greatest || self.counts(vote))
+    }
+
+    /// Returns the reported records, without future records if enough replicas reported none.
+    fn reported_of(self) -> impl Iterator<Item = &'a ReportedRecord> {
+        let settled = self.settled() >= usize::from(self.slot.quorums.read.ack);
+        let most = if settled { self.core.takes_up_to(self.now) } else { u64::MAX };
+        let reported = self.slot.work.votes.iter().filter_map(move |vote| self.left_of(vote));
+        reported.filter(move |reported| reported.when() <= most)
+    }
+
+    /// Returns the newest of the records that are here whole.
+    pub(super) fn newest(self) -> Option<&'a Record> {
+        let whole = self.reported_of().filter_map(ReportedRecord::whole);
+        whole.max_by(|one, other| one.rank().cmp(&other.rank()))
+    }
+
+    /// Returns the replica to ask for its whole record: one that reported the newest record, if it
+    /// is not here whole; preferably one that was not asked to send it yet.
+    pub(super) fn to_fetch(self) -> Option<VoteAt> {
+        let read = &self.slot.work;
+        let is_long = |vote: &ReadVote| matches!(vote.reported, Some(ReportedRecord::Outline(_)));
+        if !read.votes.iter().any(is_long) {
+            return None;
+        }
+        let newest = self.reported_of().map(ReportedRecord::rank).max()?;
+        if self.newest().is_some_and(|record| record.rank() == newest) {
+            return None;
+        }
+        let reports = |vote: &ReadVote| {
+            vote.reported.as_ref().is_some_and(|reported| reported.rank() == newest)
+        };
+        let has_reported =
+            |vote: &ReadVote| matches!(vote.state, ReadState::Reported { .. }) && reports(vote);
+        let is_asked = |vote: &ReadVote| vote.state.is_fetching() && reports(vote);
+        read.first(has_reported).or_else(|| read.first(is_asked))
+    }
+
+    /// Returns the time since which the read has waited for a long record: from a replica that was
+    /// asked to send it, or from this node's store, which mostly has it too.
+    pub(super) fn long_under_way(self) -> Option<u64> {
+        let own = self.core.shared.own;
+        let awaited = |vote: &ReadVote| match vote.state {
+            ReadState::Fetching { errand, .. } => Some(errand.since),
+            ReadState::Asked(errand) if vote.node == own => Some(errand.since),
+            _ => None,
+        };
+        self.slot.work.votes.iter().filter_map(awaited).max()
+    }
+
+    /// True if replicas that are not authoritative may become so soon: a node that has just started
+    /// finds out what the others know of it. Together with the replicas that have yet to reply they
+    /// must be enough.
+    fn may_settle(self, asked_again: u32) -> bool {
+        let read = &self.slot.work;
+        let counts = |vote: &ReadVote| {
+            matches!(vote.state, ReadState::Reported { .. } | ReadState::Asked(_))
+        };
+        let reported = read.count_read(counts);
+        let own_is_not = read.votes.iter().any(|vote| {
+            vote.node == self.core.shared.own
+                && vote.state == (ReadState::Reported { authoritative: false })
+        });
+        let settles = own_is_not && self.core.shared.membership.state.is_settling();
+        reported >= usize::from(self.slot.quorums.read.ack)
+            && (settles || asked_again < ASK_AGAIN_TIMES)
+    }
+}
+
+/// True if `ack` replicas must hold the answer before it is given. With `ack` = 1 of several
+/// nothing has to be held first; with `from` = 1 the only copy may be in the set that is about to
+/// go, so it has to be.
+fn must_be_held(slot: &Slot<Read>) -> bool {
+    let (ack, from) = (slot.ack(), slot.quorums.from());
+    let is_alone = |ack, from| ack > 1 || from == 1;
+    let is_moving = || slot.work.votes.iter().any(|vote| !vote.place.is_in_both());
+    ack.read > 1
+        || ack.other > 1
+        || (is_alone(ack.read, from.read) || is_alone(ack.other, from.other)) && is_moving()
+}
+
+/// Returns the replica to write the newest record to next, of a set in which too few hold it: one
+/// that is known not to hold it, then one that was not asked.
+pub(super) fn to_repair(slot: &Slot<Read>, newest: &Record, short: PerSet) -> Option<VoteAt> {
+    let (read, copies) = (&slot.work, slot.copies_of(newest));
+    let lacks =
+        |vote: &ReadVote| !vote.place.within(copies).min(short).is_none() && !vote.holds(newest);
+    let has_reported =
+        |vote: &ReadVote| matches!(vote.state, ReadState::Reported { .. }) && lacks(vote);
+    let is_idle = |vote: &ReadVote| vote.state == ReadState::Idle && lacks(vote);
+    read.first(has_reported).or_else(|| read.first(is_idle))
+}

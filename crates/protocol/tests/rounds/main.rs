@@ -1,0 +1,297 @@
+//! A model of repair rounds and of purging by proof: one key on three replicas, and every order of
+//! events that a few clients, a round or two, messages from long ago and a fault or two can bring
+//! about. The protocol is implemented in `src/repair/` and `src/replica/`; `docs/repair-model.md`
+//! lists the model's findings.
+//!
+//! ```text
+//!  Seal up to T ─▶ compare, bring: all hold the same ─▶ Ready: durable ─▶ Commit: watermark T
+//!  late messages are refused                           tombstones up to T are purged ◀─┘
+//! ```
+//!
+//! `cargo test -p protocol --test rounds` checks the first 4,000 states of each world, and as many
+//! on random walks to its end. `MODEL_STATES=1000000 cargo test --release -p protocol --test rounds
+//! -- --nocapture --test-threads 1` continues for minutes and prints how far it came.
+
+mod client;
+#[path = "../register/mod.rs"]
+mod register;
+mod replica;
+mod round;
+mod rules;
+#[path = "../search/mod.rs"]
+mod search;
+mod state;
+mod world;
+mod worlds;
+
+use register::Op;
+use rules::{RULES, Rules};
+use search::{MOST_STATES, can_end, look, steps_to, walk, wanted};
+use state::Message;
+use world::{AGREED, LINEARIZABLE, PROVEN, PURGED, SETTLED};
+use worlds::*;
+
+/// Number of states that a test visits in each world, repeated ones included, unless `MODEL_STATES`
+/// says otherwise.
+const STATES: usize = 4_000;
+
+/// Worlds in which all properties must hold: without faults, …
+fn calm() -> Vec<(&'static str, World)> {
+    let (get, delete) = (|| client(Op::Get, 2).at(1), || client(Op::Delete, 2));
+    let append = |id| client(Op::Append(id), 2);
+    let ops = || vec![delete(), get()];
+    let put_and_get = vec![client(Op::Put(3), 1), get()];
+    let delete_between = vec![append(5), client(Op::Delete, 1), client(Op::Get, 1).at(1)];
+    let kept = vec![slow(Op::Delete, 2).at(1), keeps(5)];
+    let one = [full(0)];
+    vec![
+        ("a hint, a delete, a get", world(hinted(missed_by(2)), ops(), &one)),
+        ("a late put, two gets, two rounds", {
+            world(late_put(), vec![get(), client(Op::Get, 2)], &[full(0), full(0)])
+        }),
+        ("a missed deletion, a hint, two rounds", {
+            world(hinted(missed_deletion()), vec![get()], &[full(0), partial(0)]).purging_late()
+        }),
+        ("a put by a slow clock, two rounds", {
+            world(hinted(deleted()), vec![slow(Op::Put(3), 1), get()], &[full(0), full(1)])
+        }),
+        ("a put during two rounds", {
+            world(unacknowledged(0), put_and_get, &[full(0), settled(1)])
+        }),
+        ("two rounds that take turns", {
+            world(missed_deletion(), vec![], &[full(0), full(1)]).taking_turns()
+        }),
+        ("a get behind a seal", world(sealed(), vec![client(Op::Get, 3)], &[]).answering_all()),
+        ("a get where nothing is held", {
+            let before = with_another(proven(&[0]), false);
+            world(before, vec![client(Op::Get, 2).at(3)], &[full(3)])
+        }),
+        ("an append, a delete, a get", world(put(), delete_between, &one)),
+        ("an append to what was purged", {
+            world(proven(&[0]), vec![client(Op::Append(5), 3)], &[])
+        }),
+        ("an append that one replica stored", { world(unchosen(), vec![append(6), get()], &one) }),
+        ("two appends to what was purged", {
+            world(proven(&[0]), vec![append(5), append(6).at(1)], &one)
+        }),
+        ("a kept promise, a delete by a slow clock", world(ahead(put()), kept, &[settled(0)])),
+        ("a kept promise after a delete", {
+            world(ahead(deleted()), vec![keeps(5), get()], &[settled(0)])
+        }),
+        ("a kept promise that follows, after a delete", {
+            world(follows(deleted()), vec![keeps(5), get()], &[settled(0)])
+        }),
+        ("a conditional hint, a delete by a slow clock", {
+            world(chosen(), vec![slow(Op::Delete, 2), get()], &[settled(0)])
+        }),
+    ]
+}
+
+/// … and with faults.
+fn faulty() -> Vec<(&'static str, World)> {
+    use Fault::{Driver, PowerCut, Restart, Rollback, Rot, Wipe};
+    let get = || client(Op::Get, 2).at(1);
+    let ops = || vec![client(Op::Delete, 2), get()];
+    let missed = || world(hinted(missed_deletion()), vec![get()], &[full(0)]);
+    let put_and_get = vec![client(Op::Put(3), 1), get()];
+    let one = [full(0)];
+    vec![
+        ("a driver that ends, another one", {
+            world(missed_deletion(), vec![get()], &[full(0), full(1)]).with_fault(Driver)
+        }),
+        ("a restart, two rounds", {
+            let rounds = [partial(0), partial(0)];
+            world(missed_since(), vec![get()], &rounds).with_fault(Restart)
+        }),
+        ("a power cut", world(hinted(missed_deletion()), ops(), &one).with_fault(PowerCut)),
+        ("a lost disk", missed().with_fault(Wipe)),
+        ("a lost disk, and a delete", world(hinted(put()), ops(), &one).with_fault(Wipe)),
+        ("a lost disk after a commit", {
+            world(hinted(proven(&[0])), vec![get()], &one).with_fault(Wipe).purging_late()
+        }),
+        ("a lost disk, two rounds", {
+            world(unacknowledged(2), ops(), &[full(0), full(0)]).with_fault(Wipe)
+        }),
+        ("an old copy", world(copied(deleted()), put_and_get, &one).with_fault(Rollback)),
+        ("an old copy, and a delete", world(put(), ops(), &one).with_fault(Rollback)),
+        ("an old copy after a commit", {
+            world(copied(proven(&[0])), vec![get()], &one).with_fault(Rollback)
+        }),
+        ("an old copy and a lost disk", missed().with_fault(Wipe).with_fault(Rollback)),
+        ("an old copy and a restart", missed().with_fault(Rollback).with_fault(Restart)),
+        ("an old copy that nobody has told, a restart", {
+            world(untold(), vec![get()], &[full(1)]).with_fault(Restart)
+        }),
+        ("a rotten block", world(hinted(missed_by(1)), ops(), &one).with_fault(Rot).leaving()),
+        ("a rotten block after a commit", world(proven_put(), ops(), &one).with_fault(Rot)),
+        ("a rotten block over what was deleted", {
+            world(partly_purged(), vec![get()], &one).with_fault(Rot).purging_late()
+        }),
+        ("a rotten block and a lost disk", missed().with_fault(Rot).with_fault(Wipe)),
+    ]
+}
+
+#[test]
+fn with_all_rules_nothing_is_lost_and_nothing_rises() {
+    let worlds = calm().into_iter().chain(faulty());
+    let broken = worlds.filter_map(|(name, world)| {
+        let (broken, _) = look(name, &world, wanted().unwrap_or(STATES)).broken?;
+        Some((name, broken))
+    });
+    assert_eq!(broken.collect::<Vec<_>>(), []);
+}
+
+/// A left-out rule, a world in which its absence shows, and the property violated there.
+type LeftOut = (&'static str, Rules, World, &'static str);
+
+macro_rules! without {
+    ($rule:ident, $world:expr, $property:expr) => {
+        (stringify!($rule), Rules { $rule: false, ..RULES }, $world, $property)
+    };
+}
+
+fn rules_of_seals() -> Vec<LeftOut> {
+    let get = || client(Op::Get, 2).at(1);
+    let late_put = || world(late_put(), vec![], &[full(0)]);
+    let late_repair = with(deleted(), Message::Repair(value()));
+    let slow_put = vec![slow(Op::Put(3), 1), get()];
+    let stuck = vec![client(Op::Get, 3)];
+    let two = world(missed_deletion(), vec![], &[full(0), full(1)]).taking_turns();
+    vec![
+        without!(seal_refuses_writes, late_put(), AGREED),
+        without!(seal_refuses_hints, world(only_hint(), vec![], &[full(0)]), AGREED),
+        without!(seal_refuses_repair, world(late_repair, vec![], &[full(0)]), AGREED),
+        without!(seal_refuses_ballots, world(ahead(put()), vec![keeps(5)], &[full(0)]), AGREED),
+        without!(refused_is_reissued, world(deleted(), slow_put, &[full(0)]), LINEARIZABLE),
+        without!(refused_read_takes_ballot, world(sealed(), stuck, &[]).answering_all(), PROVEN),
+        without!(later_lets_go, two, PROVEN),
+    ]
+}
+
+fn rules_of_rounds() -> Vec<LeftOut> {
+    use Fault::{PowerCut, Restart, Rollback, Rot};
+    let get = || vec![client(Op::Get, 2).at(1)];
+    let one = [full(0)];
+    let missed = || world(missed_deletion(), get(), &one);
+    let purged = || world(copied(proven(&[0, 1, 2])), get(), &[]);
+    let kept = vec![keeps(5)];
+    let rotten = world(young(), get(), &[settled(0)]).with_fault(Rot);
+    let appends = vec![client(Op::Append(5), 2), client(Op::Append(6), 2).at(1)];
+    let appends = world(proven(&[0]), appends, &one);
+    let unchosen_ops = vec![client(Op::Append(6), 1), client(Op::Get, 1).at(1)];
+    let again = world(missed_since(), get(), &[partial(0), partial(0)]).with_fault(Restart);
+    let two = [full(0), full(1)];
+    let lags = world(missed_deletion(), vec![], &two).taking_turns();
+    let untold = world(untold(), vec![], &[full(1)]).with_fault(Restart);
+    let late = world(unacknowledged(0), vec![client(Op::Delete, 1)], &two);
+    let sick = world(missed_by(1), get(), &[full(1)]).with_fault(Rot).leaving();
+    let risen = world(partly_purged(), get(), &one).with_fault(Rot).purging_late();
+    vec![
+        without!(all_take_part, missed().leaving(), AGREED),
+        without!(later_round_ends_earlier, late, AGREED),
+        without!(purge_waits_for_commit, missed(), LINEARIZABLE),
+        without!(
+            commit_is_durable,
+            purged().with_fault(PowerCut).with_fault(Rollback),
+            LINEARIZABLE
+        ),
+        without!(ready_is_durable, missed().with_fault(Restart), AGREED),
+        without!(ready_in_sealed_life, untold, AGREED),
+        without!(equal_needs_lives, again, AGREED),
+        without!(exchange_brings_newest, rotten, LINEARIZABLE),
+        without!(lagging_takes_over, lags, PURGED),
+        without!(sums_skip_purgeable, world(partly_purged(), vec![], &one).purging_late(), PURGED),
+        without!(damage_is_told, world(proven_put(), get(), &one).with_fault(Rot), PROVEN),
+        without!(healing_waits, sick, LINEARIZABLE),
+        without!(risen_is_deleted, risen, PROVEN),
+        without!(minority_is_completed, world(unchosen(), unchosen_ops, &one), LINEARIZABLE),
+        without!(read_is_not_older, world(unchosen(), vec![], &one), AGREED),
+        without!(
+            commit_raises_promises,
+            world(ahead(deleted()), kept.clone(), &[settled(0)]),
+            LINEARIZABLE
+        ),
+        without!(
+            commit_outbids_following,
+            world(follows(deleted()), kept, &[settled(0)]),
+            LINEARIZABLE
+        ),
+        without!(hints_obey_commit, world(ended(), get(), &[]), LINEARIZABLE),
+        without!(promises_of_one_watermark, appends.clone(), LINEARIZABLE),
+        without!(what_ended_goes_on_in_another, appends.clone(), LINEARIZABLE),
+        without!(absent_is_watermark, appends, LINEARIZABLE),
+    ]
+}
+
+fn rules_of_directories() -> Vec<LeftOut> {
+    use Fault::{Rollback, Wipe};
+    let get = || client(Op::Get, 2).at(1);
+    let purged = || world(copied(proven(&[0, 1, 2])), vec![get()], &[]).with_fault(Rollback);
+    let lost = world(put(), vec![client(Op::Delete, 1), get()], &[]).with_fault(Wipe);
+    let delete = vec![client(Op::Delete, 2), get()];
+    let rebuilt = world(hinted(put()), delete, &[full(0)]).with_fault(Wipe);
+    let hint = world(hinted(proven(&[0])), vec![get()], &[]).with_fault(Wipe);
+    let again = world(proven(&[0, 1, 2]), vec![], &[]).with_fault(Wipe);
+    let stays = world(copied(proven(&[0, 1, 2])), vec![], &[full(0)]).with_fault(Rollback);
+    let copied = world(put(), vec![client(Op::Delete, 1), get()], &[]).with_fault(Rollback);
+    vec![
+        without!(lost_votes_are_dropped, lost, LINEARIZABLE),
+        without!(rollback_is_noticed, copied, LINEARIZABLE),
+        without!(outdated_is_noticed, purged(), AGREED),
+        without!(outdated_is_set_aside, stays, PROVEN),
+        without!(rebuilt_does_not_count, rebuilt, AGREED),
+        without!(new_is_sealed, hint, LINEARIZABLE),
+        without!(new_takes_over, again, SETTLED),
+    ]
+}
+
+#[test]
+fn a_rule_that_is_left_out_is_missed() {
+    let left_out = [rules_of_seals(), rules_of_rounds(), rules_of_directories()];
+    let missed = left_out.into_iter().flatten().filter(|(name, rules, world, property)| {
+        let world = World { rules: rules.clone(), ..world.clone() };
+        let found = walk(name, &world, MOST_STATES, Some(*property)).broken;
+        if wanted().is_some() {
+            println!("{name}: not {property} after {:?} steps", steps_to(property, &world));
+        }
+        found.is_none()
+    });
+    let names: Vec<&str> = missed.map(|(name, ..)| name).collect();
+    assert_eq!(names, [""; 0], "these can be left out");
+}
+
+#[test]
+fn random_walks_find_nothing() {
+    let worlds = calm().into_iter().chain(faulty());
+    let broken = worlds.filter_map(|(name, world)| {
+        let (broken, _) = walk(name, &world, wanted().unwrap_or(STATES), None).broken?;
+        Some((name, broken))
+    });
+    assert_eq!(broken.collect::<Vec<_>>(), []);
+}
+
+#[test]
+fn all_can_come_to_their_end() {
+    let get = vec![client(Op::Get, 2)];
+    let world = world(missed_deletion(), get, &[full(0)]).purging_late();
+    assert!(can_end("a missed deletion", &world));
+}
+
+/// These rules cost little, and help: see the documentation.
+#[test]
+fn without_these_rules_nothing_is_missed() {
+    let left_out = [
+        ("lives are compared", Rules { lives_are_compared: false, ..RULES }),
+        ("a seal is durable", Rules { seal_is_durable: false, ..RULES }),
+        ("reads heed watermarks", Rules { reads_heed_watermark: false, ..RULES }),
+    ];
+    let most = wanted().map_or(STATES, |states| states / 5);
+    for (rule, rules) in left_out {
+        let broken = faulty().into_iter().filter_map(|(name, world)| {
+            let world = World { rules: rules.clone(), ..world };
+            let (broken, _) = walk(name, &world, most, None).broken?;
+            Some((name, broken))
+        });
+        assert_eq!(broken.collect::<Vec<_>>(), [], "{rule}");
+    }
+}

@@ -1,0 +1,119 @@
+//! Scripted tests of the protocol, message by message: a script gives the events of one node's
+//! coordinator and the expected effects. The format follows etcd-io/raft's (`testdata/*.txt`).
+//!
+//! ```text
+//! # A comment.
+//! > nodes 3                      a new coordinator, on n0 of three nodes
+//! > put c1 a=x 2/3               an event
+//! store: w0 write a=x@1n0*3      its effects, one a line
+//! n1: w0 client write …          (a message to n1)
+//! ```
+//!
+//! Keys lie on n0, n1, n2, … in this order, or as `key` says. A record is `value@version`, a
+//! version is the milliseconds since the start of the script and the node: `x@5n1`; a following
+//! `*2` means two copies, `!` a damaged record. `w0` is a slot and its messages, `w0.1` the next
+//! slot in the same place, `s` the slot used last.
+//!
+//! To rewrite all scripts with their current effects, and then read the difference:
+//!
+//!     UPDATE_SCRIPTS=1 cargo test -p protocol --test scripts
+
+mod effects;
+mod moves;
+mod node;
+mod random;
+mod random_node;
+mod random_words;
+mod range;
+mod records;
+mod rounds;
+mod traces;
+mod views;
+mod words;
+mod world;
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use world::World;
+
+/// Returns the script's commands, comments and empty lines, with the current effects of the
+/// commands. An error is one in the script.
+fn rewritten(script: &str) -> Result<String, String> {
+    let mut text = String::new();
+    let mut world: Option<World> = None;
+    for line in script.lines() {
+        let Some(command) = line.strip_prefix("> ") else {
+            if line.is_empty() || line.starts_with('#') {
+                let _ = writeln!(text, "{line}");
+            }
+            continue;
+        };
+        let _ = writeln!(text, "{line}");
+        let done = if command.starts_with("nodes ") {
+            World::new(command).map(|new| {
+                world = Some(new);
+                Vec::new()
+            })
+        } else {
+            let world = world.as_mut().ok_or("a script begins with `nodes`".to_owned());
+            world.and_then(|world| world.command(command))
+        };
+        for line in done.map_err(|error| format!("{line}: {error}"))? {
+            let _ = writeln!(text, "{line}");
+        }
+    }
+    Ok(text)
+}
+
+/// Returns where two texts begin to differ, with some lines of context.
+fn difference(expected: &str, now: &str) -> String {
+    let (expected, now): (Vec<_>, Vec<_>) = (expected.lines().collect(), now.lines().collect());
+    let same = expected.iter().zip(&now).take_while(|(a, b)| a == b).count();
+    let excerpt = |lines: &[&str], sign: char| {
+        let lines = lines.iter().skip(same).take(6).map(|line| format!("{sign} {line}\n"));
+        lines.collect::<String>()
+    };
+    let before: String =
+        now[same.saturating_sub(6)..same].iter().map(|line| format!("  {line}\n")).collect();
+    format!("line {}:\n{before}{}{}", same + 1, excerpt(&expected, '-'), excerpt(&now, '+'))
+}
+
+#[test]
+fn what_happens_is_what_the_scripts_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
+    let entries = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut scripts: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "txt")).collect();
+    scripts.sort();
+    assert!(!scripts.is_empty());
+    let mut wrong = String::new();
+    for path in scripts {
+        let script = std::fs::read_to_string(&path).unwrap();
+        let name = path.file_name().unwrap().display();
+        let now = rewritten(&script).unwrap_or_else(|error| panic!("{name}: {error}"));
+        if now == script {
+            continue;
+        }
+        if std::env::var_os("UPDATE_SCRIPTS").is_some() {
+            std::fs::write(&path, now).unwrap();
+        } else {
+            let _ = writeln!(wrong, "{name}, {}", difference(&script, &now));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}UPDATE_SCRIPTS=1 rewrites them; read the difference then");
+}
+
+/// Detected are: a changed line, a missing one, an additional one, and an invalid command.
+#[test]
+fn a_script_that_says_something_else_is_noticed() {
+    let script = "> nodes 1\n> get c1 a\nstore: r0 read a\n> store s absent\nc1: absent\n";
+    assert_eq!(rewritten(script).as_deref(), Ok(script));
+    let last = "c1: absent\n";
+    for (from, to) in [(last, ""), ("r0", "r1"), (last, "c1: absent\nn1: x\n")] {
+        let other = script.replace(from, to);
+        assert_ne!(rewritten(&other), Ok(other));
+    }
+    let error = rewritten("> nodes 1\n> got c1 a\n");
+    assert_eq!(error, Err("> got c1 a: \"got\" is no command".to_owned()));
+}

@@ -1,0 +1,282 @@
+//! Random tests of the background work that a node does once for all its loops: events in any
+//! order, arbitrary replies, members that come and go. Nothing panics, and nothing proceeds before
+//! what must be durable first is.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use protocol::{
+    Background, CallId, Claim, Clock, ClusterId, FailureKind, Incarnation, Kind, LayoutsKept, Life,
+    LifeId, Lineage, LogPosition, Logs, MAX_LISTED, Mark, Membership, MembershipState, NodeConfig,
+    NodeEffect, NodeEvent, NodeId, Now, Page, Record, Reply, Reported, Request, RoundConfig,
+    Shared, Version, View,
+};
+
+use crate::records;
+use crate::words::BASE;
+use crate::world::{topology, without};
+
+const COPIES: u8 = 3;
+
+const SKEW: u64 = 500_000;
+
+/// An effect whose result the node awaits.
+#[derive(Debug)]
+enum Waits {
+    Call(CallId),
+    Hints(CallId),
+    Stand(MembershipState),
+    Missed(NodeId),
+    Layouts(LayoutsKept),
+    /// No result, unless the hints cannot be removed.
+    Drop(NodeId),
+}
+
+struct RandomNode {
+    nodes: u16,
+    shared: Arc<Shared>,
+    node: Background,
+    mono: u64,
+    waits: Vec<Waits>,
+}
+
+impl RandomNode {
+    fn new(nodes: u16, state: MembershipState) -> Self {
+        Self::with(nodes, state, Logs::first(Incarnation(100)))
+    }
+
+    fn with(nodes: u16, state: MembershipState, logs: Logs) -> Self {
+        let clock = Arc::new(Clock::start(7, BASE, 0));
+        clock.persisted(u64::MAX, 0);
+        let membership = Membership::new(state, BASE << 12, nodes == 1);
+        let (topology, logs) = (topology(nodes, COPIES), Arc::new(logs));
+        let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
+        let node = Background::new(
+            Arc::clone(&shared),
+            NodeConfig {
+                deadline_micros: 0,
+                syncs_always: true,
+                max_skew_micros: SKEW,
+                rounds: RoundConfig::NONE,
+                stream_rate: None,
+                remembered: |_, _| None,
+            },
+        );
+        Self { nodes, shared, node, mono: 1, waits: Vec::new() }
+    }
+
+    fn step(&mut self, (what, a, b): (u8, u16, u16)) {
+        let peer = NodeId(a % self.nodes);
+        match (what % 12, peer.0 > 0) {
+            (0, true) => self.peer_seen(peer, b),
+            (1, true) => self.shared.transfer.hints.found(peer, 1, u64::from(b)),
+            (2, _) => {
+                let partition = (!b.is_multiple_of(4)).then_some(b);
+                self.shared.transfer.missed.mark(peer, Mark { partition, since: time(b) });
+            }
+            (3, _) if b.is_multiple_of(8) => self.handle(NodeEvent::Fenced),
+            (4, _) if b.is_multiple_of(8) => {
+                let epoch = self.shared.view().epoch + 1;
+                let topology = without(self.nodes, a & !1, COPIES);
+                self.shared.membership.views.install(View::settled(epoch, epoch, topology));
+            }
+            (5, _) => {
+                // No such call was made.
+                let call = CallId(1_000_000 + u64::from(a));
+                self.handle(NodeEvent::Returned { call, result: result(b) });
+            }
+            (6 | 7, _) => {
+                self.mono += u64::from(b) * 16;
+                self.handle(NodeEvent::Tick);
+            }
+            _ if !self.waits.is_empty() => {
+                let waits = self.waits.swap_remove(usize::from(a) % self.waits.len());
+                self.answer(waits, b);
+            }
+            _ => self.handle(NodeEvent::Tick),
+        }
+    }
+
+    fn peer_seen(&mut self, peer: NodeId, b: u16) {
+        let incarnation = Incarnation(200 + u64::from(b % 2));
+        let [life, position, late] = [b >> 2 & 3, b >> 4 & 7, b >> 7 & 7].map(u64::from);
+        let (position, late) = (LogPosition(position), LogPosition(late));
+        let reported = Reported { life: LifeId::of_number(life), position, late };
+        let knows_us = Claim { incarnation: Incarnation(100 + u64::from(b >> 10 & 1)), reported };
+        let knows_us = Some(knows_us).filter(|_| b & 2 == 0);
+        let never_another = b & 1 << 11 == 0;
+        let cluster = ClusterId::of_number(u64::from(b >> 12 & 3));
+        let seen = NodeEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster };
+        self.handle(seen);
+    }
+
+    fn answer(&mut self, waits: Waits, b: u16) {
+        let kept = !b.is_multiple_of(4);
+        self.handle(match waits {
+            Waits::Call(call) => NodeEvent::Returned { call, result: result(b) },
+            Waits::Hints(call) => {
+                let page = Page { items: items(b % 5, b), next: None, authoritative: true };
+                NodeEvent::Returned { call, result: Ok(Reply::Page(page)) }
+            }
+            Waits::Stand(state) => NodeEvent::Stood { state, kept },
+            Waits::Missed(node) => NodeEvent::MissedKept { node, kept },
+            Waits::Layouts(record) => {
+                if kept {
+                    self.shared.enters(&record);
+                }
+                NodeEvent::LayoutsKept { kept }
+            }
+            Waits::Drop(peer) => NodeEvent::HintsStay { peer, hints: 1, bytes: u64::from(b) },
+        });
+    }
+
+    fn handle(&mut self, event: NodeEvent) {
+        let stood =
+            matches!(event, NodeEvent::Stood { state: MembershipState::Member, kept: true });
+        let before = self.shared.membership.state.state();
+        let mut effects = Vec::new();
+        let now = Now { mono: self.mono, wall: BASE + self.mono };
+        self.node.handle(now, event, &mut effects);
+        let is_member = self.shared.membership.state.state() == MembershipState::Member;
+        assert!(!is_member || stood || before == MembershipState::Member, "before that is durable");
+        for effect in effects {
+            self.look_at(effect);
+        }
+        let (done, of) = self.node.repaired();
+        assert!(done <= of);
+    }
+
+    /// Looks up the node's name as the executor of an effect does, even if the node has left.
+    fn named(&self, peer: NodeId) -> NodeId {
+        assert_eq!(self.shared.name_of(peer), format!("n{}", peer.0));
+        peer
+    }
+
+    fn look_at(&mut self, effect: NodeEffect) {
+        let own = self.shared.own;
+        self.waits.push(match effect {
+            NodeEffect::Call { call, node, request, .. } => {
+                // Requests to itself: storing records, and its own history.
+                let asks_itself = matches!(request, Request::Writes { .. } | Request::Page(_));
+                assert!(node != own || asks_itself);
+                if let Request::Missed { marks, .. } = &request {
+                    assert!((1..=MAX_LISTED + 1).contains(&marks.len()));
+                }
+                Waits::Call(call)
+            }
+            NodeEffect::ReadHints { call, peer, .. } => {
+                self.named(peer);
+                Waits::Hints(call)
+            }
+            NodeEffect::Stand(state) => Waits::Stand(state),
+            NodeEffect::KeepRemembered { call, .. } => Waits::Call(call),
+            NodeEffect::KeepMissed { node } => Waits::Missed(node),
+            NodeEffect::KeepLayouts => Waits::Layouts(self.shared.membership.layouts.encode().1),
+            NodeEffect::DropHints { peer, .. } => Waits::Drop(self.named(peer)),
+            NodeEffect::Remember { peer, .. } => {
+                self.named(peer);
+                return;
+            }
+            NodeEffect::RoundEnded(_)
+            | NodeEffect::Waits(_)
+            | NodeEffect::Outdated { .. }
+            | NodeEffect::KeepClusterId(_)
+            | NodeEffect::DropLeftovers => {
+                unreachable!("none is driven, nor wanted")
+            }
+        });
+    }
+}
+
+/// Returns a time around the present, sometimes further ahead than clocks may be.
+fn time(b: u16) -> u64 {
+    (BASE + u64::from(b) * 64) << 12
+}
+
+fn items(count: u16, b: u16) -> Vec<(Bytes, Record)> {
+    let item = |n: u16| {
+        let key = Bytes::from(format!("key{n}"));
+        let version = Version { time: time(b.wrapping_mul(n + 1)), origin: 1 };
+        (key.clone(), records::record(&key, Kind::Value, "held", version, 0))
+    };
+    (0..count).map(item).collect()
+}
+
+fn result(b: u16) -> Result<Reply, FailureKind> {
+    let next = (b & 64 > 0).then(|| Bytes::from("next"));
+    Ok(match b % 16 {
+        0 => return Err(FailureKind::TooFew),
+        1 => Reply::Ahead,
+        2 => Reply::Busy,
+        3 => Reply::WrongEpoch,
+        4 => Reply::Pong,
+        5 => Reply::Absent { authoritative: true },
+        6 => Reply::Newer { time: time(b) },
+        7..11 => Reply::Page(Page { items: items(b >> 8 & 3, b), next, authoritative: true }),
+        _ => Reply::Stored,
+    })
+}
+
+/// Two peers know of different losses. No peer is told of this node's log before everything that
+/// the node is marked to lack is durable: a peer that is told forgets what it knows of earlier
+/// processes.
+#[test]
+fn no_peer_is_told_of_the_log_before_all_that_is_lost_is_durable() {
+    let life = |id, begins| {
+        let (id, begins) = (LifeId(id), LogPosition(begins));
+        Life { id, begins, newest: BASE << 12 }
+    };
+    let lineage = Lineage::new(vec![life(10, 0)], life(20, 80));
+    let logs = Logs::new(Incarnation(100), lineage, &[]);
+    let mut random = RandomNode::with(3, MembershipState::Member, logs);
+    let (n1, n2) = (NodeId(1), NodeId(2));
+    let claim = |incarnation| {
+        let (life, position) = (Some(LifeId(10)), LogPosition(81));
+        let reported = Reported { life, position, late: LogPosition::START };
+        Some(Claim { incarnation, reported })
+    };
+    let incarnation = Incarnation(200);
+    let cluster = ClusterId::of_number(1);
+    let seen = |peer, knows_us| NodeEvent::PeerSeen {
+        peer,
+        incarnation,
+        knows_us,
+        never_another: false,
+        cluster,
+    };
+    random.handle(seen(n1, claim(Incarnation(100))));
+    let end = random.shared.transfer.missed.of(NodeId(0))[0].mark;
+    random.handle(seen(n2, claim(Incarnation(77))));
+    let all = random.shared.transfer.missed.of(NodeId(0))[0].mark;
+    assert!(end.since > 0 && all.since == 0, "the log's end; another disk: everything");
+
+    let told = |random: &RandomNode| {
+        [n1, n2].map(|peer| random.shared.membership.logs.position_for(peer).0)
+    };
+    let stood = || NodeEvent::Stood { state: MembershipState::Rebuilding, kept: true };
+    random.handle(stood());
+    assert_eq!(told(&random), [0, 0], "what was kept may be without the second mark");
+    random.handle(stood());
+    assert_eq!(told(&random), [80, 80]);
+    let is_stand = |waits: &&Waits| matches!(waits, Waits::Stand(_));
+    assert_eq!(random.waits.iter().filter(is_stand).count(), 2, "it was kept twice");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_node_takes_events_in_any_order(
+        nodes in 1u16..6,
+        code in 0u8..4,
+        steps in vec(any::<(u8, u16, u16)>(), 1..200),
+    ) {
+        let state = MembershipState::of_code(code).expect("there are four");
+        let mut random = RandomNode::new(nodes, state);
+        for step in steps {
+            random.step(step);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! A small world's node's history of writes with an idempotency key, kept as the real node keeps it
+//! on its disk (`crates/server/src/operations.rs`).
+
+use std::collections::BTreeMap;
+
+use protocol::{
+    Done, NodeId, Operation, Recalled, Recollections, Record, Remembered, Shared, Tag, Until, Via,
+    WriteName, has_idempotency_key,
+};
+
+/// The only key.
+const KEY: &[u8] = b"k";
+
+/// Returns the id of a client's operation.
+pub(crate) fn id_of(place: usize) -> u64 {
+    2 * place as u64 + 1
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Traces(BTreeMap<u64, Remembered>);
+
+impl Traces {
+    /// Notes the operations of a stored record.
+    pub(crate) fn note(&mut self, shared: &Shared, record: &Record, via: Via) {
+        let (time, family, key_hash) = (record.ballot(), record.version(), 1);
+        for (step, operation) in record.steps().numbered() {
+            let Operation { id, result, digest } = *operation;
+            if time > 0 && has_idempotency_key(id) && !shared.has_stored(KEY, operation) {
+                let ballot = if via == Via::Accept { time } else { 0 };
+                self.keep(Remembered {
+                    key_hash,
+                    id,
+                    time,
+                    via,
+                    ballot,
+                    family,
+                    step,
+                    result,
+                    digest,
+                });
+            }
+        }
+    }
+
+    /// Inserts a trace; of two, the later one counts.
+    pub(crate) fn keep(&mut self, trace: Remembered) {
+        let order = |trace: &Remembered| (trace.time, trace.via as u32);
+        let held = self.0.entry(trace.id).or_insert(trace);
+        if order(&trace) >= order(held) {
+            *held = trace;
+        }
+    }
+
+    pub(crate) fn recalled(&self, asked: WriteName) -> Option<Recalled> {
+        let Remembered { ballot, family, step, result, digest, .. } = *self.0.get(&asked.id)?;
+        let tag = Tag { version: family, last: Some((step, asked.id)) };
+        let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
+        Some(asked.stored(digest, ballot, done))
+    }
+
+    /// Returns what a node is to remember once these nodes have reported everything.
+    pub(crate) fn recollections(
+        own: NodeId,
+        seal: u64,
+        before: &[NodeId],
+        reported: &[(NodeId, &Traces)],
+    ) -> Vec<Remembered> {
+        let mut traces: BTreeMap<u64, Vec<(NodeId, Remembered)>> = BTreeMap::new();
+        for (node, theirs) in reported {
+            for (id, trace) in &theirs.0 {
+                traces.entry(*id).or_default().push((*node, *trace));
+            }
+        }
+        let until = Until::Seal(seal);
+        let recollections = Recollections { own, until, before, unasked: 0 };
+        traces.values().filter_map(|traces| recollections.remember(traces)).collect()
+    }
+}

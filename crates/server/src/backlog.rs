@@ -1,0 +1,180 @@
+//! Writes that wait for room in this node's store.
+//!
+//! ```text
+//!  store ─▶ into this turn's batch
+//!       └─ the log or flushes are too far behind ─▶ backlog ─▶ a batch, in order
+//!                                                       └ too late ─▶ busy
+//! ```
+//!
+//! A write that one replica refuses at once has already been sent to the others, so its outcome
+//! would be unknown. The write therefore waits for as long as its client does.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use protocol::{Demand, OpId, Record, Via};
+
+/// Memory of a waiting write besides its key and record, in bytes.
+pub(crate) const WRITE_OVERHEAD: usize = 64;
+
+/// Interval between two attempts to store waiting writes, in microseconds: a small part of the
+/// duration of a sync.
+const LOOK_AGAIN: u64 = 2_000;
+
+/// A write gives up 1/`ANSWER_SHARE` of the deadline early, so that its replica can still report
+/// it.
+const ANSWER_SHARE: u64 = 8;
+
+/// Whether a write checks for a newer record of its key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Look {
+    No,
+    Yes,
+    /// The check is done; holds the newer record's version time, if there is one.
+    Done(Option<u64>),
+}
+
+/// A write to the store.
+#[derive(Debug, Clone)]
+pub struct Write {
+    pub(crate) op: OpId,
+    pub(crate) key: Bytes,
+    pub(crate) record: Record,
+    pub(crate) via: Via,
+    pub(crate) look: Look,
+    /// True if the write must be durable when it is done, whatever the sync mode.
+    pub(crate) durable: bool,
+    /// Time until which the requester waits.
+    pub(crate) demand: Demand,
+}
+
+/// Limits on waiting writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Bytes that may wait, besides records with memory reserved elsewhere.
+    pub(crate) bytes: usize,
+    /// Bytes from which on a record has memory reserved elsewhere (an owner).
+    pub(crate) owned_from: usize,
+    /// Microseconds that a request may take.
+    pub(crate) deadline_micros: u64,
+}
+
+/// One loop's waiting writes, oldest first, each with the monotonic time at which it gives up.
+#[derive(Debug)]
+pub(crate) struct Backlog {
+    bounds: Bounds,
+    waiting: VecDeque<(Write, u64)>,
+    unowned: usize,
+    /// Time of the next attempt, by the monotonic clock.
+    look_at: u64,
+}
+
+impl Backlog {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self { bounds, waiting: VecDeque::new(), unowned: 0, look_at: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Returns the bytes of a write without a reservation; a long record has one.
+    fn unowned_of(&self, write: &Write) -> usize {
+        let record = write.record.byte_len();
+        let record = if record > self.bounds.owned_from { 0 } else { record };
+        write.key.len() + WRITE_OVERHEAD + record
+    }
+
+    /// Queues a write that came at `now`; returns the write if the backlog is full.
+    pub(crate) fn add(&mut self, now: u64, write: Write) -> Option<Write> {
+        let unowned = self.unowned + self.unowned_of(&write);
+        if !self.is_empty() && unowned > self.bounds.bytes {
+            return Some(write);
+        }
+        if self.is_empty() {
+            self.look_at = now + LOOK_AGAIN;
+        }
+        self.unowned = unowned;
+        let until = write.demand.until.saturating_sub(self.bounds.deadline_micros / ANSWER_SHARE);
+        self.waiting.push_back((write, until));
+        None
+    }
+
+    /// Returns the time of the next attempt; `None` = the backlog is empty.
+    pub(crate) fn next_look(&self) -> Option<u64> {
+        (!self.is_empty()).then_some(self.look_at)
+    }
+
+    /// Returns true if an attempt is due, and schedules the next one.
+    pub(crate) fn is_due(&mut self, now: u64) -> bool {
+        if self.is_empty() || now < self.look_at {
+            return false;
+        }
+        self.look_at = now + LOOK_AGAIN;
+        true
+    }
+
+    /// Removes the oldest write; returns it with the time at which it gives up.
+    pub(crate) fn pop(&mut self) -> Option<(Write, u64)> {
+        let next = self.waiting.pop_front()?;
+        let unowned = self.unowned_of(&next.0);
+        assert!(self.unowned >= unowned, "what waits was counted");
+        self.unowned -= unowned;
+        assert!(self.unowned == 0 || !self.is_empty(), "where nothing waits, nothing is counted");
+        Some(next)
+    }
+
+    /// Puts a write back in front because the store still refuses it.
+    pub(crate) fn put_back(&mut self, write: Write, until: u64) {
+        self.unowned += self.unowned_of(&write);
+        self.waiting.push_front((write, until));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{Class, SlotId};
+    use record::{Fields, Kind, MIN_RECORD_LEN, Version};
+
+    use super::*;
+
+    fn write(number: u64, len: usize) -> Write {
+        let fields = Fields::new(Kind::Value, Version { time: 1, origin: 0 });
+        let record = Record::new(b"", &fields, &vec![0; len.saturating_sub(MIN_RECORD_LEN)]);
+        let (op, until) = (OpId::Slot(SlotId(number)), 100 + 80_000);
+        let demand = Demand { class: Class::Client, until };
+        let via = Via::Accept;
+        Write { op, key: Bytes::new(), record, via, look: Look::No, durable: false, demand }
+    }
+
+    fn backlog() -> Backlog {
+        Backlog::new(Bounds { bytes: 500, owned_from: 1000, deadline_micros: 80_000 })
+    }
+
+    #[test]
+    fn what_has_no_owner_is_bounded_and_one_is_always_taken() {
+        let mut backlog = backlog();
+        assert!(backlog.add(0, write(1, 900)).is_none(), "the first");
+        assert!(backlog.add(0, write(2, 1)).is_some());
+        assert!(backlog.pop().is_some());
+        assert!(backlog.add(0, write(3, 2000)).is_none(), "its bytes are somebody's");
+        assert!(backlog.add(0, write(4, 300)).is_none());
+        assert!(backlog.add(0, write(5, 300)).is_some());
+    }
+
+    #[test]
+    fn the_oldest_goes_first_and_waits_until_shortly_before_the_deadline() {
+        let mut backlog = backlog();
+        assert_eq!(backlog.next_look(), None);
+        assert!(backlog.add(100, write(1, 1)).is_none());
+        assert!(backlog.add(200, write(2, 1)).is_none());
+        assert_eq!(backlog.next_look(), Some(100 + LOOK_AGAIN));
+        assert!(!backlog.is_due(LOOK_AGAIN) && backlog.is_due(100 + LOOK_AGAIN));
+        let (first, until) = backlog.pop().unwrap();
+        assert_eq!((first.op, until), (OpId::Slot(SlotId(1)), 100 + 70_000));
+        backlog.put_back(first, until);
+        assert_eq!(backlog.pop().unwrap().0.op, OpId::Slot(SlotId(1)));
+        assert_eq!(backlog.pop().unwrap().0.op, OpId::Slot(SlotId(2)));
+        assert!(backlog.is_empty());
+    }
+}

@@ -1,0 +1,216 @@
+//! The interface between a node and its driver: the process, or the simulator.
+
+use bytes::Bytes;
+use lsm::{Batch, Engine, Lookup, PurgeRule, Space};
+use protocol::{
+    AloneId, Answer, CallId, Class, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
+    FailureKind, Message, NodeId, Now, OpId, PageRequest, Passing, Record, Reply, Request,
+    WriteName,
+};
+
+use crate::backlog::Write;
+use crate::hints::Hint;
+use crate::identity::Keeps;
+use crate::task::TaskEvent;
+
+/// Reason why a write is not known to be stored.
+#[derive(Debug, Clone)]
+pub enum WriteError {
+    /// Not tried: too many bytes wait for the log, or flushes and compactions are too far behind.
+    Busy,
+    /// The write is not above the repair fence (seal), up to which the node takes no new writes.
+    /// Holds a time that the write's version must exceed to be taken.
+    Sealed(u64),
+    /// The store failed.
+    Store(lsm::Error),
+}
+
+impl WriteError {
+    /// True if the store takes no write before the next start.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Store(lsm::Error::Failed { .. } | lsm::Error::Closing))
+    }
+}
+
+impl From<lsm::Error> for WriteError {
+    /// Converts the store's refusal, telling a busy store from a full or failed disk.
+    fn from(refusal: lsm::Error) -> Self {
+        match refusal {
+            lsm::Error::Busy { .. } => Self::Busy,
+            refusal => Self::Store(refusal),
+        }
+    }
+}
+
+/// The result of a write.
+pub type Outcome = Result<(), WriteError>;
+
+/// The purpose of a write to the store.
+#[derive(Debug)]
+pub enum Purpose {
+    /// The coordinator waits for the write. Holds the version time of a newer record, if the node
+    /// has one, and the write's pass of the repair fence, for which a new fence may wait.
+    Op(OpId, Option<u64>, Passing),
+    /// A client waits for the write, which this node's store decides alone. Holds the write's pass
+    /// of the repair fence.
+    Alone(AloneId, Passing),
+    /// A hint for a replica that missed a write.
+    Hint(Hint),
+    /// The removal of delivered hints.
+    Delivered(Delivered),
+    /// The node task waits for the write, by the number of its call.
+    Task(CallId),
+}
+
+/// A batch of delivered hints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivered {
+    /// The node that has taken the hints.
+    pub peer: NodeId,
+    /// The number of hints.
+    pub hints: u64,
+    /// Their size in the hint accounting, in bytes.
+    pub bytes: u64,
+}
+
+/// A read from the store.
+#[derive(Debug, Clone)]
+pub enum Wanted {
+    /// The newest record of a key, for a coordinator that wants no record longer than `most`.
+    Record {
+        /// The key to read.
+        key: Bytes,
+        /// Length of the longest record wanted, in bytes.
+        most: u32,
+    },
+    /// The idempotency-key record of a conditional write.
+    Operation {
+        /// The record's key in the store.
+        name: Bytes,
+        /// The write that is looked up.
+        asked: WriteName,
+    },
+    /// The newest record of a write's key, needed before the write is stored.
+    Before(Write),
+}
+
+impl Wanted {
+    /// Returns the space and key of the record.
+    pub fn place(&self) -> (Space, &Bytes) {
+        match self {
+            Self::Record { key, .. } | Self::Before(Write { key, .. }) => (Space::Data, key),
+            Self::Operation { name, .. } => (Space::Idempotency, name),
+        }
+    }
+}
+
+/// A turn of a loop: its time, and the writes that it collects.
+pub trait Turn {
+    /// Returns the time, read once for this turn from the node's clocks.
+    fn now(&self) -> Now;
+
+    /// Adds the records that `fill` puts, about `bytes` bytes, to the writes of this turn. Ends in
+    /// [`Loop::written`](crate::Loop::written), later; an error means that nothing was added.
+    fn write(
+        &mut self,
+        bytes: usize,
+        purpose: Purpose,
+        fill: impl FnOnce(&mut Batch) -> Result<(), lsm::Error>,
+    ) -> Outcome;
+}
+
+/// The services that a loop needs. None of them calls back into the loop before it returns.
+pub trait Driver: Turn {
+    /// The engine, for reads that need no waiting.
+    fn engine(&self) -> &Engine;
+
+    /// Reads the newest record of a key, as far as that needs no waiting.
+    fn try_get(&mut self, space: Space, key: &[u8]) -> Result<Lookup, lsm::Error>;
+
+    /// Reads `wanted` where waiting is allowed. Ends in [`Loop::was_read`](crate::Loop::was_read),
+    /// or in nothing if nobody waits for the result any more.
+    fn read(&mut self, op: OpId, wanted: Wanted, demand: Demand);
+
+    /// Reads a page. Ends in [`Event::Paged`], or in nothing if nobody waits for the result any
+    /// more. Pages for clients go first.
+    fn page(&mut self, op: OpId, request: PageRequest, demand: Demand);
+
+    /// Summarizes the store's records for a repair round ([`compare`](crate::compare())). Ends in
+    /// [`Event::Compared`], or in nothing if nobody waits for the result any more.
+    fn compare(&mut self, op: OpId, request: CompareRequest, demand: Demand);
+
+    /// Discards blocks that can't be read ([`discard`](crate::discard())); ends in
+    /// [`Event::Written`].
+    fn discard(&mut self, op: OpId, ranges: Vec<Damage>);
+
+    /// Stores one of the node's own records, bypassing the store's backlog, because such small
+    /// records must not wait for compactions. Ends in [`Loop::kept`](crate::Loop::kept).
+    fn keep(&mut self, op: OpId, batch: Batch, keeps: Keeps);
+
+    /// Sends a message to another node: see [`Effect::Send`](protocol::Effect::Send).
+    fn send(&mut self, peer: NodeId, message: Message);
+
+    /// Replies to another node, if its connection is still open.
+    fn respond(&mut self, connection: ConnectionId, id: u64, reply: Reply);
+
+    /// Answers a client.
+    fn answer(&mut self, client: ClientId, answer: Answer);
+
+    /// Takes the result of a call of the node task.
+    fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>);
+
+    /// Sends an event to the node task.
+    fn send_to_task(&mut self, event: TaskEvent);
+
+    /// Called before a record is stored on a node that counts records
+    /// ([`cluster::BeforeWrites::count`]); called again for a record that had to wait.
+    fn accept(&mut self, _key: &Bytes, _record: &Record) {}
+
+    /// Called with every event before it is handled.
+    #[inline]
+    fn note(&mut self, _event: &Event) {}
+}
+
+/// The services that the node task needs. Results come back later, as a [`TaskEvent`].
+pub trait TaskDriver: Turn {
+    /// Sends a request to a node; ends in [`NodeEvent::Returned`](protocol::NodeEvent::Returned).
+    fn call(&mut self, call: CallId, node: NodeId, class: Class, request: Request);
+
+    /// Reads hints ([`hints::read`](crate::hints::read)); ends in [`TaskEvent::HintsRead`].
+    fn read_hints(&mut self, wanted: HintsWanted);
+
+    /// Stores one of the node's own records, bypassing the store's backlog; ends in
+    /// [`TaskEvent::Kept`].
+    fn keep(&mut self, batch: Batch, keeps: Keeps);
+
+    /// Reports that the node's directory is an outdated copy, which must not be used any more: see
+    /// [`NodeEffect::Outdated`](protocol::NodeEffect::Outdated). The report repeats until the node
+    /// ends.
+    fn outdated(&mut self, proven: u64);
+
+    /// The store's rule for records that compactions may drop.
+    fn purge_rule(&self) -> &PurgeRule;
+
+    /// Starts a compaction of the whole store after this call and returns its number, which is
+    /// greater than all earlier ones. The compaction takes turns with the store's other work.
+    fn compact(&mut self) -> u64;
+
+    /// Returns whether compaction `number`, or a later one, succeeded; `None` = neither has ended.
+    fn compacted(&self, number: u64) -> Option<bool>;
+
+    /// Delivers an event to the task after `micros` microseconds.
+    fn after(&mut self, micros: u64, event: TaskEvent);
+}
+
+/// A read of stored hints.
+#[derive(Debug, Clone)]
+pub struct HintsWanted {
+    /// The call that waits for the hints.
+    pub call: CallId,
+    /// The node that the hints are for.
+    pub peer: NodeId,
+    /// The key after which to begin; `None` = with the first.
+    pub after: Option<Bytes>,
+    /// Bytes of keys and records after which to stop; at least one hint is read.
+    pub max_bytes: usize,
+}

@@ -1,0 +1,552 @@
+//! An event loop of the node: runs its `Protocol` and carries out the protocol's effects.
+//!
+//! ```text
+//!                  ┌────────────────── Loop ──────────────────┐
+//!  driver: event ─▶│ protocol::Protocol ─▶ effects ────┬───────│─▶ driver: reads, writes, pages,
+//!                  │        ▲                         │       │           messages, answers
+//!                  │        └── events done at once ◀─┤       │
+//!                  │   results of hints     ◀── backlog       │◀─ driver: read, written, kept
+//!                  └──────────────────────────────────────────┘
+//! ```
+//!
+//! The loop handles events one after the other. An effect that completes at once queues its event,
+//! and never calls back into the protocol.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+
+use crate::store::store_error;
+use bytes::Bytes;
+use lsm::{Lookup, Newer, Space};
+use protocol::{
+    AloneId, Answer, AskedQuorum, ClientId, Config, Demand, Effect, Event, FailureKind,
+    LogPosition, MAX_OPERATIONS, MembershipState, NodeEvent, Now, OpId, Passing, Protocol, Record,
+    Reply, Shared, StoreError, Via, hint_bytes,
+};
+
+use crate::backlog::{Backlog, Bounds, Look, WRITE_OVERHEAD, Write};
+use crate::driver::{Delivered, Driver, Outcome, Purpose, Wanted, WriteError};
+use crate::hints::{self, Hint};
+use crate::identity::{Identity, Keeps};
+use crate::operations::{self, OPERATION_BYTES};
+
+/// Limit on the events that one event may cause at once; more means that they never end. Each
+/// request under way causes several when a link is lost, or when all writes that wait for the store
+/// are refused, and with a lot of memory there may be some millions of requests.
+const MAX_EVENTS: usize = 1 << 27;
+
+/// Events handled per clock reading. An effect that completes at once has the time of its cause.
+const EVENTS_PER_LOOK: usize = 16;
+
+/// Reason for refusing records of keys that move here: see [`Shared::is_to_be_emptied_of`].
+const EMPTIES: &str = "the node drops what it held of these keys long ago";
+
+/// The result is unknown without a read that waits for the disk.
+struct MustWait;
+
+/// One event loop's part of the protocol; see the module.
+#[derive(Debug)]
+pub struct Loop {
+    shared: Arc<Shared>,
+    identity: Arc<Identity>,
+    protocol: Protocol,
+    backlog: Backlog,
+    max_skew_micros: u64,
+    /// Events of effects that completed at once, for the coordinator.
+    events: VecDeque<Event>,
+    effects: Vec<Effect>,
+}
+
+impl Loop {
+    /// Returns a loop without requests. Up to `waiting_bytes` bytes of writes may wait for the
+    /// store.
+    pub fn new(
+        shared: Arc<Shared>,
+        identity: Arc<Identity>,
+        config: Config,
+        waiting_bytes: usize,
+    ) -> Self {
+        let bounds = Bounds {
+            bytes: waiting_bytes,
+            owned_from: config.brief_bytes as usize,
+            deadline_micros: config.deadline_micros,
+        };
+        Self {
+            protocol: Protocol::new(Arc::clone(&shared), config),
+            backlog: Backlog::new(bounds),
+            max_skew_micros: config.max_skew_micros,
+            events: VecDeque::new(),
+            effects: Vec::new(),
+            shared,
+            identity,
+        }
+    }
+
+    /// Dispatches an event to the coordinator and carries out its effects.
+    pub fn handle<D: Driver>(&mut self, driver: &mut D, event: Event) {
+        let now = driver.now();
+        self.dispatch(driver, now, event);
+        self.go_on(driver, now);
+    }
+
+    /// Answers a read at once if this node's store alone decides it; `None` = the read needs an
+    /// [`Event::Get`].
+    pub fn get_alone<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        key: &[u8],
+        asked: AskedQuorum,
+    ) -> Option<Answer> {
+        if !self.protocol.reads_alone(key, asked) {
+            return None;
+        }
+        let held = match driver.try_get(Space::Data, key) {
+            Ok(Lookup::Found(record)) => Some(record),
+            Ok(Lookup::Absent) => None,
+            // Left to the event, which reports the error.
+            Ok(Lookup::WouldBlock | Lookup::TooLong(_)) | Err(_) => return None,
+        };
+        self.protocol.answer_alone(driver.now(), held)
+    }
+
+    /// Writes a client's record, which has this node's version; ends in an answer.
+    pub fn write<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        client: ClientId,
+        (key, record): (Bytes, Record),
+        quorum: AskedQuorum,
+    ) {
+        if !self.backlog.is_empty() || !self.protocol.writes_alone(&key, &record, quorum) {
+            return self.handle(driver, Event::Write { client, key, record, quorum });
+        }
+        let now = driver.now();
+        let id = self.protocol.write_alone(now, client, (key, record), quorum);
+        let Some((key, record)) = self.protocol.alone(id) else { return };
+        let (record, purpose) =
+            ((key, record, Via::Replica), |passing| Purpose::Alone(id, passing));
+        if let Err(error) = self.add(driver, record, None, false, purpose) {
+            // The ordinary write meets the error too, and reports it.
+            self.wrote_alone(driver, now, id, Err(write_error(&error)));
+        }
+    }
+
+    fn wrote_alone<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        now: Now,
+        id: AloneId,
+        result: Result<(), StoreError>,
+    ) {
+        let answered = self.protocol.wrote_alone(now, id, result, &mut self.effects);
+        if let Some((client, answer)) = answered {
+            driver.answer(client, answer);
+        }
+        if !self.effects.is_empty() {
+            self.go_on(driver, now);
+        }
+    }
+
+    /// Handles the result of a store read that had to wait.
+    pub fn was_read<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        op: OpId,
+        wanted: &Wanted,
+        result: Result<Option<Record>, StoreError>,
+    ) {
+        if let Wanted::Before(write) = wanted {
+            let newest = || self.shared.replica.newest.time();
+            let time = |record: Record| record.version().time;
+            let is_newer = |held: &Record| held.version() > write.record.version();
+            // An error surfaces again, with more context, when the record is written or read.
+            let newer = result.map_or_else(|_| Some(newest()), |r| r.filter(is_newer).map(time));
+            self.store(driver, Write { look: Look::Done(newer), ..write.clone() });
+            let now = driver.now();
+            return self.go_on(driver, now);
+        }
+        self.handle(driver, read_event(op, wanted, result));
+    }
+
+    /// Handles the result of a write.
+    pub fn written<D: Driver>(&mut self, driver: &mut D, purpose: Purpose, outcome: &Outcome) {
+        match purpose {
+            Purpose::Op(op, newer, passing) => {
+                self.shared.repair.proofs.passed(passing);
+                if outcome.is_ok() {
+                    self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
+                }
+                let result = outcome.as_ref().map(|()| newer).map_err(write_error);
+                self.handle(driver, Event::Written { op, result });
+            }
+            Purpose::Alone(id, passing) => {
+                self.shared.repair.proofs.passed(passing);
+                if outcome.is_ok() {
+                    self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
+                }
+                let now = driver.now();
+                let result = outcome.as_ref().copied().map_err(write_error);
+                self.wrote_alone(driver, now, id, result);
+            }
+            Purpose::Hint(Hint { id, .. }) => {
+                self.handle(driver, Event::Hinted { hint: id, kept: outcome.is_ok() });
+            }
+            // The hints are still in the store and are delivered again.
+            Purpose::Delivered(Delivered { peer, hints, bytes }) => {
+                if outcome.as_ref().is_err_and(|error| !error.is_final()) {
+                    self.shared.transfer.hints.found(peer, hints, bytes);
+                }
+            }
+            Purpose::Task(call) => {
+                let failed = |error: &WriteError| match error {
+                    WriteError::Busy | WriteError::Sealed(_) => FailureKind::Busy,
+                    WriteError::Store(_) => FailureKind::Failed,
+                };
+                let result = outcome.as_ref().map(|()| Reply::Stored).map_err(failed);
+                driver.send_to_task(NodeEvent::Returned { call, result }.into());
+            }
+        }
+    }
+
+    /// Handles the result of storing one of the node's own records, for which another node waits.
+    pub fn kept<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        op: OpId,
+        keeps: &Keeps,
+        result: Result<(), lsm::Error>,
+    ) {
+        if result.is_ok() {
+            self.identity.kept(&self.shared, keeps);
+            if let Keeps::Proof(proof) = keeps {
+                driver.engine().purge_rule().raise(proof.proven.time);
+            }
+        }
+        let result = result.map(|()| None).map_err(|error| store_error(&error));
+        self.handle(driver, Event::Written { op, result });
+    }
+
+    /// Retries waiting writes and handles timers.
+    pub fn wake<D: Driver>(&mut self, driver: &mut D) {
+        self.store_backlog(driver);
+        self.handle(driver, Event::Tick);
+    }
+
+    /// Returns when [`Loop::wake`] is due at the latest, by the monotonic clock, in microseconds;
+    /// `None` = no timer is set.
+    pub fn next_wake(&mut self) -> Option<u64> {
+        let (tick, look) = (self.protocol.next_wake(), self.backlog.next_look());
+        tick.into_iter().chain(look).min()
+    }
+
+    /// Number of requests under way.
+    pub fn len(&self) -> usize {
+        self.protocol.len()
+    }
+
+    /// True if no request is under way.
+    pub fn is_empty(&self) -> bool {
+        self.protocol.is_empty()
+    }
+
+    fn dispatch<D: Driver>(&mut self, driver: &mut D, now: Now, event: Event) {
+        driver.note(&event);
+        self.protocol.handle(now, event, &mut self.effects);
+    }
+
+    fn go_on<D: Driver>(&mut self, driver: &mut D, mut now: Now) {
+        for number in 1..MAX_EVENTS {
+            let mut effects = mem::take(&mut self.effects);
+            for effect in effects.drain(..) {
+                self.perform(driver, effect);
+            }
+            self.effects = effects;
+            let Some(event) = self.events.pop_front() else { return };
+            if number % EVENTS_PER_LOOK == 0 {
+                now = driver.now();
+            }
+            self.dispatch(driver, now, event);
+        }
+        unreachable!("events cause events without end");
+    }
+
+    fn perform<D: Driver>(&mut self, driver: &mut D, effect: Effect) {
+        match effect {
+            Effect::Read { op, key, most, demand } => {
+                self.read(driver, op, Wanted::Record { key, most }, demand);
+            }
+            Effect::Recall { op, key, asked, demand } => {
+                let name = operations::name(&key, asked.id);
+                self.read(driver, op, Wanted::Operation { name, asked }, demand);
+            }
+            Effect::Write { op, key, record, via, look, durable, demand } => {
+                let look = if look { Look::Yes } else { Look::No };
+                self.store(driver, Write { op, key, record, via, look, durable, demand });
+            }
+            // Refused at once when a client's write would wait, because its sender retries.
+            Effect::WriteAll { op, items, is_brought, demand: _ } => {
+                self.store_all(driver, op, &items, is_brought);
+            }
+            Effect::Page { op, request, demand } => driver.page(op, request, demand),
+            Effect::Compare { op, request, demand } => driver.compare(op, request, demand),
+            Effect::Discard { op, ranges } => driver.discard(op, ranges),
+            Effect::Send { peer, message } => driver.send(peer, message),
+            Effect::Respond { connection, id, reply } => driver.respond(connection, id, reply),
+            Effect::Answer { client, answer } => driver.answer(client, answer),
+            Effect::Returned { call, result } => driver.returned(call, result),
+            Effect::Hint { hint, peer, key, record } => {
+                self.keep_hint(driver, Hint::of(hint, peer, key, &record), &record);
+            }
+            Effect::KeepMissed { op, node } => {
+                let (batch, keeps) = self.identity.keep_missed(&self.shared, node);
+                driver.keep(op, batch, keeps);
+            }
+            Effect::KeepLayouts { op } => {
+                let (batch, keeps) = self.identity.keep_layouts(&self.shared);
+                driver.keep(op, batch, keeps);
+            }
+            Effect::KeepProof { op, proof } => {
+                let (batch, keeps) = self.identity.keep_proof(proof);
+                driver.keep(op, batch, keeps);
+            }
+        }
+    }
+
+    fn read<D: Driver>(&mut self, driver: &mut D, op: OpId, wanted: Wanted, demand: Demand) {
+        let (space, key) = wanted.place();
+        let result = match driver.try_get(space, key) {
+            Ok(Lookup::Found(record)) => Ok(Some(record)),
+            Ok(Lookup::Absent) => Ok(None),
+            Ok(Lookup::WouldBlock | Lookup::TooLong(_)) => {
+                return driver.read(op, wanted, demand);
+            }
+            Err(error) => Err(store_error(&error)),
+        };
+        self.events.push_back(read_event(op, &wanted, result));
+    }
+
+    /// Writes a record to this node's store; ends in an event.
+    fn store<D: Driver>(&mut self, driver: &mut D, write: Write) {
+        let result = if self.backlog.is_empty() {
+            self.try_store(driver, &write)
+        } else {
+            Err(WriteError::Busy)
+        };
+        let (op, result) = match result {
+            Ok(()) => return,
+            Err(WriteError::Busy) => match self.backlog.add(driver.now().mono, write) {
+                None => return,
+                Some(write) => (write.op, Err(write_error(&WriteError::Busy))),
+            },
+            Err(error) => (write.op, Err(write_error(&error))),
+        };
+        self.events.push_back(Event::Written { op, result });
+    }
+
+    fn try_store<D: Driver>(&self, driver: &mut D, write: &Write) -> Outcome {
+        let Write { op, key, record, via, look, durable, .. } = write;
+        let newer = match look {
+            Look::No => None,
+            Look::Done(newer) => *newer,
+            Look::Yes => match self.newer(driver, key, record) {
+                Ok(newer) => newer,
+                Err(MustWait) => {
+                    driver.read(*op, Wanted::Before(write.clone()), write.demand);
+                    return Ok(());
+                }
+            },
+        };
+        let purpose = |passing| Purpose::Op(*op, newer, passing);
+        self.add(driver, (key, record, *via), newer, *durable, purpose)
+    }
+
+    /// Adds a record to the writes of this turn. `newer` is the version time of a newer record of
+    /// the key.
+    fn add<D: Driver>(
+        &self,
+        driver: &mut D,
+        (key, record, via): (&Bytes, &Record, Via),
+        newer: Option<u64>,
+        is_durable: bool,
+        purpose: impl FnOnce(Passing) -> Purpose,
+    ) -> Outcome {
+        if self.shared.replica.before_writes.are_any() {
+            self.look_before(driver, key, record)?;
+        }
+        let bytes = bytes_of(key, record);
+        let proofs = &self.shared.repair.proofs;
+        // Records of conditional writes are fenced by promises instead.
+        let passing = match record.ballot() {
+            0 => {
+                // A new version for the write must be above every record here.
+                let sealed = |seal: u64| WriteError::Sealed(seal.max(newer.unwrap_or(0)));
+                proofs.pass(record.when()).map_err(sealed)?
+            }
+            _ => proofs.pass_any(),
+        };
+        let added = driver.write(bytes, purpose(passing), |batch| {
+            batch.record(Space::Data, key, record)?;
+            operations::put(&self.shared, batch, (key, record), via)?;
+            if is_durable {
+                batch.make_durable();
+            }
+            Ok(())
+        });
+        if added.is_err() {
+            proofs.passed(passing);
+        }
+        added
+    }
+
+    /// Checks that few nodes need before they store a record: refuses keys that are to be dropped,
+    /// and counts the record.
+    #[cold]
+    fn look_before<D: Driver>(&self, driver: &mut D, key: &Bytes, record: &Record) -> Outcome {
+        if self.shared.is_to_be_emptied_of(key, record.copies()) {
+            return Err(WriteError::Store(lsm::Error::Busy { what: EMPTIES }));
+        }
+        if self.shared.replica.before_writes.count() {
+            driver.accept(key, record);
+        }
+        Ok(())
+    }
+
+    /// Returns the version time of a newer record of the key, or an upper bound of it.
+    fn newer<D: Driver>(
+        &self,
+        driver: &D,
+        key: &[u8],
+        record: &Record,
+    ) -> Result<Option<u64>, MustWait> {
+        let version = record.version();
+        let newest = self.shared.replica.newest.time();
+        match driver.engine().holds_newer(Space::Data, key, version) {
+            Ok(Newer::No) => Ok(None),
+            Ok(Newer::Held(held)) => Ok(Some(held.time)),
+            // Some record here is so far ahead that no write can get a version above it, so the
+            // node must know whether that record is of this key.
+            Ok(Newer::WouldBlock)
+                if self.shared.clock.is_ahead(newest, driver.now(), self.max_skew_micros) =>
+            {
+                Err(MustWait)
+            }
+            // An error surfaces again, with more context, when the record is written or read.
+            Ok(Newer::WouldBlock) | Err(_) => Ok(Some(newest)),
+        }
+    }
+
+    /// Stores several records, all or none: hints of another node, which retries.
+    fn store_all<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        op: OpId,
+        items: &[(Bytes, Record)],
+        is_brought: bool,
+    ) {
+        let shared = &self.shared;
+        let is_to_be_emptied =
+            |(key, record): &(Bytes, Record)| shared.is_to_be_emptied_of(key, record.copies());
+        if items.iter().any(is_to_be_emptied) {
+            let result = Err(StoreError::Busy(EMPTIES));
+            return self.events.push_back(Event::Written { op, result });
+        }
+        // Taken before the repair fence (seal) is read.
+        let passing = shared.repair.proofs.pass_any();
+        let is_taken = |(_, record): &&(Bytes, Record)| {
+            is_brought || !shared.repair.proofs.refuses(record.rank())
+        };
+        let all = items.len();
+        let items: Vec<&(Bytes, Record)> = items.iter().filter(is_taken).collect();
+        // Whether this directory is the first of its name, and so needs no repair fence, is not
+        // known yet: the sender retries.
+        if items.len() < all && shared.membership.state.state() == MembershipState::Joining {
+            shared.repair.proofs.passed(passing);
+            let result = Err(write_error(&WriteError::Busy));
+            return self.events.push_back(Event::Written { op, result });
+        }
+        if items.is_empty() {
+            shared.repair.proofs.passed(passing);
+            return self.events.push_back(Event::Written { op, result: Ok(None) });
+        }
+        if shared.replica.before_writes.count() {
+            items.iter().for_each(|(key, record)| driver.accept(key, record));
+        }
+        let bytes = items.iter().map(|(key, record)| bytes_of(key, record)).sum();
+        let added = driver.write(bytes, Purpose::Op(op, None, passing), |batch| {
+            items.iter().try_for_each(|(key, record)| {
+                batch.record(Space::Data, key, record)?;
+                operations::put(shared, batch, (key, record), Via::Replica)
+            })
+        });
+        if let Err(error) = added {
+            shared.repair.proofs.passed(passing);
+            self.events.push_back(Event::Written { op, result: Err(write_error(&error)) });
+        }
+    }
+
+    /// Stores waiting writes, oldest first, until the store refuses one.
+    fn store_backlog<D: Driver>(&mut self, driver: &mut D) {
+        let now = driver.now().mono;
+        if !self.backlog.is_due(now) {
+            return;
+        }
+        while let Some((write, until)) = self.backlog.pop() {
+            let late = until <= now;
+            let result = if late { Err(WriteError::Busy) } else { self.try_store(driver, &write) };
+            match result {
+                Ok(()) => {}
+                Err(WriteError::Busy) if !late => return self.backlog.put_back(write, until),
+                Err(error) => {
+                    let result = Err(write_error(&error));
+                    self.events.push_back(Event::Written { op: write.op, result });
+                }
+            }
+        }
+    }
+
+    /// Stores a hint; ends in an event.
+    fn keep_hint<D: Driver>(&mut self, driver: &mut D, hint: Hint, record: &Record) {
+        let shared = &self.shared;
+        let bytes = hint_bytes(&hint.key, record) as usize;
+        let added = driver.write(bytes, Purpose::Hint(hint.clone()), |batch| {
+            hints::put(shared, batch, &hint, record)
+        });
+        if added.is_err() {
+            self.events.push_back(Event::Hinted { hint: hint.id, kept: false });
+        }
+    }
+}
+
+/// Returns the event for the result of a store read.
+fn read_event(op: OpId, wanted: &Wanted, result: Result<Option<Record>, StoreError>) -> Event {
+    match (wanted, result) {
+        (Wanted::Record { most, .. }, Ok(Some(record))) if record.byte_len() > *most as usize => {
+            Event::Outlined { op, outline: record.outline() }
+        }
+        (Wanted::Record { .. }, result) => Event::Read { op, result },
+        (Wanted::Operation { asked, .. }, result) => {
+            let parse = |entry: Record| operations::parse(*asked, &entry);
+            let result = result.and_then(|entry| entry.map(parse).transpose());
+            Event::Recalled { op, result }
+        }
+        (Wanted::Before(_), _) => unreachable!("a write goes on with it"),
+    }
+}
+
+/// Returns about how many bytes a record adds to the log.
+fn bytes_of(key: &[u8], record: &Record) -> usize {
+    let operations = if record.ballot() > 0 { MAX_OPERATIONS * OPERATION_BYTES } else { 0 };
+    key.len() + record.byte_len() + WRITE_OVERHEAD + operations
+}
+
+fn write_error(error: &WriteError) -> StoreError {
+    match error {
+        WriteError::Busy => StoreError::Busy("the write queue is full"),
+        WriteError::Sealed(seal) => StoreError::Sealed(*seal),
+        WriteError::Store(error) => store_error(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! A replica in repair rounds: the writes that a repair fence (seal) waits for and refuses, and the
+//! time from which tombstones may be purged.
+
+use protocol::{RoundId, RoundStep};
+
+use super::*;
+use crate::stage::conditional;
+
+/// A round up to ten seconds before the node's time.
+const ROUND: RoundId = RoundId { time: (WALL - 10) << 12, node: NodeId(1) };
+
+/// Age of a write before that time, and after.
+const OLD: u64 = 20;
+const NEW: u64 = 5;
+
+fn step(id: u64, step: RoundStep) -> Event {
+    asked(id, Request::Round { round: ROUND, step })
+}
+
+/// Stores the batches to keep, and informs the loop.
+fn keep(stage: &mut Stage, own: &mut Loop) {
+    let done = stage.take();
+    let [Done::Keep(Some(op), batch, keeps)] = &done[..] else { panic!("{done:?}") };
+    stage.engine.commit(std::iter::once(batch)).unwrap();
+    own.kept(stage, *op, keeps, Ok(()));
+}
+
+/// Has the loop do a step of the round; nothing is reported before it is durable.
+fn does(stage: &mut Stage, own: &mut Loop, id: u64, what: RoundStep) {
+    own.handle(stage, step(id, what));
+    keep(stage, own);
+    let replies = stage.replies();
+    assert!(matches!(&replies[..], [(of, Reply::Round(_))] if *of == id), "{replies:?}");
+}
+
+fn sealed(stage: &mut Stage) -> Loop {
+    stage.shared.clock.persisted(u64::MAX, 0);
+    let mut own = stage.event_loop();
+    does(stage, &mut own, 1, RoundStep::Seal);
+    own
+}
+
+fn hint(id: u64, items: Vec<(Bytes, Record)>) -> Event {
+    let (connection, class, remaining_ms) = (ConnectionId(1), Class::Hint, 1000);
+    let (under, request) = (stage::under(), Request::Writes { items });
+    Event::Request { connection, id, class, remaining_ms, under, request }
+}
+
+fn holds(stage: &Stage, key: &[u8]) -> bool {
+    stage.engine.read(Space::Data, key).unwrap().is_some()
+}
+
+#[test]
+fn a_seal_waits_for_what_was_let_pass_before() {
+    let old = || (Bytes::from_static(b"k"), value(b"k", OLD, 1));
+    for event in [write(1, b"k", old().1), hint(1, vec![old()])] {
+        let mut stage = Stage::new();
+        stage.shared.clock.persisted(u64::MAX, 0);
+        let mut own = stage.event_loop();
+        own.handle(&mut stage, event);
+        own.handle(&mut stage, step(2, RoundStep::Seal));
+        assert_eq!(stage.replies(), [(2, Reply::Busy)], "one is not in the store yet");
+        stage.write(&mut own);
+        assert_eq!(stage.replies(), [(1, Reply::Stored)]);
+        does(&mut stage, &mut own, 3, RoundStep::Seal);
+    }
+}
+
+#[test]
+fn a_seal_refuses_what_was_written_before_it() {
+    let mut stage = Stage::new();
+    let mut own = sealed(&mut stage);
+    own.handle(&mut stage, write(2, b"old", value(b"old", OLD, 1)));
+    assert_eq!(stage.replies(), [(2, Reply::Outbid { promise: ROUND.time })], "it goes above that");
+    own.handle(&mut stage, write(3, b"new", value(b"new", NEW, 1)));
+    stage.write(&mut own);
+    assert_eq!(stage.replies(), [(3, Reply::Stored)]);
+    let items = [("older", OLD), ("newer", NEW)];
+    let items = items.map(|(key, age)| (Bytes::from(key), value(key.as_bytes(), age, 1)));
+    own.handle(&mut stage, hint(4, items.to_vec()));
+    stage.write(&mut own);
+    assert_eq!(stage.replies(), [(4, Reply::Stored)], "its sender need not keep them");
+    let held = [&b"old"[..], b"new", b"older", b"newer"].map(|key| holds(&stage, key));
+    assert_eq!(held, [false, true, false, true]);
+}
+
+#[test]
+fn a_seal_takes_what_its_round_brings() {
+    let mut stage = Stage::new();
+    let mut own = sealed(&mut stage);
+    let (key, record) = (Bytes::from_static(b"k"), value(b"k", OLD, 1));
+    let other = RoundId { node: NodeId(2), ..ROUND };
+    for (id, round) in [(2, other), (3, ROUND)] {
+        let (key, record) = (key.clone(), record.clone());
+        own.handle(&mut stage, asked(id, Request::Bring { round, key, record }));
+        stage.write(&mut own);
+    }
+    assert_eq!(stage.replies(), [(2, Reply::WrongEpoch), (3, Reply::Stored)]);
+    assert!(holds(&stage, b"k"));
+}
+
+/// A hint of a conditional write is chosen, so it obeys no promise. But its base may have been
+/// deleted, proven and purged since, so it obeys the promises made by then.
+#[test]
+fn a_conditional_hint_obeys_what_a_commit_has_promised() {
+    let mut stage = Stage::new();
+    let mut own = sealed(&mut stage);
+    does(&mut stage, &mut own, 2, RoundStep::Ready);
+    let floor = ROUND.time + 100;
+    does(&mut stage, &mut own, 3, RoundStep::Commit { floor, is_uniform: true });
+    let hinted = [("below", floor), ("above", floor + 1)];
+    let items =
+        hinted.map(|(key, ballot)| (Bytes::from(key), conditional(key.as_bytes(), OLD, ballot)));
+    own.handle(&mut stage, hint(4, items.to_vec()));
+    stage.write(&mut own);
+    assert_eq!([&b"below"[..], b"above"].map(|key| holds(&stage, key)), [false, true]);
+}
+
+#[test]
+fn tombstones_may_go_once_it_is_durable_that_they_may() {
+    let mut stage = Stage::new();
+    let mut own = sealed(&mut stage);
+    does(&mut stage, &mut own, 2, RoundStep::Ready);
+    let watermark = |stage: &Stage| stage.engine.purge_rule().watermark();
+    own.handle(&mut stage, step(3, RoundStep::Commit { floor: 0, is_uniform: true }));
+    assert_eq!(watermark(&stage), 0);
+    keep(&mut stage, &mut own);
+    assert_eq!(watermark(&stage), ROUND.time);
+}

@@ -1,0 +1,112 @@
+//! A forced layout (decree), decided on the directory of a stopped node without the metadata
+//! quorum.
+//!
+//! ```text
+//!   directory ─▶ Survivor::look ─▶ shown to the operator ─▶ decide: the next start uses it,
+//!                    └─ an unnoticed copy: refused            and other nodes hear of it
+//! ```
+
+use lsm::{Batch, Engine, Space, Version};
+use protocol::LayoutsRecord;
+use protocol::layout::{Layout, NoDecree, VoterId};
+use protocol::{ClusterId, MembershipState, NodeId};
+
+use super::marker::Directory;
+use super::{LIVES, format, in_store, layouts, newest, read, unreadable};
+use crate::start_error::StartError;
+use crate::store::Store;
+
+/// The surviving directory of a stopped node.
+#[derive(Debug)]
+pub struct Survivor {
+    name: String,
+    state: MembershipState,
+    cluster: Option<ClusterId>,
+    record: LayoutsRecord,
+}
+
+impl Survivor {
+    /// Reads the node's identity and layouts from its directory.
+    pub fn look<D: Directory>(engine: &Engine, directory: &D) -> Result<Self, StartError> {
+        let another = |what: &str| StartError::Another(what.to_owned());
+        let Some((kept, _)) = read(engine)? else {
+            return Err(another("it belongs to no node of a cluster yet"));
+        };
+        let stored = engine.read(Space::Node, layouts::KEY).map_err(in_store)?;
+        let Some(stored) = stored else {
+            return Err(another("it is of a release before layouts: start the node once"));
+        };
+        let record = LayoutsRecord::decode(&stored.value());
+        let record = record.map_err(|why| unreadable("the cluster's layout", why))?;
+        let lives = engine.read(Space::Node, LIVES).map_err(in_store)?;
+        let lives = lives.map(|lives| format::decode_lives(&lives.value())).transpose();
+        let marker = lives
+            .map_err(|why| unreadable("the record of the node's earlier starts (lives)", why))?;
+        let holds = marker.map(|(marker, _)| directory.holds(&marker)).transpose();
+        if holds.map_err(StartError::Unreadable)? == Some(false) {
+            return Err(another(
+                "it is a copy, or was moved from another file system, and its node does not know \
+                 that yet, which would lose its vote: start the node once, stop it, and run this \
+                 again",
+            ));
+        }
+        Ok(Self { name: kept.name, state: kept.state, cluster: kept.cluster, record })
+    }
+
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The node's id.
+    pub fn node(&self) -> NodeId {
+        self.record.node()
+    }
+
+    /// The id of the node's cluster, if it has one.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.cluster
+    }
+
+    /// The node's membership state.
+    pub fn state(&self) -> MembershipState {
+        self.state
+    }
+
+    /// The last layout that the node knows to be decided.
+    pub fn layout(&self) -> &Layout {
+        self.record.known()
+    }
+
+    /// Epoch of a layout that the node accepted and that may have been decided.
+    pub fn accepted(&self) -> Option<u64> {
+        self.record.accepted()
+    }
+
+    /// True if the node has a vote.
+    pub fn has_vote(&self) -> bool {
+        self.record.has_vote()
+    }
+
+    /// Returns the layout that the node would force, with `voter` as its new voter id. `lost` are
+    /// the nodes whose disks are gone.
+    pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, NoDecree> {
+        self.record.decreed(voter, lost)
+    }
+
+    /// Stores the forced layout and the new voter id; the next start uses them. Durable on return.
+    pub fn decide<S: Store>(
+        &self,
+        store: &S,
+        layout: Layout,
+        voter: VoterId,
+    ) -> Result<(), StartError> {
+        let record = self.record.going_by(layout, voter);
+        let origin = protocol::origin_of(&self.name);
+        let version = Version { time: newest(store.engine())? + 1, origin };
+        let mut batch = Batch::new();
+        batch.put(Space::Node, layouts::KEY, version, &record).map_err(in_store)?;
+        batch.make_durable();
+        store.commit(batch).map_err(in_store)
+    }
+}

@@ -1,0 +1,145 @@
+//! A directory that waits to join a cluster: the random incarnation and voter id it presents to the
+//! cluster, and the node id and layout it accepts.
+//!
+//! ```text
+//!   empty ─▶ candidate: random numbers, durable ─▶ in a layout ─▶ identity and layout, durable
+//! ```
+//!
+//! The numbers are durable first: a metadata quorum may seat the voter while this process restarts.
+
+use lsm::{Batch, Engine, Space, Version};
+use protocol::layout::{Layout, Voter, VoterId};
+use protocol::{
+    Clock, ClusterId, Incarnation, Layouts, MembershipState, NodeId, Proof, Unreadable,
+};
+
+use super::format::{self, Kept};
+use super::{KEY, PROOF, data_of_nobody, in_store, layouts, newest, read, unreadable};
+use crate::start_error::StartError;
+use crate::store::Store;
+
+/// Key of the candidate's numbers.
+const CANDIDATE: &[u8] = b"candidate";
+
+/// `lost_before` of a node that joins with its first disk: a time before all versions. 0 would mean
+/// that the node is as old as the cluster, and needs no repair fence (seal).
+const NOTHING_LOST: u64 = 1;
+
+/// A directory that asks to join a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// The directory's incarnation.
+    pub incarnation: Incarnation,
+    /// The directory's voter id.
+    pub voter: VoterId,
+}
+
+/// The membership that a candidate is given.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    /// The cluster's id; `None` = the cluster has none yet.
+    pub cluster: Option<ClusterId>,
+    /// The id assigned to the node.
+    pub own: NodeId,
+    /// A decided layout that contains the node, possibly as a leaving one.
+    pub layout: Layout,
+}
+
+impl Candidate {
+    /// Returns the candidate stored in the directory, or stores `new` as the candidate. `None` =
+    /// the directory is already that of a member.
+    pub fn of<S: Store>(store: &S, new: Self) -> Result<Option<Self>, StartError> {
+        let engine = store.engine();
+        if layouts::rules(engine)?.is_some() {
+            return Ok(None);
+        }
+        if let Some((kept, _)) = read(engine)? {
+            let name = kept.name;
+            return Err(StartError::Another(format!(
+                "it is that of node {name}, and no layout of another cluster has that; --join \
+                 takes an empty one"
+            )));
+        }
+        if let Some(why) = data_of_nobody(engine)? {
+            return Err(StartError::Another(format!("{why}, and --join takes an empty one")));
+        }
+        if let Some(known) = stored(engine)? {
+            return Ok(Some(known));
+        }
+        let incarnation = new.incarnation.max(Incarnation(1));
+        let new = Self { incarnation, voter: new.voter.max(VoterId(1)) };
+        let bytes = [new.incarnation.0, new.voter.0].map(u64::to_le_bytes);
+        let version = Version { time: newest(engine)? + 1, origin: 0 };
+        let mut batch = Batch::new();
+        batch.put(Space::Node, CANDIDATE, version, bytes.as_flattened()).map_err(in_store)?;
+        batch.make_durable();
+        store.commit(batch).map_err(in_store)?;
+        Ok(Some(new))
+    }
+
+    /// Makes the candidate a member. The change is durable on return: the next start is that of a
+    /// member. `wall` and `max_skew` are in microseconds.
+    pub fn takes<S: Store>(
+        self,
+        store: &S,
+        placed: Placed,
+        wall: u64,
+        max_skew: u64,
+    ) -> Result<(), StartError> {
+        let Placed { cluster, own, layout } = placed;
+        let node = layout.node(own).expect("who gave it the place looked");
+        let name = node.member.name.clone();
+        let topology = layout.topology().expect("a layout is checked when it arrives");
+        // A previous incarnation of this name may have acknowledged versions this far ahead of its
+        // clock.
+        let sealed_up_to = Clock::limit(wall, max_skew);
+        // With its first disk, a node has acknowledged nothing that is not here, so no other node
+        // needs to confirm that. The repair fence stays up, because writes from before the join may
+        // have been deleted and purged.
+        let is_first = node.first_disk == Some(self.incarnation);
+        let kept = Kept {
+            state: if is_first { MembershipState::Member } else { MembershipState::Joining },
+            named: true,
+            cluster,
+            incarnation: self.incarnation,
+            lost_before: if is_first { NOTHING_LOST } else { sealed_up_to },
+            digest: topology.digest(),
+            name,
+            description: topology.describe(),
+        };
+        let voter = Voter { node: own, id: Some(self.voter), is_first: false };
+        let (record, _) = Layouts::first(voter, layout).encode();
+        let proof = format::encode_proof(&Proof::of_new(own, sealed_up_to));
+        let origin = protocol::origin_of(&kept.name);
+        let version = Version { time: newest(store.engine())? + 1, origin };
+        let mut batch = Batch::new();
+        for (key, value) in [(KEY, &kept.encode()), (PROOF, &proof), (layouts::KEY, &record)] {
+            batch.put(Space::Node, key, version, value).map_err(in_store)?;
+        }
+        batch.make_durable();
+        store.commit(batch).map_err(in_store)
+    }
+}
+
+/// Returns true if the directory waits to join a cluster.
+pub(super) fn waits(engine: &Engine) -> Result<bool, StartError> {
+    Ok(stored(engine)?.is_some())
+}
+
+fn stored(engine: &Engine) -> Result<Option<Candidate>, StartError> {
+    let Some(record) = engine.read(Space::Node, CANDIDATE).map_err(in_store)? else {
+        return Ok(None);
+    };
+    let value = record.value();
+    let (numbers, rest) = value.as_chunks::<8>();
+    match (numbers, rest) {
+        ([incarnation, voter], []) => Ok(Some(Candidate {
+            incarnation: Incarnation(u64::from_le_bytes(*incarnation)),
+            voter: VoterId(u64::from_le_bytes(*voter)),
+        })),
+        _ => {
+            let why = Unreadable::Damaged(format!("{} bytes: damaged", value.len()));
+            Err(unreadable("who asks to join", why))
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The layout in force and the node's vote on the next one, as stored in its directory.
+
+use lsm::{Batch, Engine, PurgeRule, Space};
+use protocol::layout::{Layout, Voter};
+use protocol::{Layouts, LayoutsKept, Logs, MembershipState, NodeId, Shared};
+
+use super::{Identity, Keeps, Named, in_store, unreadable};
+use crate::start_error::StartError;
+use crate::store::Store;
+
+/// Key of the layouts record.
+pub(super) const KEY: &[u8] = b"layouts";
+
+impl Identity {
+    /// Loads the layouts at a process start, and creates the record if there is none. Durable on
+    /// return. `state` is the node's membership state at the start.
+    pub(crate) fn open_layouts<S: Store>(
+        &self,
+        store: &S,
+        named: Named<'_>,
+        logs: &Logs,
+        state: MembershipState,
+    ) -> Result<Layouts, StartError> {
+        let first = named.first_layout();
+        let stored = store.engine().read(Space::Node, KEY).map_err(in_store)?;
+        let layouts = match &stored {
+            Some(record) => Layouts::decode(&record.value(), first)
+                .map_err(|why| unreadable("the cluster's layout", why))?,
+            None => {
+                // A new node may have had a previous incarnation that voted, until the other nodes
+                // deny it.
+                let is_first = state == MembershipState::Member;
+                Layouts::first(Voter { node: self.own, id: Some(logs.voter()), is_first }, first)
+            }
+        };
+        if !layouts.has_votes() {
+            layouts.loses_votes(logs.voter());
+        }
+        let (record, _) = layouts.encode();
+        if stored.is_none_or(|stored| stored.value() != record) {
+            let mut batch = self.lock().batch(&[(KEY, &record)]);
+            batch.make_durable();
+            store.commit(batch).map_err(in_store)?;
+        }
+        Ok(layouts)
+    }
+
+    /// Returns a batch that durably stores the layouts.
+    pub(crate) fn keep_layouts(&self, shared: &Shared) -> (Batch, Keeps) {
+        // Encoded under the lock, so that the newest batch has the latest layouts.
+        let mut state = self.lock();
+        let (record, kept) = shared.membership.layouts.encode();
+        let mut batch = state.batch(&[(KEY, &record)]);
+        batch.make_durable();
+        (batch, Keeps::Layouts(kept))
+    }
+}
+
+/// Returns the layouts record for a copied directory, without its votes: votes cast after the copy
+/// was made are missing from it.
+pub(super) fn without_votes(engine: &Engine) -> Result<Option<Vec<u8>>, StartError> {
+    let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
+    let without = stored.map(|record| Layouts::without_votes(&record.value())).transpose();
+    without.map_err(|why| unreadable("the cluster's layout", why))
+}
+
+/// Returns the node id and layout stored in a directory, if that layout is in force.
+pub(super) fn rules(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartError> {
+    let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
+    let Some(record) = stored else { return Ok(None) };
+    let rules = Layouts::rules(&record.value());
+    rules.map_err(|why| unreadable("the cluster's layout", why))
+}
+
+/// Enters a later layout now that its record is durable.
+pub(super) fn enter(shared: &Shared, kept: &LayoutsKept, purge: &PurgeRule) {
+    // Before any node can write to the others. A node that is alone again purges by age only from
+    // its next start.
+    if kept.has_others() {
+        purge.holds_only_replica(false);
+    }
+    if shared.enters(kept) {
+        let layout = shared.membership.layouts.entered();
+        tracing::info!(epoch = layout.epoch, nodes = layout.nodes.len(), "cluster layout changed");
+        log_if_removed(shared);
+    }
+}
+
+/// Logs a warning if the node was removed from the cluster.
+pub(crate) fn log_if_removed(shared: &Shared) {
+    if shared.is_removed() {
+        tracing::warn!(
+            name = shared.name_of(shared.own),
+            epoch = shared.membership.views.epoch(),
+            "this node was removed from the cluster: it serves no requests for data and speaks \
+             with no other node. Stop it; its directory is of no use any more. To add it again, \
+             start it with an empty directory and --join"
+        );
+    }
+}
+
+impl Named<'_> {
+    /// Returns the layout of a list of nodes that never changed.
+    pub(crate) fn first_layout(&self) -> Layout {
+        let url = |id: NodeId| self.urls.get(usize::from(id.0)).cloned();
+        Layout::first(self.topology, |id| url(id).unwrap_or_default())
+    }
+}

@@ -1,0 +1,778 @@
+//! The node's persistent identity: its name, its incarnation, the topology that its data was placed
+//! by, and its record of each peer. The records are in [`Space::Node`]; `docs/file-format.md` has
+//! the byte layout.
+//!
+//! ```text
+//!   start ─▶ directory's identity ─┬─ none, and no data ─▶ created: new incarnation
+//!                                  ├─ none, but data, or waiting to join ─▶ refused
+//!                                  ├─ of this node and topology ─▶ used
+//!                                  └─ of another ─▶ refused, naming the difference
+//!
+//!   running ─▶ a batch and its [`Keeps`] ─▶ committed by the driver ─▶ [`Identity::kept`]
+//! ```
+//!
+//! The incarnation distinguishes a node from an earlier node of the same name whose disk was wiped.
+//!
+//! **The stored layout wins** once it is later than the first layout: the node's identity then
+//! comes from that layout, whatever the settings list. The settings' list only applies to a first
+//! start.
+//!
+//! **A single-node cluster** has no other node to agree with. If the settings do not name the node,
+//! its name is the address it listened on when the directory was created; later starts may use
+//! another address.
+//!
+//! Each batch has a version above those of all earlier batches, so the last batch made wins,
+//! whatever the order of commits.
+
+mod decree;
+mod format;
+mod join;
+mod layouts;
+mod marker;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lsm::{Batch, Engine, PurgeRule, Space, Version};
+use parking_lot::{Mutex, MutexGuard};
+use protocol::layout::Layout;
+use protocol::{
+    Claim, Clock, ClusterId, Incarnation, LayoutsKept, Life, LifeId, Lineage, LogPosition,
+    MembershipState, NodeId, OwnCluster, Proof, Shared, Topology, Unreadable, difference,
+};
+
+use crate::clock::BOUND_KEY;
+use crate::start_error::StartError;
+use crate::store::Store;
+pub use decree::Survivor;
+use format::Kept;
+pub use join::{Candidate, Placed};
+use layouts::enter;
+pub(crate) use layouts::log_if_removed;
+pub use marker::{Directory, Marker};
+
+/// Key of the identity record.
+const KEY: &[u8] = b"identity";
+
+/// Key of the record of the directory's process starts (`Life`).
+const LIVES: &[u8] = b"lives";
+
+/// Key prefix of the missed-write marks; the name of the marked node follows.
+const LACKS: &[u8] = b"lacks/";
+
+/// Key of the repair proofs.
+const PROOF: &[u8] = b"proof";
+
+/// Key of the time up to which this node has recovered idempotency-key records from its peers.
+const RECOVERED_WORDS: &[u8] = b"recovered-words";
+
+/// Key prefix of the record of a peer; the peer's name follows.
+const PEER: &[u8] = b"peer/";
+/// Least key after all keys with the prefix `PEER`.
+const PEERS_END: &[u8] = b"peer0";
+
+/// Key prefix of the first incarnation seen of a peer; the peer's name follows.
+const FIRST: &[u8] = b"first/";
+
+/// The cluster and this node's place in it, from the settings.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'a> {
+    /// Members of the cluster.
+    pub topology: &'a Topology,
+    /// The id of this node.
+    pub own: NodeId,
+    /// True if the settings name this node. Without that, the name of a single node has no meaning.
+    pub named: bool,
+    /// URL of each node, indexed by node id, as far as known.
+    pub urls: &'a [String],
+}
+
+impl Named<'_> {
+    /// Returns the id and name of every node.
+    pub(crate) fn members(&self) -> Vec<(NodeId, String)> {
+        let member = |id| (id, self.topology.member(id).name.clone());
+        self.topology.ids().map(member).collect()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.topology.member(self.own).name
+    }
+}
+
+/// Contents of the identity of a directory that has none yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewIdentity {
+    /// Random, not 0.
+    pub(crate) incarnation: Incarnation,
+    /// Membership state, if there are other nodes.
+    pub(crate) state: MembershipState,
+    /// Greatest version time that a previous incarnation of this node may have acknowledged.
+    pub(crate) lost_before: u64,
+}
+
+/// The persistent identity of this node; see the module.
+#[derive(Debug)]
+pub struct Identity {
+    incarnation: Incarnation,
+    own: NodeId,
+    name: String,
+    /// The layout in force at the start, if it was not the first one.
+    rules: Option<Layout>,
+    /// The value of [`Identity::recovered_words`] at the start.
+    recovered_words: u64,
+    /// The store's rule for dropping tombstones: by age only while the node is alone.
+    purge: Arc<PurgeRule>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The state that is durable.
+    kept: Kept,
+    /// The state of the newest batch, durable or not.
+    made: Kept,
+    /// Version of the newest record written here; each later record gets a greater one.
+    version: Version,
+    /// The record of each peer seen, by name.
+    peers: BTreeMap<String, Known>,
+    /// The repair proofs that are durable or being written.
+    proof: Proof,
+}
+
+/// The record of a peer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    /// The durable claim; `None` = nothing is stored yet.
+    claim: Option<Claim>,
+    /// The first incarnation seen of the peer, as stored or being written.
+    first: Option<Incarnation>,
+    /// Version time of the durable record, and of the newest batch made.
+    kept: u64,
+    newest: u64,
+}
+
+impl State {
+    /// Returns a batch of records for [`Space::Node`] with a version above all earlier ones. A
+    /// restart may find a record whose write was reported as failed, so no version is used twice.
+    fn batch(&mut self, items: &[(&[u8], &[u8])]) -> Batch {
+        self.version.time += 1;
+        let mut batch = Batch::new();
+        for (key, value) in items {
+            let put = batch.put(Space::Node, key, self.version, value);
+            put.expect("names and topologies are far below the bounds of keys and records");
+        }
+        batch
+    }
+}
+
+/// The content of a batch of the node's own records: see `Identity::kept`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Keeps {
+    /// The record of a peer. The version time orders it among other records of the same peer.
+    Claim(NodeId, Claim, u64),
+    /// The node's membership state.
+    MembershipState {
+        /// The state that is stored.
+        state: MembershipState,
+        /// Writes before this version time may be lost: see [`Identity::lost_before`].
+        lost_before: u64,
+        /// The change count of the node's own missed-write marks in the same batch.
+        changes: u64,
+        /// The layout state in the same batch.
+        layouts: LayoutsKept,
+    },
+    /// The id of the cluster that the node belongs to.
+    ClusterId(ClusterId),
+    /// Missed-write marks of a node, with their change count.
+    Missed(NodeId, u64),
+    /// The node's repair proofs.
+    Proof(Proof),
+    /// The layout that the node goes by, and its vote.
+    Layouts(LayoutsKept),
+}
+
+/// The state of a recovered store before anything is written to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recovered {
+    sequence: u64,
+    newest: u64,
+}
+
+impl Recovered {
+    /// Must be called before the first write.
+    pub(crate) fn of(engine: &Engine) -> Self {
+        Self { sequence: engine.sequence(), newest: engine.greatest_time() }
+    }
+}
+
+/// Returns the node name stored in the data directory.
+pub fn kept_name(engine: &Engine) -> Result<Option<String>, StartError> {
+    Ok(read(engine)?.map(|(kept, _)| kept.name))
+}
+
+/// Returns the layout stored in the data directory, if it is in force: see [`Identity::rules`].
+pub fn kept_layout(engine: &Engine) -> Result<Option<Layout>, StartError> {
+    Ok(layouts::rules(engine)?.map(|(_, layout)| layout))
+}
+
+/// Returns true if a directory belongs to a single-node cluster, or to no node.
+pub(crate) fn is_alone(engine: &Engine) -> Result<bool, StartError> {
+    let rules = layouts::rules(engine)?;
+    let kept = read(engine)?.map(|(kept, _)| kept);
+    Ok(kept.is_none_or(|kept| is_alone_by(&kept, rules.as_ref().map(|(_, layout)| layout))))
+}
+
+/// Returns, from a stopped node's directory, the version time up to which all replicas were proven
+/// to hold the same records, provided that the other nodes still hold them. 0 = nothing is proven,
+/// or keys have a single replica.
+pub(crate) fn proven_elsewhere(engine: &Engine) -> Result<u64, StartError> {
+    let rules = layouts::rules(engine)?;
+    let has_one_copy = match (rules, read(engine)?) {
+        (Some((_, layout)), _) => layout.replicas == 1,
+        (None, Some((kept, _))) => kept.has_one_copy(),
+        (None, None) => true,
+    };
+    let proof = proof(engine)?.filter(|_| !has_one_copy);
+    Ok(proof.map_or(0, |proof| proof.proven.time))
+}
+
+/// Marks a stopped node's directory as having lost records with timestamps up to `lost_before`.
+/// From the next start on, the node is treated like one with a replaced disk, until the other nodes
+/// have streamed back the records that belong to its replicas.
+pub(crate) fn lose<S: Store>(store: &S, lost_before: u64) -> Result<(), StartError> {
+    let Some((kept, mut version)) = read(store.engine())? else { return Ok(()) };
+    let kept = Kept {
+        state: MembershipState::Rebuilding,
+        lost_before: lost_before.max(kept.lost_before),
+        ..kept
+    };
+    version.time += 1;
+    let mut batch = Batch::new();
+    let put = batch.put(Space::Node, KEY, version, &kept.encode());
+    let written = put.and_then(|()| store.commit(batch));
+    written.map_err(in_store)
+}
+
+impl Identity {
+    /// Opens the identity of the directory that `store` is in, and creates it if there is none. An
+    /// error is one line and leaves the directory unchanged.
+    pub(crate) fn open<S: Store>(
+        store: &S,
+        named: Named<'_>,
+        new: NewIdentity,
+    ) -> Result<Self, StartError> {
+        let engine = store.engine();
+        let origin = protocol::origin_of(named.name());
+        let (stored, mut version) = match read(engine)? {
+            Some((kept, version)) => (Some(kept), version),
+            None => (None, Version { time: 0, origin }),
+        };
+        let rules = match &stored {
+            Some(_) => layouts::rules(engine)?,
+            None => None,
+        };
+        let differs = match (&stored, &rules) {
+            (Some(kept), Some(_)) => is_another(kept, named),
+            (Some(kept), None) => differs(kept, named),
+            (None, _) => has_no_identity(engine)?,
+        };
+        if let Some(differs) = differs {
+            return Err(StartError::Another(differs));
+        }
+        let peers = peers(engine)?;
+        version.time = version.time.max(newest(engine)?);
+        let kept = match (&stored, &rules) {
+            (Some(kept), Some((_, layout))) => {
+                note_difference(named, layout);
+                kept.clone()
+            }
+            _ => agreed(stored.as_ref(), named, new),
+        };
+        let (incarnation, name) = (kept.incarnation, kept.name.clone());
+        let is_new = stored.is_none() && !kept.is_alone();
+        let proof = match proof(engine)? {
+            Some(proof) => proof,
+            None if is_new => Proof::of_new(named.own, new.lost_before),
+            None => Proof::default(),
+        };
+        let mut state = State { made: kept.clone(), kept, version, peers, proof };
+        if stored.as_ref() != Some(&state.kept) {
+            let encoded = state.kept.encode();
+            let proof = format::encode_proof(&state.proof);
+            let written = store.commit(state.batch(&[(KEY, &encoded), (PROOF, &proof)]));
+            written.map_err(in_store)?;
+        }
+        let (own, rules) = rules.map_or((named.own, None), |(own, layout)| (own, Some(layout)));
+        let purge = Arc::clone(engine.purge_rule());
+        let state = Mutex::new(state);
+        let recovered_words = recovered_words(engine)?;
+        Ok(Self { incarnation, own, name, rules, recovered_words, purge, state })
+    }
+
+    /// The node's id.
+    pub(crate) fn own(&self) -> NodeId {
+        self.own
+    }
+
+    /// The name of this node.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The layout in force at the start; `None` = the settings' list was.
+    pub fn rules(&self) -> Option<&Layout> {
+        self.rules.as_ref()
+    }
+
+    /// Tells the store's purge rule, once known, whether the node is alone.
+    pub(crate) fn purges_by_age(&self, is_alone: bool) {
+        self.purge.holds_only_replica(is_alone);
+    }
+
+    /// The directory's incarnation: random, never 0, created once.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// The cluster that the directory belongs to; `None` = it has no id yet.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.lock().kept.cluster
+    }
+
+    /// The same, shared by all threads of the node.
+    pub(crate) fn own_cluster(&self) -> OwnCluster {
+        let state = self.lock();
+        OwnCluster::new(state.kept.cluster)
+    }
+
+    /// Returns true if the known incarnation of this peer is the only one it ever had.
+    pub(crate) fn knows_first(&self, peer: &str) -> bool {
+        let state = self.lock();
+        let known = state.peers.get(peer);
+        known.is_some_and(|known| {
+            let claimed = known.claim.map(|claim| claim.incarnation);
+            claimed.is_some() && claimed == known.first
+        })
+    }
+
+    /// Greatest version time that a previous incarnation of this node may have acknowledged; 0 =
+    /// all other nodes have confirmed that there was none.
+    pub fn lost_before(&self) -> u64 {
+        self.lock().kept.lost_before
+    }
+
+    /// The version time up to which, at the start, the node had recovered from its peers the
+    /// idempotency-key records of a previous incarnation; 0 = it never did.
+    pub(crate) fn recovered_words(&self) -> u64 {
+        self.recovered_words
+    }
+
+    /// The node's membership state.
+    pub fn state(&self) -> MembershipState {
+        self.lock().kept.state
+    }
+
+    /// Returns the durable claim of the peer of this name.
+    pub fn known(&self, peer: &str) -> Option<Claim> {
+        self.lock().peers.get(peer)?.claim
+    }
+
+    /// Returns true if the claim is durable and no newer one is being written: it need not be
+    /// stored again.
+    pub(crate) fn is_kept(&self, peer: &str, claim: &Claim) -> bool {
+        let state = self.lock();
+        let known = state.peers.get(peer);
+        known.is_some_and(|known| known.claim == Some(*claim) && known.kept == known.newest)
+    }
+
+    /// Returns a batch that stores the membership state together with this node's missed-write
+    /// marks.
+    pub(crate) fn keep_state(&self, shared: &Shared, state: MembershipState) -> (Batch, Keeps) {
+        let mut held = self.lock();
+        let lost_before = match (held.kept.state, state) {
+            // All other nodes have confirmed that they never knew another disk of this name.
+            (MembershipState::Joining, MembershipState::Member) => 0,
+            _ => shared.membership.state.promised_before().max(held.kept.lost_before),
+        };
+        let kept = Kept { state, lost_before, ..held.made.clone() };
+        held.made = kept.clone();
+        let (lacks, changes) = shared.transfer.missed.encode(shared.own);
+        let lacks_key = [LACKS, kept.name.as_bytes()].concat();
+        if lost_before == 0 {
+            held.proof = held.proof.of_first();
+            shared.membership.layouts.has_no_former_life();
+        }
+        // In the same batch, because other nodes may now forget a previous incarnation, whose votes
+        // are lost.
+        let (layouts, layouts_kept) = shared.membership.layouts.encode();
+        let proof = format::encode_proof(&held.proof);
+        let recovered_words = format::encode_time(shared.membership.state.recovered_words());
+        let items: [(&[u8], &[u8]); 5] = [
+            (KEY, &kept.encode()),
+            (&lacks_key, &lacks),
+            (PROOF, &proof),
+            (RECOVERED_WORDS, &recovered_words),
+            (layouts::KEY, &layouts),
+        ];
+        let mut batch = held.batch(&items);
+        batch.make_durable();
+        (batch, Keeps::MembershipState { state, lost_before, changes, layouts: layouts_kept })
+    }
+
+    /// Returns a batch that durably stores the id of the node's cluster.
+    pub(crate) fn keep_cluster(&self, cluster: ClusterId) -> (Batch, Keeps) {
+        let mut state = self.lock();
+        state.made.cluster = Some(cluster);
+        let encoded = state.made.encode();
+        let mut batch = state.batch(&[(KEY, &encoded)]);
+        batch.make_durable();
+        (batch, Keeps::ClusterId(cluster))
+    }
+
+    /// Returns a batch that stores the record of a peer.
+    pub(crate) fn keep_claim(&self, shared: &Shared, peer: NodeId, claim: Claim) -> (Batch, Keeps) {
+        let name = shared.name_of(peer);
+        let key = [PEER, name.as_bytes()].concat();
+        let mut state = self.lock();
+        let first_key = [FIRST, name.as_bytes()].concat();
+        let first = Some(claim.incarnation).filter(|_| !shared.membership.logs.had_another(peer));
+        let known = state.peers.entry(name.clone()).or_default();
+        let is_news = std::mem::replace(&mut known.first, first) != first;
+        let first = first.map_or(0, |disk| disk.0).to_le_bytes();
+        let claimed = format::encode_peer(&claim);
+        let items: [(&[u8], &[u8]); 2] = [(&key, &claimed), (&first_key, &first)];
+        let mut batch = state.batch(&items[..1 + usize::from(is_news)]);
+        // Writes by a new disk count only once this node is certain to know that disk.
+        if shared.membership.logs.incarnation(peer) != Some(claim.incarnation) {
+            batch.make_durable();
+        }
+        let time = state.version.time;
+        state.peers.entry(name).or_default().newest = time;
+        (batch, Keeps::Claim(peer, claim, time))
+    }
+
+    /// Returns a batch that stores the missed-write marks of a node.
+    pub(crate) fn keep_missed(&self, shared: &Shared, node: NodeId) -> (Batch, Keeps) {
+        let name = shared.name_of(node);
+        let key = [LACKS, name.as_bytes()].concat();
+        // Encoded under the lock, so that the newest batch has the latest marks.
+        let mut state = self.lock();
+        let (lacks, changes) = shared.transfer.missed.encode(node);
+        (state.batch(&[(&key, &lacks)]), Keeps::Missed(node, changes))
+    }
+
+    /// Returns a batch that durably stores the repair proofs; all earlier writes become durable
+    /// with it.
+    pub(crate) fn keep_proof(&self, proof: Proof) -> (Batch, Keeps) {
+        let mut state = self.lock();
+        // Of two batches in flight, a restart finds the newer one, so it merges the proofs of both.
+        state.proof = state.proof.and(proof);
+        let proof = state.proof;
+        let mut batch = state.batch(&[(PROOF, &format::encode_proof(&proof))]);
+        batch.make_durable();
+        (batch, Keeps::Proof(proof))
+    }
+
+    /// The repair proofs, durable or being written.
+    pub(crate) fn proof(&self) -> Proof {
+        self.lock().proof
+    }
+
+    /// Applies a batch that is now durable: only from here on its content takes effect and is
+    /// reported to other nodes.
+    pub(crate) fn kept(&self, shared: &Shared, what: &Keeps) {
+        match what {
+            Keeps::Claim(peer, claim, time) => {
+                let name = shared.name_of(*peer);
+                let mut state = self.lock();
+                let known = state.peers.entry(name).or_default();
+                // Two batches in flight may complete in any order; a restart would find the newer
+                // one.
+                if *time < known.newest {
+                    return;
+                }
+                *known = Known { claim: Some(*claim), kept: *time, newest: *time, ..*known };
+                drop(state);
+                shared.membership.logs.know(*peer, claim.incarnation);
+                shared.membership.logs.kept(*peer, claim);
+            }
+            Keeps::MembershipState { state, lost_before, changes, layouts } => {
+                enter(shared, layouts, &self.purge);
+                shared.transfer.missed.kept(shared.own, *changes);
+                let mut held = self.lock();
+                (held.kept.state, held.kept.lost_before) = (*state, *lost_before);
+                if *lost_before == 0 {
+                    shared.repair.proofs.is_first();
+                    shared.membership.state.has_no_former_life();
+                }
+            }
+            Keeps::ClusterId(cluster) => {
+                self.lock().kept.cluster = Some(*cluster);
+                shared.membership.cluster.stored(*cluster);
+            }
+            Keeps::Missed(node, changes) => shared.transfer.missed.kept(*node, *changes),
+            Keeps::Proof(proof) => shared.repair.proofs.kept(*proof),
+            Keeps::Layouts(kept) => enter(shared, kept, &self.purge),
+        }
+    }
+
+    /// Loads the missed-write marks of all nodes.
+    pub(crate) fn load_missed(&self, engine: &Engine, shared: &Shared) -> Result<(), StartError> {
+        let view = shared.view();
+        for node in view.ids() {
+            let name = shared.name_of(node);
+            let key = [LACKS, name.as_bytes()].concat();
+            let stored = engine.read(Space::Node, &key).map_err(in_store)?;
+            if let Some(record) = stored {
+                let found = shared.transfer.missed.found(node, &record.value());
+                found
+                    .map_err(|why| unreadable(format!("missed-write marks of node {name}"), why))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a new process start (life) of the directory. Must be called once, before any message
+    /// to another node. A member whose directory is not the one of the last start (a copy) becomes
+    /// *verifying*, if there are other nodes to ask; whatever its state, its votes are lost. The
+    /// start's id comes from the wall clock, because the node's own clock may begin ahead of it, at
+    /// its bound.
+    pub(crate) fn begin_life<S: Store, D: Directory>(
+        &self,
+        store: &S,
+        directory: &D,
+        recovered: Recovered,
+        wall: u64,
+        number: u64,
+    ) -> Result<Lineage, StartError> {
+        let what = "the record of the node's earlier starts (lives)";
+        let failed = |source| StartError::Store { what, source };
+        let stored = store.engine().read(Space::Node, LIVES).map_err(failed)?;
+        let stored = stored.map(|record| format::decode_lives(&record.value()));
+        let stored = stored.transpose().map_err(|why| unreadable(what, why))?;
+        let mut state = self.lock();
+        if let Some((marker, _)) = &stored
+            && !directory.holds(marker).map_err(StartError::Unreadable)?
+            && !is_alone_by(&state.kept, self.rules.as_ref())
+        {
+            let kept = copied(&state.kept);
+            let identity = kept.encode();
+            let layouts = layouts::without_votes(store.engine())?;
+            let layouts = layouts.iter().map(|record| (layouts::KEY, &record[..]));
+            let items: Vec<(&[u8], &[u8])> =
+                std::iter::once((KEY, &identity[..])).chain(layouts).collect();
+            let batch = state.batch(&items);
+            store.commit(batch).map_err(failed)?;
+            state.made = kept.clone();
+            state.kept = kept;
+        }
+        let earlier = stored.map_or(Vec::new(), |(_, lives)| lives);
+        let last = earlier.last().map(|last: &Life| last.id);
+        let id = LifeId::begun(Clock::time_of(wall), last);
+        let Recovered { sequence, newest } = recovered;
+        let begins = LogPosition(sequence);
+        let lineage = Lineage::new(earlier, Life { id, begins, newest });
+        let marker = directory.make_next(number).map_err(StartError::Directory)?;
+        let lives = format::encode_lives(&marker, &lineage);
+        store.commit(state.batch(&[(LIVES, &lives)])).map_err(failed)?;
+        directory.settle().map_err(StartError::Directory)?;
+        Ok(lineage)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+/// Returns the id of a new cluster if it has one node: the founder has no other node to ask. The
+/// nodes of a longer list agree on an id once all of them run.
+fn cluster_of(names: &[&str], incarnation: Incarnation) -> Option<ClusterId> {
+    (names.len() == 1).then(|| ClusterId::born(names, incarnation))
+}
+
+/// Returns true if a directory belongs to a single-node cluster.
+fn is_alone_by(kept: &Kept, rules: Option<&Layout>) -> bool {
+    rules.map_or_else(|| kept.is_alone(), Layout::is_alone)
+}
+
+/// Returns the identity to store: the directory's, updated with the current settings of a single
+/// node.
+fn agreed(stored: Option<&Kept>, named: Named<'_>, new: NewIdentity) -> Kept {
+    let mut kept = stored.cloned().unwrap_or_else(|| made(named, new));
+    kept.named |= named.named;
+    kept.digest = named.topology.digest();
+    kept.description = named.topology.describe();
+    named.name().clone_into(&mut kept.name);
+    kept
+}
+
+/// Returns the identity to store in a copy of a directory.
+fn copied(kept: &Kept) -> Kept {
+    let state = match kept.state {
+        MembershipState::Member => MembershipState::Verifying,
+        state => state,
+    };
+    Kept { state, ..kept.clone() }
+}
+
+fn made(named: Named<'_>, new: NewIdentity) -> Kept {
+    let topology = named.topology;
+    let names: Vec<&str> = topology.ids().map(|id| topology.member(id).name.as_str()).collect();
+    let incarnation = new.incarnation.max(Incarnation(1));
+    // A single node founds its cluster: no other node can know a previous incarnation, now or after
+    // the cluster has grown.
+    let (state, lost_before) = match names.len() {
+        1 => (MembershipState::Member, 0),
+        _ => (new.state, new.lost_before),
+    };
+    Kept {
+        state,
+        named: named.named,
+        cluster: cluster_of(&names, incarnation),
+        incarnation,
+        lost_before,
+        digest: topology.digest(),
+        name: named.name().to_owned(),
+        description: topology.describe(),
+    }
+}
+
+/// Returns why the node can't use a directory without an identity: it waits to join a cluster, or
+/// has data, which only a node with an identity writes. `None` = it can.
+fn has_no_identity(engine: &Engine) -> Result<Option<String>, StartError> {
+    if join::waits(engine)? {
+        return Ok(Some("it waits to join a cluster: start the node with --join".to_owned()));
+    }
+    Ok(data_of_nobody(engine)?.map(str::to_owned))
+}
+
+/// Returns a message if a directory has data and no identity.
+fn data_of_nobody(engine: &Engine) -> Result<Option<&'static str>, StartError> {
+    let used = engine.read(Space::Node, BOUND_KEY).map_err(in_store)?.is_some();
+    Ok(used.then_some("it holds data and does not say of which node, as no release leaves it"))
+}
+
+/// Returns why the node can't use this directory; `None` = it can.
+fn differs(kept: &Kept, named: Named<'_>) -> Option<String> {
+    const WHOSE: &str = "the data directory's";
+    let (own, theirs) = (named.name(), &kept.name);
+    let alone = named.topology.nodes() == 1 && kept.is_alone();
+    if alone {
+        let other = kept.named && named.named && own != theirs;
+        return other
+            .then(|| format!("this is node {own}, but the directory belongs to node {theirs}"));
+    }
+    let topology = difference(&named.topology.describe(), &kept.description, WHOSE);
+    topology.or_else(|| {
+        let other = own != theirs;
+        other.then(|| format!("this is node {own}, but the directory belongs to node {theirs}"))
+    })
+}
+
+/// Returns why the node can't use a directory whose stored layout is in force: the settings name
+/// another node. `None` = it can.
+fn is_another(kept: &Kept, named: Named<'_>) -> Option<String> {
+    let (own, theirs) = (named.name(), &kept.name);
+    (named.named && own != theirs)
+        .then(|| format!("this is node {own}, but the directory belongs to node {theirs}"))
+}
+
+/// Logs the differences between the settings' list and the layout in force.
+fn note_difference(named: Named<'_>, layout: &Layout) {
+    if !named.named {
+        return;
+    }
+    let listed: Vec<_> = named.topology.ids().map(|id| named.topology.member(id)).collect();
+    let is_listed = |name: &str| listed.iter().any(|member| member.name == name);
+    let mut differs: Vec<String> = Vec::new();
+    for member in &listed {
+        match layout.named(&member.name) {
+            None => differs.push(format!("node {} is not a member", member.name)),
+            Some(node) if node.member != **member => {
+                differs.push(format!("node {} has another zone or weight", member.name));
+            }
+            Some(_) => {}
+        }
+    }
+    let names = layout.nodes.iter().map(|node| &node.member.name);
+    differs.extend(
+        names.filter(|name| !is_listed(name)).map(|name| format!("node {name} is missing")),
+    );
+    if let Some(first) = differs.first() {
+        let epoch = layout.epoch;
+        tracing::warn!(
+            epoch,
+            differences = differs.len(),
+            "--cluster differs from the cluster's current members, which the data directory holds: \
+             {first}. The stored members are used; remove --cluster, or list what `kvorum cluster \
+             status` shows"
+        );
+    }
+}
+
+fn in_store(source: lsm::Error) -> StartError {
+    StartError::Store { what: "the node's identity", source }
+}
+
+fn unreadable(what: impl Into<String>, why: Unreadable) -> StartError {
+    let what = what.into();
+    match why {
+        Unreadable::Later(format) => StartError::LaterFormat { what, format },
+        Unreadable::Damaged(why) => StartError::Damaged { what, why },
+    }
+}
+
+/// Reads the directory's identity and the version of its record.
+fn read(engine: &Engine) -> Result<Option<(Kept, Version)>, StartError> {
+    let record = engine.read(Space::Node, KEY).map_err(in_store)?;
+    let Some(record) = record else { return Ok(None) };
+    let kept = Kept::decode(&record.value());
+    let kept = kept.map_err(|why| unreadable("the node's identity", why))?;
+    Ok(Some((kept, record.view().version())))
+}
+
+/// Reads the time up to which idempotency-key records were recovered from peers; 0 = never.
+fn recovered_words(engine: &Engine) -> Result<u64, StartError> {
+    let stored = engine.read(Space::Node, RECOVERED_WORDS).map_err(in_store)?;
+    let stored = stored.map(|record| format::decode_time(&record.value())).transpose();
+    let what = "what the node has learned anew of idempotency keys (recovered-words)";
+    stored.map(Option::unwrap_or_default).map_err(|why| unreadable(what, why))
+}
+
+fn proof(engine: &Engine) -> Result<Option<Proof>, StartError> {
+    let stored = engine.read(Space::Node, PROOF).map_err(in_store)?;
+    let proof = stored.map(|record| format::decode_proof(&record.value())).transpose();
+    proof.map_err(|why| unreadable("the repair seal and watermark (proof)", why))
+}
+
+/// Reads the records of all peers.
+fn peers(engine: &Engine) -> Result<BTreeMap<String, Known>, StartError> {
+    let mut peers = BTreeMap::new();
+    let mut scan = engine.snapshot().scan(Space::Node, PEER, Some(PEERS_END));
+    while let Some((key, record)) = scan.next().map_err(in_store)? {
+        let name = String::from_utf8_lossy(&key[PEER.len()..]).into_owned();
+        let claim = format::decode_peer(record.value()).map_err(|why| {
+            unreadable(format!("persisted state of node {}", name.escape_debug()), why)
+        })?;
+        let first = engine.read(Space::Node, &[FIRST, name.as_bytes()].concat());
+        let first = first.map_err(in_store)?.and_then(|record| {
+            let value = record.value();
+            let number = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+            number.and_then(Incarnation::of_number)
+        });
+        peers.insert(name, Known { claim: Some(claim), first, ..Known::default() });
+    }
+    Ok(peers)
+}
+
+/// Returns the greatest version time in the node's own space, [`Space::Node`].
+fn newest(engine: &Engine) -> Result<u64, StartError> {
+    let mut newest = 0;
+    let mut scan = engine.snapshot().scan(Space::Node, &[], None);
+    while let Some((_, record)) = scan.next().map_err(in_store)? {
+        newest = newest.max(record.version().time);
+    }
+    Ok(newest)
+}

@@ -1,0 +1,54 @@
+//! A kvorum node without sockets, clocks and threads: the layer between the protocol ([`cluster`])
+//! and the engine ([`lsm`]). The process and the simulator drive the same code.
+//!
+//! ```text
+//!   driver (src/, crates/sim)     node                                    below
+//!   ──────────────────────────    ────────────────────────────────────    ────────────────────
+//!   clients, messages, time ───▶  Loop   effects, waiting writes, hints   ─▶ protocol::Protocol
+//!   time, peers seen ──────────▶  Task   background work of the node      ─▶ protocol::Background
+//!   a range, pages ────────────▶  Range  retries; Pages                   ─▶ protocol::Scan
+//!   start, stop, repair ───────▶  Starting, BoundedClock, Ahead           ─▶ lsm::Engine
+//! ```
+//!
+//! A driver supplies time and bytes, and implements [`Driver`]. Only the driver waits; nothing in
+//! this crate does, except the reads and starts that say so.
+
+#![forbid(unsafe_code)]
+
+mod backlog;
+mod clock;
+mod compare;
+mod driver;
+mod event_loop;
+pub mod hints;
+pub mod identity;
+pub mod link;
+mod operations;
+mod pages;
+mod range;
+mod repair_clock;
+#[cfg(test)]
+mod stage;
+mod start;
+mod start_error;
+mod store;
+mod stored;
+mod task;
+mod usage;
+
+pub use clock::{BoundedClock, NoVersion, refuse_after_last_day};
+pub use compare::{compare, discard};
+pub use driver::{
+    Delivered, Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, Wanted, WriteError,
+};
+pub use event_loop::Loop;
+pub use operations::remembered;
+pub use pages::{PageWork, Pages};
+pub use range::{PageAsked, RETRY_MICROS, Range, RangeStep};
+pub use repair_clock::Ahead;
+pub use start::{Started, Starting};
+pub use start_error::StartError;
+pub use store::{Store, purge_rule, store_error};
+pub use stored::StoredWalk;
+pub use task::{Task, TaskEvent};
+pub use usage::{Accepted, Shares, Usage};

@@ -1,0 +1,397 @@
+//! A connection to or from another node, after the handshake.
+//!
+//! A long message is only assembled in reserved memory. A request waits for a reservation, and the
+//! connection gives no credit until there is one; a fetched record already has its reservation; a
+//! message without a reservation is discarded.
+//!
+//! The driver calls [`Connection::receive`] with received bytes until it returns nothing more, then
+//! writes the bytes of [`Connection::to_send`], as far as the peer takes them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use protocol::handshake::PeerSeen;
+use protocol::wire::{
+    Announced, Item, LongKind, Malformed, WHOLE_MAX, WINDOW, message_len, message_of,
+};
+use protocol::{Body, Event, Incarnation, LifeId, Message, NodeId, Now, Reply, ViewId};
+
+use super::incoming::{Incoming, KEPT_BYTES, Long, room_for};
+use super::outgoing::Outgoing;
+use super::{Came, Host, PeerTable, Room, Way};
+
+/// Unanswered pings in a row after which a dialed connection is closed.
+const MISSED_PINGS: u32 = 2;
+
+/// Ping intervals without input after which an accepted connection is closed. The dialer has closed
+/// it long before, unless the connection was cut without a notice.
+const SILENT_PINGS: u32 = 8;
+
+/// While the encoded bytes that the requester has not taken exceed 1/`PAUSE_SHARE` of a
+/// connection's share, no more of its requests are read. Bytes that wait for credit do not count,
+/// because reading is the only way to get credit.
+const PAUSE_SHARE: usize = 4;
+
+/// Traffic of a connection since the last look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Envelopes sealed for sending.
+    pub envelopes_sent: u64,
+    /// Envelopes received whole.
+    pub envelopes_received: u64,
+    /// Messages queued for sending.
+    pub messages_sent: u64,
+    /// Messages received from the peer.
+    pub messages_received: u64,
+}
+
+/// A connection after the handshake; see the module.
+pub struct Connection<R> {
+    table: Arc<PeerTable>,
+    peer: NodeId,
+    /// The peer's incarnation and process start id.
+    disk: (Incarnation, LifeId),
+    way: Way,
+    outgoing: Outgoing,
+    incoming: Incoming<R>,
+    traffic: Traffic,
+    closed: Option<&'static str>,
+    finishing: bool,
+    /// True if bytes were received since the last ping.
+    received_any: bool,
+    /// True if a message was pushed since the last ping.
+    pushed: bool,
+    silent_pings: u32,
+    /// True if the peer asked for no more requests.
+    leaving: bool,
+}
+
+impl<R> Drop for Connection<R> {
+    fn drop(&mut self) {
+        let shared = &self.table.shared;
+        if !shared.membership.logs.note_connection(self.peer, false) {
+            shared.membership.known_disk.disconnected(self.peer);
+        }
+    }
+}
+
+impl<R: Room> Connection<R> {
+    /// Creates the connection after both nodes have proved their identity. A dialed connection
+    /// begins with a ping, so that clocks are compared before anything is answered: see
+    /// [`Clock::compared`](protocol::Clock::compared).
+    pub fn new(table: &Arc<PeerTable>, seen: &PeerSeen, way: Way, now: Now) -> Self {
+        let mut this = Self {
+            table: Arc::clone(table),
+            peer: seen.node,
+            disk: (seen.incarnation, seen.life),
+            way,
+            outgoing: Outgoing::new(),
+            incoming: Incoming::new(),
+            traffic: Traffic::default(),
+            closed: None,
+            finishing: false,
+            received_any: true,
+            pushed: false,
+            silent_pings: 0,
+            leaving: false,
+        };
+        table.shared.membership.logs.note_connection(seen.node, true);
+        if way == Way::Dialed {
+            this.ping(now, true, 1);
+        }
+        this
+    }
+
+    /// The node at the other end.
+    pub fn peer(&self) -> NodeId {
+        self.peer
+    }
+
+    /// The side that opened the connection.
+    pub fn way(&self) -> Way {
+        self.way
+    }
+
+    /// True if the peer asked for no more requests.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
+    /// The reason why the connection must be closed and its unwritten bytes dropped; `None` = it is
+    /// open.
+    pub fn closed(&self) -> Option<&'static str> {
+        self.closed
+    }
+
+    /// Bytes yet to be written.
+    pub fn waiting(&self) -> usize {
+        if self.closed.is_some() { 0 } else { self.outgoing.waiting() }
+    }
+
+    /// Takes the traffic since the last call.
+    pub fn take_traffic(&mut self) -> Traffic {
+        std::mem::take(&mut self.traffic)
+    }
+
+    /// True if requests must wait because replies do: the driver must not read meanwhile.
+    pub fn is_paused(&self) -> bool {
+        let most = self.table.encoded_bytes() / PAUSE_SHARE;
+        self.way != Way::Dialed && self.outgoing.writer.len() > most
+    }
+
+    /// Queues a message; returns false if the queue is full.
+    pub fn push(&mut self, message: Message, now: impl Fn() -> Now) -> bool {
+        let length = message_len(&message);
+        let (bounds, out) = (self.table.bounds, &mut self.outgoing);
+        let waiting = out.waiting();
+        if waiting > 0 && waiting + length > bounds.queue_bytes {
+            return false;
+        }
+        self.traffic.messages_sent += 1;
+        self.pushed = true;
+        let encoded = out.writer.len();
+        if length > WHOLE_MAX {
+            let mono = now().mono;
+            out.long.forget_late(mono);
+            out.long.push(message, mono);
+        } else if encoded > 0 && encoded + length > self.table.encoded_bytes()
+            || !out.short.is_empty()
+        {
+            let mono = now().mono;
+            out.short.forget_late(mono);
+            out.short.push(message, mono);
+        } else {
+            out.writer.message(&message);
+            if out.writer.is_full() {
+                self.seal(&now);
+            }
+        }
+        true
+    }
+
+    /// Answers a request received on this connection.
+    pub fn respond(&mut self, id: u64, reply: Reply, now: impl Fn() -> Now) {
+        let fits = self.push(Message { id, body: Body::Reply(reply) }, &now);
+        // Busy does not mean that this node is overloaded: the requester takes no replies now.
+        let fits = fits || self.push(Message { id, body: Body::Reply(Reply::Busy) }, &now);
+        if !fits {
+            self.close("it takes no replies");
+        }
+    }
+
+    fn seal(&mut self, now: &impl Fn() -> Now) {
+        let writer = &mut self.outgoing.writer;
+        if writer.has_open() && writer.seal(self.table.sender(self.peer, now())) {
+            self.traffic.envelopes_sent += 1;
+        }
+    }
+
+    /// Returns the bytes to write next: whole envelopes, or the rest of one.
+    pub fn to_send(&mut self, now: impl Fn() -> Now) -> &[u8] {
+        if self.outgoing.writer.sealed().is_empty() && self.outgoing.waiting() > 0 {
+            self.outgoing.add_short(self.table.encoded_bytes(), &now);
+            self.outgoing.add_pieces(&now);
+            self.seal(&now);
+        }
+        self.outgoing.writer.sealed()
+    }
+
+    /// Removes `bytes` bytes that were written.
+    pub fn sent(&mut self, bytes: usize) {
+        let writer = &mut self.outgoing.writer;
+        writer.sent(bytes);
+        if writer.is_empty() {
+            writer.shrink(KEPT_BYTES);
+        }
+    }
+
+    /// Queues a notice that this node wants no more requests, or will send none.
+    pub fn goodbye(&mut self) {
+        self.outgoing.writer.goodbye();
+    }
+
+    /// Pings on a dialed connection, and closes a connection after too many silent rounds. An idle
+    /// connection pings only in its own round, one in `skips`: see [`Pings`](super::Pings).
+    pub fn ping(&mut self, now: Now, turn: bool, skips: u32) {
+        let in_use = std::mem::take(&mut self.pushed) || !self.received_any;
+        let dialed = self.way == Way::Dialed;
+        if dialed && !turn && !in_use {
+            return;
+        }
+        let received_any = std::mem::take(&mut self.received_any);
+        self.silent_pings = if received_any { 0 } else { self.silent_pings + 1 };
+        let most = if dialed { MISSED_PINGS } else { SILENT_PINGS * skips };
+        if self.silent_pings >= most {
+            self.close("no ping answered");
+        } else if dialed {
+            self.outgoing.short.forget_late(now.mono);
+            self.outgoing.long.forget_late(now.mono);
+            self.outgoing.writer.ping(now.mono);
+        }
+    }
+
+    /// Closes the connection once all bytes are written and the peer has closed it too. Closing
+    /// first, with unread bytes, would discard data that the peer has not read yet.
+    pub fn finish(&mut self) {
+        self.finishing = true;
+    }
+
+    /// True if the connection is finishing and all bytes are written.
+    pub fn is_finished(&self) -> bool {
+        self.finishing && self.outgoing.waiting() == 0
+    }
+
+    /// Closes the connection and drops its unwritten bytes.
+    pub fn close(&mut self, why: &'static str) {
+        self.closed = Some(why);
+    }
+
+    /// Processes `input` up to the next item that is not for the connection itself. Must be called
+    /// until it returns none, and without input while a long message waits for a reservation.
+    pub fn receive(
+        &mut self,
+        input: &mut &[u8],
+        host: &mut impl Host<Room = R>,
+    ) -> Result<Option<Came>, Malformed> {
+        self.received_any |= !input.is_empty();
+        while self.closed.is_none() {
+            if let Some(item) = self.incoming.item()? {
+                if let Some(came) = self.item(item, host)? {
+                    return Ok(Some(came));
+                }
+            } else if let Some(sender) = self.incoming.open(input)? {
+                self.traffic.envelopes_received += 1;
+                if !self.table.received(self.peer, self.disk, sender, host.now()) {
+                    self.close("a later process with that node's data directory is known");
+                } else if self.table.learns_of_later(self.peer, sender.view.epoch) {
+                    return Ok(Some(Came::Later));
+                }
+            } else {
+                return self.gather(host);
+            }
+        }
+        Ok(None)
+    }
+
+    fn item(
+        &mut self,
+        item: Item,
+        host: &mut impl Host<Room = R>,
+    ) -> Result<Option<Came>, Malformed> {
+        match item {
+            Item::Message(message) => return self.message(message, self.incoming.under, host),
+            Item::Piece { last, bytes } => self.incoming.piece(bytes, last)?,
+            Item::Credit(bytes) => {
+                self.outgoing.credit += bytes as usize;
+                if self.outgoing.credit > WINDOW {
+                    return Err(Malformed("more credit returned than was used"));
+                }
+            }
+            Item::Ping { token } => self.outgoing.writer.pong(token, host.now().wall),
+            Item::Pong { token, wall } => {
+                let mono = host.now().mono;
+                self.table.note_pong(self.peer, mono.saturating_sub(token), wall, mono);
+            }
+            Item::Goodbye => {
+                self.leaving = true;
+                return Ok(Some(Came::Goodbye));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes pieces as long as their message has a reservation or is discarded.
+    fn gather(&mut self, host: &mut impl Host<Room = R>) -> Result<Option<Came>, Malformed> {
+        while let Some((piece, _)) = self.incoming.pieces.front() {
+            if matches!(self.incoming.long, Long::No) {
+                self.incoming.long = self.begin(Announced::by(piece)?, host);
+            }
+            if let Long::Waits(what) = self.incoming.long {
+                let Some(room) = host.room_for_request(what.bytes) else { break };
+                self.incoming.long = Long::Comes(Some(room));
+            }
+            if let Some((long, whole)) = self.incoming.take_piece()?
+                && let Some(came) = self.take_long(long, whole, host)?
+            {
+                return Ok(Some(came));
+            }
+        }
+        let credit = self.incoming.take_credit();
+        if credit > 0 {
+            self.outgoing.writer.credit(credit);
+        }
+        Ok(None)
+    }
+
+    /// Returns the initial state of a long message.
+    fn begin(&self, what: Announced, host: &mut impl Host<Room = R>) -> Long<R> {
+        match what.kind {
+            LongKind::Request => Long::Waits(what),
+            LongKind::Found => room_for(what, host.room_for_reply(self.peer, what.id)),
+            // The reader of a range has a reservation for its pages.
+            LongKind::Page => Long::Comes(None),
+        }
+    }
+
+    /// Handles a long message after its last piece.
+    fn take_long(
+        &mut self,
+        long: Long<R>,
+        whole: Option<Bytes>,
+        host: &mut impl Host<Room = R>,
+    ) -> Result<Option<Came>, Malformed> {
+        match (long, whole) {
+            (Long::Comes(room), Some(bytes)) => {
+                let bytes = match room {
+                    Some(room) => room.keep(bytes),
+                    None => bytes,
+                };
+                let message = message_of(bytes)?;
+                self.message(message, self.incoming.long_under, host)
+            }
+            // The message had no reservation.
+            (Long::Skipped(what), _) if self.way == Way::Dialed => {
+                let (peer, id, reply) = (self.peer, what.id, Reply::Busy);
+                Ok(Some(Came::Event(Event::Reply { peer, id, reply })))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn message(
+        &mut self,
+        message: Message,
+        under: ViewId,
+        host: &mut impl Host<Room = R>,
+    ) -> Result<Option<Came>, Malformed> {
+        let Message { id, body } = message;
+        let peer = self.peer;
+        self.traffic.messages_received += 1;
+        let event = match (self.way, body) {
+            (Way::Dialed, Body::Reply(mut reply)) => {
+                // A long message got its reservation before; a record just above the bound gets its
+                // own here.
+                if let Reply::Found { record, .. } = &mut reply
+                    && let Some(room) = host.room_for_reply(peer, id)
+                {
+                    *record = record.view().to_record().held_by(|bytes| room.keep(bytes));
+                }
+                Event::Reply { peer, id, reply }
+            }
+            (Way::Accepted(_), Body::Request { .. }) if !self.table.may_serve(under) => {
+                self.respond(id, Reply::WrongEpoch, || host.now());
+                return Ok(None);
+            }
+            (Way::Accepted(connection), Body::Request { remaining_ms, class, request }) => {
+                Event::Request { connection, id, class, remaining_ms, under, request }
+            }
+            (Way::Dialed, Body::Request { .. }) => {
+                return Err(Malformed("a request on a connection for replies"));
+            }
+            (Way::Accepted(_), Body::Reply(_)) => {
+                return Err(Malformed("a reply on a connection for requests"));
+            }
+        };
+        Ok(Some(Came::Event(event)))
+    }
+}

@@ -1,0 +1,155 @@
+//! The receiving half of a connection: assembles bytes into whole messages.
+//!
+//! ```text
+//!  bytes ─▶ envelopes ─▶ messages, or pieces put together ─▶ messages
+//!        └ an incomplete envelope: rest
+//! ```
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use protocol::ViewId;
+use protocol::wire::{
+    Announced, Assembly, Envelope, ITEM_HEAD, Item, Malformed, Sender, WINDOW, envelope_len,
+};
+
+use super::Room;
+
+/// Overhead of a message with a record, in bytes.
+const FOUND_HEAD: usize = ITEM_HEAD + size_of::<u32>();
+
+/// Memory that an idle connection keeps in each direction, in bytes.
+pub(super) const KEPT_BYTES: usize = 64 << 10;
+
+/// Bytes of an envelope after which its length is known.
+const LENGTH_KNOWN: usize = 12;
+
+/// State of the incoming long message.
+pub(super) enum Long<R> {
+    /// No long message is coming in.
+    No,
+    /// The message waits for a reservation.
+    Waits(Announced),
+    /// The message is being assembled in this reservation; `None` = the requester has one.
+    Comes(Option<R>),
+    /// The message is discarded.
+    Skipped(Announced),
+}
+
+/// The receiving half of a connection; see the module.
+pub(super) struct Incoming<R> {
+    /// Beginning of an incomplete envelope.
+    rest: Vec<u8>,
+    envelope: Option<Envelope>,
+    /// Pieces not taken yet, each with its `last` flag, and their size in bytes.
+    pub(super) pieces: VecDeque<(Bytes, bool)>,
+    piece_bytes: usize,
+    /// Bytes of pieces taken since credit was last given.
+    taken: usize,
+    pub(super) long: Long<R>,
+    assembly: Assembly,
+    /// The peer's view, from the open envelope, and from the last envelope with a piece.
+    pub(super) under: ViewId,
+    pub(super) long_under: ViewId,
+}
+
+impl<R: Room> Incoming<R> {
+    pub(super) fn new() -> Self {
+        Self {
+            rest: Vec::new(),
+            envelope: None,
+            pieces: VecDeque::new(),
+            piece_bytes: 0,
+            taken: 0,
+            long: Long::No,
+            assembly: Assembly::default(),
+            under: ViewId::default(),
+            long_under: ViewId::default(),
+        }
+    }
+
+    /// Opens the next complete envelope, taking it off `input`; keeps an incomplete one.
+    pub(super) fn open(&mut self, input: &mut &[u8]) -> Result<Option<Sender>, Malformed> {
+        let Some(bytes) = self.whole(input)? else { return Ok(None) };
+        let envelope = Envelope::open(bytes)?;
+        let sender = envelope.sender();
+        self.under = sender.view;
+        self.envelope = Some(envelope);
+        Ok(Some(sender))
+    }
+
+    fn whole(&mut self, input: &mut &[u8]) -> Result<Option<Bytes>, Malformed> {
+        if self.rest.is_empty()
+            && let Some(length) = envelope_len(input)?
+            && let Some((envelope, behind)) = input.split_at_checked(length)
+        {
+            *input = behind;
+            return Ok(Some(Bytes::copy_from_slice(envelope)));
+        }
+        loop {
+            let known = envelope_len(&self.rest)?;
+            let missing = known.unwrap_or(LENGTH_KNOWN) - self.rest.len();
+            let (more, behind) = input.split_at(missing.min(input.len()));
+            self.rest.extend_from_slice(more);
+            *input = behind;
+            if more.len() < missing {
+                return Ok(None);
+            }
+            if known.is_some() {
+                let envelope = Bytes::copy_from_slice(&self.rest);
+                self.rest.clear();
+                self.rest.shrink_to(KEPT_BYTES);
+                return Ok(Some(envelope));
+            }
+        }
+    }
+
+    /// Returns the open envelope's next item; `None` = there is none, or no envelope is open.
+    pub(super) fn item(&mut self) -> Result<Option<Item>, Malformed> {
+        let Some(envelope) = &mut self.envelope else { return Ok(None) };
+        let item = envelope.next_item()?;
+        if item.is_none() {
+            self.envelope = None;
+        }
+        Ok(item)
+    }
+
+    /// Queues a piece until there is a reservation for its message.
+    pub(super) fn piece(&mut self, bytes: Bytes, last: bool) -> Result<(), Malformed> {
+        self.piece_bytes += bytes.len();
+        if self.piece_bytes > WINDOW {
+            return Err(Malformed("more fragments than the credit allows"));
+        }
+        self.pieces.push_back((bytes, last));
+        self.long_under = self.under;
+        Ok(())
+    }
+
+    /// Takes the front piece, which has a reservation or is discarded. After the last piece,
+    /// returns the message's state and, unless discarded, its bytes.
+    pub(super) fn take_piece(&mut self) -> Result<Option<(Long<R>, Option<Bytes>)>, Malformed> {
+        let Some((piece, last)) = self.pieces.pop_front() else { return Ok(None) };
+        assert!(self.piece_bytes >= piece.len(), "each piece was counted when it came");
+        self.piece_bytes -= piece.len();
+        self.taken += piece.len();
+        let whole = match self.long {
+            Long::Comes(_) => self.assembly.add(&piece, last)?,
+            _ => None,
+        };
+        Ok(last.then(|| (std::mem::replace(&mut self.long, Long::No), whole)))
+    }
+
+    /// Takes the number of bytes of pieces taken since the last call, to be given as credit.
+    pub(super) fn take_credit(&mut self) -> u32 {
+        std::mem::take(&mut self.taken) as u32
+    }
+}
+
+/// Returns the state of a reply with a record: assembled in its reservation if that is large
+/// enough, discarded otherwise.
+pub(super) fn room_for<R: Room>(what: Announced, room: Option<R>) -> Long<R> {
+    match room {
+        Some(room) if what.bytes <= room.bytes() + FOUND_HEAD => Long::Comes(Some(room)),
+        _ => Long::Skipped(what),
+    }
+}

@@ -1,0 +1,136 @@
+//! Keep-alive of connections: keeps one to each peer, whether there are requests or not, because
+//! `/v0/status`, metrics and alerts call the peer *up* while it is open. Also schedules pings.
+//!
+//! ```text
+//!  no link of any loop ──▶ dial ──▶ open: nothing to do
+//!          ▲                └─▶ fails: again after 0.5 s, 1 s, 2 s, 4 s, 8 s, 8 s …
+//!          └── the peer has dialed this node: at once
+//! ```
+//!
+//! One loop keeps the connections of its process. Requests do not wait for the keeper: they dial by
+//! themselves, at once.
+
+use std::collections::BTreeMap;
+
+use protocol::NodeId;
+
+use super::{PING_MICROS, PeerTable};
+
+/// Longest time between two attempts to reach a peer, in microseconds. A peer that comes back dials
+/// this node by itself; the attempts are for a peer that can't, such as behind a network that was
+/// cut in one direction.
+const MOST_BETWEEN: u64 = 8_000_000;
+
+/// Limit on the peers dialed in one round, so that the first round of a large cluster does not
+/// delay its requests: a handshake takes some 0.1 ms.
+const DIALED_AT_ONCE: usize = 64;
+
+/// Number of peers for each round of pings that an idle connection skips: in a large cluster most
+/// connections are idle, and pinging twice a second on each would be most of a node's work. Up to
+/// this number of peers, an idle connection pings every round; a connection with an unanswered
+/// message always does.
+const PEERS_PER_SKIP: usize = 64;
+
+/// Attempts to dial one peer.
+#[derive(Debug, Default)]
+struct Attempts {
+    failed: u32,
+    /// Time of the next attempt, by the monotonic clock.
+    next: Option<u64>,
+}
+
+/// Keeps the connections of a process; does nothing in the loops where it was not begun.
+#[derive(Debug, Default)]
+pub struct Keeper {
+    keeps: bool,
+    attempts: BTreeMap<NodeId, Attempts>,
+}
+
+impl Keeper {
+    /// Makes this loop the one that keeps the process's connections.
+    pub fn begin(&mut self) {
+        self.keeps = true;
+    }
+
+    /// Returns the peers to dial now: those that no loop is connected to and whose time has come.
+    pub fn due(&mut self, table: &PeerTable, mono: u64) -> Vec<NodeId> {
+        let mut due = Vec::new();
+        if !self.keeps {
+            return due;
+        }
+        let others = table.others();
+        self.attempts.retain(|node, _| table.has(*node));
+        for peer in others {
+            let attempts = self.attempts.entry(peer).or_default();
+            let seen = table.seen(peer);
+            if seen.links() > 0 {
+                *attempts = Attempts::default();
+                continue;
+            }
+            let late = attempts.next.is_none_or(|next| mono >= next);
+            if due.len() == DIALED_AT_ONCE || !(late || seen.take_knock()) {
+                continue;
+            }
+            attempts.next = Some(mono + pause(attempts.failed));
+            attempts.failed = attempts.failed.saturating_add(1);
+            due.push(peer);
+        }
+        due
+    }
+}
+
+/// Microseconds from an attempt to the next one, after `failed` failures before it.
+fn pause(failed: u32) -> u64 {
+    PING_MICROS.saturating_mul(1 << failed.min(16)).min(MOST_BETWEEN)
+}
+
+/// The ping rounds of a loop.
+#[derive(Debug, Default)]
+pub struct Pings {
+    rounds: u64,
+}
+
+/// A ping round.
+#[derive(Debug, Clone, Copy)]
+pub struct Round {
+    number: u64,
+    /// Rounds in which an idle connection pings once.
+    pub skips: u32,
+}
+
+impl Pings {
+    /// Returns the next round, in a cluster of `nodes` nodes.
+    pub fn next_round(&mut self, nodes: usize) -> Round {
+        let round = Round { number: self.rounds, skips: nodes.div_ceil(PEERS_PER_SKIP) as u32 };
+        self.rounds += 1;
+        round
+    }
+}
+
+impl Round {
+    /// True if a peer's idle connections ping in this round; they take turns.
+    pub fn is_turn_of(self, peer: NodeId) -> bool {
+        (self.number + u64::from(peer.0)).is_multiple_of(u64::from(self.skips))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_peer_is_tried_ever_more_rarely_but_always_again() {
+        let pauses: Vec<_> = (0..7).map(|failed| pause(failed) / 1000).collect();
+        assert_eq!(pauses, [500, 1000, 2000, 4000, 8000, 8000, 8000]);
+        assert_eq!(pause(u32::MAX), MOST_BETWEEN);
+    }
+
+    #[test]
+    fn in_a_large_cluster_idle_connections_ping_in_turns() {
+        let mut pings = Pings::default();
+        let turns = |round: Round| (0..256).filter(|n| round.is_turn_of(NodeId(*n))).count();
+        let rounds: Vec<_> = (0..4).map(|_| turns(pings.next_round(256))).collect();
+        assert_eq!(rounds, [64; 4]);
+        assert_eq!(turns(pings.next_round(3)), 256);
+    }
+}

@@ -1,0 +1,107 @@
+//! Connections between nodes, without sockets, clocks and threads: bytes in, events out; messages
+//! in, bytes out.
+//!
+//! ```text
+//!  send(peer) ─▶ Link ─┬─ small ─▶ Connection ─▶ bytes    one Link for each peer and loop;
+//!                      └─ bulk ──▶ Connection ─▶ bytes    both connections fail together
+//!                                      ▲
+//!                 bytes ── receive ────┘──▶ events        replies, or the peer's requests
+//!
+//!  PeerTable: the state of all other nodes, shared by all links of a node
+//! ```
+//!
+//! A connection begins with [`Upgrade`], then [`cluster::handshake`], both driven by the owner of
+//! the socket; [`PeerTable::saw`] records the peer seen. From then on it is a [`Connection`].
+//!
+//! There are two drivers: the process, over tokio's sockets, and the simulator, over a network that
+//! loses and splits bytes. They supply bytes, time, and memory for long messages ([`Host`]).
+
+mod connection;
+mod incoming;
+mod keeper;
+mod outgoing;
+mod table;
+#[cfg(test)]
+mod tests;
+mod to_peer;
+mod upgrade;
+
+use bytes::Bytes;
+use protocol::{ConnectionId, Event, NodeId, Now};
+
+pub use connection::{Connection, Traffic};
+pub use keeper::{Keeper, Pings, Round};
+pub use table::{Bounds, PeerTable, Seen};
+pub use to_peer::{Attempt, Fallen, Link, Stage};
+pub use upgrade::{NotPeer, PEER_PATH, PEER_PROTOCOL, Upgrade};
+
+/// Microseconds between two pings on every dialed connection. A connection that received nothing
+/// between three pings, so that two were missed, is closed.
+pub const PING_MICROS: u64 = 500_000;
+
+/// Longest duration of a handshake, on either side, in microseconds: three round trips, on a busy
+/// machine.
+pub const HANDSHAKE_MICROS: u64 = 1_000_000;
+
+/// Limit on the connections that one loop accepts: two from each loop of each peer, plus unclosed
+/// ones of a peer's previous process.
+pub const MAX_ACCEPTED: usize = 4096;
+
+/// The side that opened a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// This node: its requests go out.
+    Dialed,
+    /// The peer: its requests come in, and are answered on this connection.
+    Accepted(ConnectionId),
+}
+
+/// Input from a connection.
+#[derive(Debug)]
+pub enum Came {
+    /// An event for the coordinator.
+    Event(Event),
+    /// The peer goes by a later layout than this node, which the node task must learn.
+    Later,
+    /// The peer wants no more requests: see [`Link::leave`].
+    Goodbye,
+}
+
+/// A memory reservation for a long message, released on drop.
+pub trait Room: Send + Sized + 'static {
+    /// Size of the reservation, in bytes.
+    fn bytes(&self) -> usize;
+
+    /// Ties the reservation to `bytes`: it is released when the last slice of them is dropped.
+    fn keep(self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Kept { bytes, _room: self })
+    }
+}
+
+/// Bytes with the reservation that covers them.
+struct Kept<R> {
+    bytes: Bytes,
+    _room: R,
+}
+
+impl<R> AsRef<[u8]> for Kept<R> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The services that a connection needs from its driver.
+pub trait Host {
+    /// Reservation for a long message.
+    type Room: Room;
+
+    /// Returns the current time; called only where it is needed.
+    fn now(&self) -> Now;
+
+    /// Reserves memory for a long request of the peer. `None` = none is free now: the connection
+    /// gives no more credit, and asks again with the next call of [`Connection::receive`].
+    fn room_for_request(&mut self, bytes: usize) -> Option<Self::Room>;
+
+    /// Takes the reservation for the reply to a request of this node, if it still exists.
+    fn room_for_reply(&mut self, peer: NodeId, id: u64) -> Option<Self::Room>;
+}

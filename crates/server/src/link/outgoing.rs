@@ -1,0 +1,131 @@
+//! The sending half of a connection: queues, encodes and fragments messages.
+//!
+//! ```text
+//!  push ─▶ short: encoded into the open envelope ─────────────┐
+//!       │    └ too many bytes encoded: queued unencoded ──────┤
+//!       └▶ long: waits ─▶ cut ─▶ pieces, as credit allows ─▶ writer ─▶ one write a turn ─▶ socket
+//! ```
+//!
+//! A message queued unencoded takes no memory of its own: it shares its records with their owner. A
+//! request whose requester has given up is not sent.
+
+use std::collections::VecDeque;
+
+use protocol::wire::{Cut, PIECE_MAX, WINDOW, Writer, message_len};
+use protocol::{Body, Message, Now};
+
+/// The sending half of a connection; see the module.
+pub(super) struct Outgoing {
+    pub(super) writer: Writer,
+    pub(super) short: Queue,
+    pub(super) long: Queue,
+    cut: Option<Cut>,
+    /// Bytes of pieces that the peer's credit allows.
+    pub(super) credit: usize,
+}
+
+/// Unencoded messages, each with the monotonic time at which it was queued.
+#[derive(Default)]
+pub(super) struct Queue {
+    messages: VecDeque<(Message, u64)>,
+    bytes: usize,
+}
+
+impl Queue {
+    pub(super) fn push(&mut self, message: Message, mono: u64) {
+        self.bytes += message_len(&message);
+        self.messages.push_back((message, mono));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Removes the first message, expired or not.
+    fn pop_any(&mut self) -> Option<(Message, u64)> {
+        let (message, since) = self.messages.pop_front()?;
+        let bytes = message_len(&message);
+        assert!(self.bytes >= bytes, "what waits was counted");
+        self.bytes -= bytes;
+        assert!(self.bytes == 0 || !self.is_empty(), "where nothing waits, nothing is counted");
+        Some((message, since))
+    }
+
+    /// Removes the first message that has not expired, and updates its remaining time.
+    fn pop(&mut self, now: &impl Fn() -> Now) -> Option<Message> {
+        while let Some((mut message, since)) = self.pop_any() {
+            if shorten(&mut message, since, now().mono) {
+                return Some(message);
+            }
+        }
+        None
+    }
+
+    /// Drops expired messages at the front, which releases their records.
+    pub(super) fn forget_late(&mut self, mono: u64) {
+        while let Some((message, since)) = self.messages.front() {
+            if left_of(message, *since, mono) != Some(0) {
+                return;
+            }
+            self.pop_any();
+        }
+    }
+}
+
+impl Outgoing {
+    pub(super) fn new() -> Self {
+        let (short, long) = (Queue::default(), Queue::default());
+        Self { writer: Writer::default(), short, long, cut: None, credit: WINDOW }
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        let cut = self.cut.as_ref().map_or(0, Cut::left);
+        self.writer.len() + self.short.bytes + self.long.bytes + cut
+    }
+
+    /// Encodes queued short messages until `bytes` are encoded.
+    pub(super) fn add_short(&mut self, bytes: usize, now: &impl Fn() -> Now) {
+        while self.writer.len() < bytes {
+            let Some(message) = self.short.pop(now) else { return };
+            self.writer.message(&message);
+            if self.writer.is_full() {
+                return;
+            }
+        }
+    }
+
+    /// Adds pieces of long messages, only few, so that short messages need not wait behind them.
+    pub(super) fn add_pieces(&mut self, now: &impl Fn() -> Now) {
+        while self.writer.len() < PIECE_MAX {
+            if self.cut.is_none() {
+                let Some(message) = self.long.pop(now) else { return };
+                self.cut = Some(Cut::new(&message));
+            }
+            let Some(cut) = &mut self.cut else { return };
+            let added = cut.next(self.credit, &mut self.writer);
+            assert!(added <= self.credit, "nothing is sent that the other side has no room for");
+            self.credit -= added;
+            if cut.left() == 0 {
+                self.cut = None;
+            } else if added == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// Returns the milliseconds for which the requester still waits; `None` = the message is a reply.
+fn left_of(message: &Message, since: u64, mono: u64) -> Option<u32> {
+    let Body::Request { remaining_ms, .. } = &message.body else { return None };
+    let waited = u32::try_from(mono.saturating_sub(since) / 1000).unwrap_or(u32::MAX);
+    Some(remaining_ms.saturating_sub(waited))
+}
+
+/// Deducts a request's queueing time from its remaining time; returns false if it has expired.
+pub(super) fn shorten(message: &mut Message, since: u64, mono: u64) -> bool {
+    let left = left_of(message, since, mono);
+    if let (Body::Request { remaining_ms, .. }, Some(left)) = (&mut message.body, left) {
+        *remaining_ms = left;
+    }
+    left != Some(0)
+}

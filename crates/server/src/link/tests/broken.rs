@@ -1,0 +1,125 @@
+//! Malformed input from a peer.
+
+use protocol::wire::{ENVELOPE_HEAD, Malformed, PIECE_MAX};
+use protocol::{Event, Reply};
+
+use super::*;
+
+/// Returns B's error for these bytes.
+fn refused(bytes: &[u8]) -> Option<Malformed> {
+    let [_, mut b] = pair();
+    b.driver.free = 0;
+    b.take(bytes, 10_000).err()
+}
+
+#[test]
+fn no_flipped_bit_gets_through() {
+    let [mut a, _] = pair();
+    assert!(a.push(write(1, 20)));
+    assert!(a.push(read(2)));
+    let said = a.written();
+    for bit in 0..said.len() * 8 {
+        let mut broken = said.clone();
+        broken[bit / 8] ^= 1 << (bit % 8);
+        let [_, mut b] = pair();
+        match b.take(&broken, 10_000) {
+            Err(_) => {}
+            // The flipped bit makes the envelope claim a greater length, so the rest is awaited.
+            Ok(came) => assert!(came.is_empty() && (64..96).contains(&bit), "bit {bit}: {came:?}"),
+        }
+    }
+}
+
+#[test]
+fn garbage_is_malformed_as_soon_as_that_can_be_told() {
+    assert!(refused(&[0xff; 12]).is_some(), "an endless envelope");
+    assert!(refused(&[0; ENVELOPE_HEAD]).is_some(), "an empty one");
+    assert!(refused(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").is_some());
+    let mut word = 1_u64;
+    for _ in 0..200 {
+        let noise = std::iter::repeat_with(|| {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (word >> 33) as u8
+        });
+        let noise: Vec<u8> = noise.take(300).collect();
+        let [_, mut b] = pair();
+        assert!(b.take(&noise, 7).is_ok_and(|came| came.is_empty()) || refused(&noise).is_some());
+    }
+}
+
+#[test]
+fn more_pieces_than_there_is_credit_for_are_not_taken() {
+    let [a, mut b] = pair();
+    let mut first = vec![0; PIECE_MAX];
+    // A write of 16 MB.
+    first[0] = 2;
+    first[4..8].copy_from_slice(&15_000_000_u32.to_le_bytes());
+    b.driver.free = 0;
+    let piece = a.sealed(|writer| writer.piece(&first, false));
+    for _ in 0..4 {
+        assert!(b.take(&piece, 10_000).unwrap().is_empty());
+    }
+    let refused = b.take(&piece, 10_000).unwrap_err();
+    assert_eq!(refused, Malformed("more fragments than the credit allows"));
+}
+
+#[test]
+fn more_credit_than_was_used_is_not_taken() {
+    let [a, _] = pair();
+    let credit = a.sealed(|writer| writer.credit(1));
+    assert_eq!(refused(&credit), Some(Malformed("more credit returned than was used")));
+}
+
+#[test]
+fn a_long_message_is_as_long_as_it_said() {
+    let [a, _] = pair();
+    let mut piece = vec![0; 1000];
+    piece[0] = 2;
+    piece[4..8].copy_from_slice(&500_u32.to_le_bytes());
+    let [_, mut b] = pair();
+    let too_long = a.sealed(|writer| writer.piece(&piece, false));
+    assert!(b.take(&too_long, 10_000).is_err());
+    let [_, mut b] = pair();
+    piece[4..8].copy_from_slice(&5000_u32.to_le_bytes());
+    let too_short = a.sealed(|writer| writer.piece(&piece, true));
+    assert!(b.take(&too_short, 10_000).is_err());
+}
+
+#[test]
+fn each_side_keeps_to_its_part() {
+    let [mut a, mut b] = pair();
+    let request = a.sealed(|writer| writer.message(&read(1)));
+    let refused = a.take(&request, 10_000).unwrap_err();
+    assert_eq!(refused, Malformed("a request on a connection for replies"));
+    let body = Body::Reply(Reply::Stored);
+    let reply = b.sealed(|writer| writer.message(&Message { id: 1, body }));
+    let refused = b.take(&reply, 10_000).unwrap_err();
+    assert_eq!(refused, Malformed("a reply on a connection for requests"));
+}
+
+#[test]
+fn a_request_by_another_topology_is_told_so() {
+    let [mut a, mut b] = pair();
+    a.table = Setup { replicas: 2, ..Setup::of(A) }.table(A);
+    let said = a.sealed(|writer| writer.message(&write(1, 10)));
+    assert!(b.events(&said, 10_000).is_empty(), "nobody is asked to do it");
+    let events = a.events(&b.written(), 10_000);
+    let [Event::Reply { id: 1, reply: Reply::WrongEpoch, .. }] = events[..] else { panic!() };
+    let mut cut = protocol::wire::Cut::new(&write(2, 100_000));
+    let said = a.sealed(|writer| while cut.next(1 << 20, writer) > 0 {});
+    b.connection.take_traffic();
+    assert!(b.events(&said, 10_000).is_empty(), "nor for a long one");
+    assert_eq!(b.connection.take_traffic().messages_sent, 1);
+}
+
+#[test]
+fn nothing_counts_that_an_outlived_process_says() {
+    let [mut a, mut b] = pair();
+    assert!(a.push(write(1, 10)));
+    let later = Setup { life: LifeId(41), ..Setup::of(A) }.table(A);
+    let [_, met] = shake(&later, &b.table, B).map(Result::unwrap);
+    b.table.saw(&met);
+    assert!(b.events(&a.written(), 10_000).is_empty());
+    let why = "a later process with that node's data directory is known";
+    assert_eq!(b.connection.closed(), Some(why));
+}

@@ -1,0 +1,80 @@
+//! Handshakes: misfits are refused, and accepted peers are recorded.
+
+use protocol::handshake::Reason;
+use protocol::{Claim, Proof, Reported, RoundId};
+
+use super::*;
+
+/// Returns the reasons for which A, the dialer, and B refuse each other.
+fn reasons(a: &Setup, b: &Setup) -> [Reason; 2] {
+    let outcomes = shake(&a.table(A), &b.table(B), B);
+    outcomes.map(|outcome| outcome.unwrap_err().reason)
+}
+
+#[test]
+fn who_does_not_fit_is_refused_by_both() {
+    let b = Setup::of(B);
+    let usual = || Setup::of(A);
+    let both = |reason| [reason, reason];
+    assert_eq!(reasons(&Setup { secret: "another", ..usual() }, &b), both(Reason::Secret));
+    assert_eq!(reasons(&Setup { replicas: 2, ..usual() }, &b), both(Reason::Topology));
+    assert_eq!(reasons(&Setup { cluster: ClusterId(6), ..usual() }, &b), both(Reason::Cluster));
+    let a = usual().table(A);
+    let itself = shake(&a, &a, A).map(|outcome| outcome.unwrap_err().reason);
+    assert_eq!(itself, both(Reason::Itself));
+    let twin = Setup { incarnation: Incarnation(999), ..usual() }.table(A);
+    let namesake = shake(&a, &twin, B).map(|outcome| outcome.unwrap_err().reason);
+    assert_eq!(namesake, both(Reason::Namesake));
+    let wrong_place = shake(&b.table(B), &a, B).map(|outcome| outcome.unwrap_err().reason);
+    assert_eq!(wrong_place, both(Reason::Name));
+}
+
+#[test]
+fn a_process_that_was_outlived_is_refused_and_fenced_once() {
+    let b = Setup::of(B).table(B);
+    let later = Setup { life: LifeId(50), ..Setup::of(A) }.table(A);
+    let [_, met] = shake(&later, &b, B).map(Result::unwrap);
+    b.saw(&met);
+    let a = Setup::of(A).table(A);
+    let [ours, theirs] = shake(&a, &b, B).map(Result::unwrap_err);
+    assert_eq!((ours.reason, theirs.reason), (Reason::Fenced, Reason::Outlived));
+    assert!(!b.is_fenced_by(Some(A), &theirs), "it is not b that is fenced");
+    assert!(a.is_fenced_by(Some(B), &ours) && a.shared.membership.state.is_fenced());
+    assert!(!a.is_fenced_by(Some(B), &ours), "that is no news");
+}
+
+#[test]
+fn who_is_told_of_another_disk_under_its_name_doubts_what_it_holds() {
+    let b = Setup::of(B).table(B);
+    let [_, mut met] = shake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
+    b.saw(&met);
+    assert_eq!(b.seen(A).incarnation(), Some(Incarnation(100)));
+    assert!(b.shared.membership.state.is_authoritative(None), "nobody knows better");
+    met.knows_us = Some(Claim { incarnation: Incarnation(101), reported: Reported::default() });
+    b.saw(&met);
+    assert!(b.shared.membership.state.is_authoritative(None), "that is its disk");
+    assert!(!b.shared.membership.logs.is_in_doubt());
+    met.knows_us = Some(Claim { incarnation: Incarnation(555), reported: Reported::default() });
+    b.saw(&met);
+    assert!(!b.shared.membership.state.is_authoritative(None), "it had another one");
+    assert!(
+        b.shared.membership.logs.is_in_doubt(),
+        "nor does it vote before it has looked at that"
+    );
+}
+
+#[test]
+fn who_is_told_of_a_proof_since_its_directory_was_made_holds_nothing_that_counts() {
+    let b = Setup::of(B).table(B);
+    let [_, mut met] = shake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
+    assert_eq!(met.proven, RoundId::default(), "nothing is proven yet");
+    b.saw(&met);
+    let seal = RoundId { time: 70, node: A };
+    b.shared.repair.proofs.kept(Proof { seal, ready: seal, ..Proof::default() });
+    met.proven = seal;
+    b.saw(&met);
+    assert!(b.shared.membership.state.is_authoritative(None), "it was ready for that");
+    met.proven.time += 1;
+    b.saw(&met);
+    assert!(!b.shared.membership.state.is_authoritative(None), "it may hold what is purged");
+}

@@ -1,0 +1,321 @@
+//! The link to one peer: its connections, and the messages that wait for them to be dialed.
+//!
+//! ```text
+//!     first message, keeper          proved                  lost, refused, silent
+//!   down ───────────────▶ dialing ───────────▶ up: Up ──────────────▶ down: Lost
+//!                            └──────────────────────────────────────▶ down: Unreachable
+//! ```
+//!
+//! A link has a connection for short requests, and one for long requests that is dialed with the
+//! first long message. The link is up or down as a whole: when either connection is lost, both are
+//! closed, and there is one [`Event::Lost`] for all unanswered requests.
+
+use std::collections::VecDeque;
+
+use protocol::handshake::ConnectionKind;
+use protocol::wire::{WHOLE_MAX, message_len};
+use protocol::{Body, Event, Message, NodeId, Request};
+
+use super::outgoing::shorten;
+
+/// Least time between a failed dial and the next, in microseconds. Messages sent in between wait
+/// for the next dial, so that a peer that refuses connections does not cost a dial per request.
+const DIAL_SPACING_MICROS: u64 = 2_000;
+
+/// Least time between a refused handshake and the next dial, in microseconds. A refusal is a matter
+/// of settings, and costs both nodes more than a refused connection.
+const REFUSED_SPACING_MICROS: u64 = 50_000;
+
+/// The link to one peer; see the module. `D` is the driver's dial attempt, `C` its connection.
+#[derive(Debug)]
+pub struct Link<D, C> {
+    small: Slot<D, C>,
+    bulk: Slot<D, C>,
+    /// Number of times the link fell; dials begun before its last fall are recognized by this.
+    falls: u64,
+    /// Earliest time of the next dial, after a failed dial or a fall.
+    not_before: Option<u64>,
+    /// True if the peer wants no more requests.
+    leaving: bool,
+}
+
+#[derive(Debug)]
+struct Slot<D, C> {
+    stage: Stage<D, C>,
+    /// Messages that wait for a connection, each with its queueing time.
+    waiting: VecDeque<(Message, u64)>,
+    bytes: usize,
+}
+
+/// State of one of a link's connections.
+#[derive(Debug)]
+pub enum Stage<D, C> {
+    /// No dial is under way.
+    Down,
+    /// The connection is being dialed.
+    Dialing(D),
+    /// The connection is open.
+    Up(C),
+}
+
+/// A dial to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// The connection's kind.
+    pub kind: ConnectionKind,
+    /// Number of the link's falls when the dial begins.
+    pub falls: u64,
+    /// Earliest time to dial, by the monotonic clock.
+    pub not_before: Option<u64>,
+}
+
+/// A link that has just fallen.
+#[derive(Debug)]
+pub struct Fallen<D, C> {
+    /// States of the connections, small and bulk. The driver must close them.
+    pub stages: [Stage<D, C>; 2],
+    /// True if the peer had said goodbye.
+    pub left: bool,
+    /// Event for the coordinator.
+    pub event: Event,
+}
+
+impl<D, C> Default for Link<D, C> {
+    fn default() -> Self {
+        Self::new(0, None)
+    }
+}
+
+impl<D, C> Default for Slot<D, C> {
+    fn default() -> Self {
+        Self { stage: Stage::Down, waiting: VecDeque::new(), bytes: 0 }
+    }
+}
+
+impl<D, C> Fallen<D, C> {
+    /// True if the link counted as up.
+    pub fn was_up(&self) -> bool {
+        matches!(self.stages[0], Stage::Up(_))
+    }
+}
+
+impl<D, C> Link<D, C> {
+    fn new(falls: u64, not_before: Option<u64>) -> Self {
+        Self { small: Slot::default(), bulk: Slot::default(), falls, not_before, leaving: false }
+    }
+
+    fn slot(&mut self, kind: ConnectionKind) -> &mut Slot<D, C> {
+        match kind {
+            ConnectionKind::Small => &mut self.small,
+            ConnectionKind::Bulk => &mut self.bulk,
+        }
+    }
+
+    /// Number of times the link fell.
+    pub fn falls(&self) -> u64 {
+        self.falls
+    }
+
+    /// The open connections.
+    pub fn connections(&self) -> impl Iterator<Item = &C> {
+        [&self.small, &self.bulk].into_iter().filter_map(|slot| match &slot.stage {
+            Stage::Up(connection) => Some(connection),
+            Stage::Down | Stage::Dialing(_) => None,
+        })
+    }
+
+    /// Begins to dial a connection, unless it is open or being dialed.
+    pub fn dial(&mut self, kind: ConnectionKind, begin: impl FnOnce(Attempt) -> D) {
+        let attempt = Attempt { kind, falls: self.falls, not_before: self.not_before };
+        let slot = self.slot(kind);
+        if matches!(slot.stage, Stage::Down) {
+            slot.stage = Stage::Dialing(begin(attempt));
+        }
+    }
+
+    /// Sends a message with `push`, or queues it until there is a connection, which `dial` begins
+    /// to open. Returns false if the queue is full or the peer is leaving.
+    pub fn send(
+        &mut self,
+        message: Message,
+        queue_bytes: usize,
+        mono: impl FnOnce() -> u64,
+        push: impl FnOnce(&C, Message) -> bool,
+        mut dial: impl FnMut(Attempt) -> D,
+    ) -> bool {
+        if self.leaving {
+            return false;
+        }
+        let length = message_len(&message);
+        let kind = kind_of(&message, length);
+        let slot = self.slot(kind);
+        if let Stage::Up(connection) = &slot.stage {
+            return push(connection, message);
+        }
+        if slot.bytes > 0 && slot.bytes + length > queue_bytes {
+            return false;
+        }
+        slot.bytes += length;
+        slot.waiting.push_back((message, mono()));
+        // The small connection too, because the link counts as up by that one.
+        for kind in [ConnectionKind::Small, kind] {
+            self.dial(kind, &mut dial);
+        }
+        true
+    }
+
+    /// Records that a connection dialed after `falls` falls is open. Returns the waiting messages
+    /// that have not expired; `None` = the link has fallen meanwhile.
+    pub fn up(
+        &mut self,
+        kind: ConnectionKind,
+        falls: u64,
+        connection: C,
+        mono: u64,
+    ) -> Option<Vec<Message>> {
+        if self.falls != falls {
+            return None;
+        }
+        self.not_before = None;
+        let slot = self.slot(kind);
+        slot.bytes = 0;
+        slot.stage = Stage::Up(connection);
+        let waiting = slot.waiting.drain(..).filter_map(|(mut message, since)| {
+            shorten(&mut message, since, mono).then_some(message)
+        });
+        Some(waiting.collect())
+    }
+
+    /// Records that the peer wants no more requests.
+    pub fn leave(&mut self) {
+        self.leaving = true;
+    }
+
+    /// Takes the whole link down because a connection dialed after `falls` falls has ended or could
+    /// not be opened; `None` = the link has already fallen since.
+    pub fn fall(
+        &mut self,
+        peer: NodeId,
+        falls: u64,
+        refused: bool,
+        mono: u64,
+    ) -> Option<Fallen<D, C>> {
+        if self.falls != falls {
+            return None;
+        }
+        let spacing = if refused { REFUSED_SPACING_MICROS } else { DIAL_SPACING_MICROS };
+        let next = Self::new(falls + 1, Some(mono + spacing));
+        let Self { small, bulk, leaving: left, .. } = std::mem::replace(self, next);
+        let stages = [small.stage, bulk.stage];
+        // Requests sent over a bulk connection may have been carried out, with or without a small
+        // one.
+        let sent = stages.iter().any(|stage| matches!(stage, Stage::Up(_)));
+        let event = if sent { Event::Lost(peer) } else { Event::Unreachable(peer) };
+        Some(Fallen { stages, left, event })
+    }
+}
+
+/// Returns the connection that a request takes. Long requests, pages and hints, and their replies,
+/// must not delay messages that a client waits for.
+fn kind_of(message: &Message, length: usize) -> ConnectionKind {
+    let bulk = match &message.body {
+        Body::Request { request, .. } => {
+            matches!(request, Request::Writes { .. } | Request::Page(_))
+        }
+        Body::Reply(_) => false,
+    };
+    if bulk || length > WHOLE_MAX { ConnectionKind::Bulk } else { ConnectionKind::Small }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use protocol::Class;
+
+    use super::*;
+
+    const PEER: NodeId = NodeId(1);
+    const QUEUE: usize = 300;
+
+    type Tested = Link<(), &'static str>;
+
+    fn message(id: u64, request: Request) -> Message {
+        Message { id, body: Body::Request { remaining_ms: 100, class: Class::Client, request } }
+    }
+
+    fn ping(id: u64) -> Message {
+        message(id, Request::Ping)
+    }
+
+    fn hints(id: u64) -> Message {
+        message(id, Request::Writes { items: Vec::new() })
+    }
+
+    /// Returns the connections dialed, the connection pushed to, and whether the message was taken.
+    fn send(link: &mut Tested, sent: Message) -> (Vec<ConnectionKind>, Option<&'static str>, bool) {
+        let (mut dialed, mut pushed) = (Vec::new(), None);
+        let push = |connection: &&'static str, _| {
+            pushed = Some(*connection);
+            true
+        };
+        let dial = |attempt: Attempt| dialed.push(attempt.kind);
+        let taken = link.send(sent, QUEUE, || 0, push, dial);
+        (dialed, pushed, taken)
+    }
+
+    #[test]
+    fn what_waits_is_sent_once_there_is_a_connection_if_somebody_still_waits() {
+        let (mut link, small, bulk) =
+            (Tested::default(), ConnectionKind::Small, ConnectionKind::Bulk);
+        assert_eq!(send(&mut link, hints(1)), (vec![small, bulk], None, true));
+        assert_eq!(send(&mut link, ping(2)), (vec![], None, true), "both are being made");
+        let waited = link.up(small, 0, "small", 40_000).unwrap();
+        assert_eq!(waited.len(), 1);
+        let Body::Request { remaining_ms: 60, .. } = waited[0].body else { panic!("{waited:?}") };
+        assert_eq!(send(&mut link, ping(3)), (vec![], Some("small"), true));
+        assert_eq!(link.up(bulk, 0, "bulk", 100_000), Some(vec![]), "nobody waits any more");
+        let long = Bytes::from(vec![0; WHOLE_MAX]);
+        let long = message(4, Request::Read { key: long, most: 0 });
+        assert_eq!(send(&mut link, long).1, Some("bulk"));
+        assert_eq!(link.connections().copied().collect::<Vec<_>>(), ["small", "bulk"]);
+    }
+
+    #[test]
+    fn no_more_waits_than_may() {
+        let mut link = Tested::default();
+        let taken = (0..100).take_while(|id| send(&mut link, ping(*id)).2).count();
+        assert_eq!(taken, QUEUE / message_len(&ping(0)));
+        assert!(send(&mut link, hints(100)).2, "the other queue has room");
+    }
+
+    #[test]
+    fn it_falls_as_a_whole_and_once() {
+        let mut link = Tested::default();
+        send(&mut link, hints(1));
+        let fallen = link.fall(PEER, 0, false, 5_000).unwrap();
+        assert!(matches!(fallen.event, Event::Unreachable(PEER)) && !fallen.was_up());
+        assert!(link.fall(PEER, 0, false, 5_000).is_none(), "the other attempt's end is no news");
+        assert!(link.up(ConnectionKind::Small, 0, "late", 0).is_none(), "it came too late");
+        let mut attempts = Vec::new();
+        link.dial(ConnectionKind::Small, |attempt| attempts.push(attempt));
+        let not_before = Some(7_000);
+        assert_eq!(attempts, [Attempt { kind: ConnectionKind::Small, falls: 1, not_before }]);
+
+        assert!(link.up(ConnectionKind::Bulk, 1, "bulk", 0).is_some());
+        let fallen = link.fall(PEER, 1, true, 5_000).unwrap();
+        assert!(matches!(fallen.event, Event::Lost(PEER)), "it may have been done");
+        assert!(!fallen.was_up(), "it never counted as up");
+        link.dial(ConnectionKind::Small, |attempt| attempts.push(attempt));
+        assert_eq!((attempts[1].falls, attempts[1].not_before), (2, Some(55_000)), "refused");
+    }
+
+    #[test]
+    fn who_leaves_is_asked_nothing_until_it_is_back() {
+        let mut link = Tested::default();
+        link.up(ConnectionKind::Small, 0, "small", 0).unwrap();
+        link.leave();
+        assert_eq!(send(&mut link, ping(1)), (vec![], None, false));
+        assert!(link.fall(PEER, 0, false, 0).unwrap().left);
+        assert!(send(&mut link, ping(2)).2, "its goodbye is forgotten once the link fell");
+    }
+}

@@ -1,0 +1,266 @@
+//! Idempotency-key records: this node keeps each conditional write with an idempotency key that it
+//! has stored, for as long as a client may retry the write.
+//!
+//! ```text
+//!  Space::Idempotency   key := hash of the user's key u64 │ id u64
+//!                       value := base version (time u64, origin u32) │ step u32
+//!                                │ ballot u64, if chosen │ sum i64, if any
+//!                       extension := 1 u8 │ digest of the client's request u64, if known
+//!                       version := time: the ballot of the record that it was stored with;
+//!                                  origin: 0 = the record came from its coordinator,
+//!                                  1 = from another replica,
+//!                                  2 = chosen, as reported by the partition's earlier replicas
+//! ```
+//!
+//! An entry is written in the batch of its record, or received when its partition moves to this
+//! node. It is purged by a compaction once it is older than
+//! [`REMEMBERED_MICROS`](protocol::REMEMBERED_MICROS): see
+//! [`purge_rule`](crate::store::purge_rule).
+
+use bytes::{Buf, Bytes};
+use lsm::{Batch, Fields, Kind, Space};
+use protocol::{
+    Done, Operation, Recalled, Record, Remembered, Shared, StoreError, Tag, Version, Via,
+    WriteName, has_idempotency_key,
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bytes of a value without a ballot and a sum.
+const VALUE_LEN: usize = 8 + 4 + 4;
+
+/// First byte of an extension that holds a digest. Earlier releases skip such an extension, and
+/// this release skips unknown ones.
+const DIGEST: u8 = 1;
+
+/// Approximate size of an entry in a batch, in bytes.
+pub(crate) const OPERATION_BYTES: usize = 92;
+
+/// Returns the key of an entry.
+pub(crate) fn name(key: &[u8], id: u64) -> Bytes {
+    let mut name = [0; 16];
+    name[..8].copy_from_slice(&xxh3_64(key).to_be_bytes());
+    name[8..].copy_from_slice(&id.to_be_bytes());
+    Bytes::copy_from_slice(&name)
+}
+
+/// Adds the entries of a record's conditional writes, except those that this process knows to be
+/// stored.
+pub(crate) fn put(
+    shared: &Shared,
+    batch: &mut Batch,
+    (key, record): (&[u8], &Record),
+    via: Via,
+) -> Result<(), lsm::Error> {
+    let (time, family) = (record.ballot(), record.version());
+    if time == 0 {
+        return Ok(());
+    }
+    let (steps, key_hash) = (record.steps(), xxh3_64(key));
+    for (step, operation) in steps.numbered() {
+        let Operation { id, result, digest } = *operation;
+        if has_idempotency_key(id) && !shared.has_stored(key, operation) {
+            let ballot = time;
+            let entry =
+                Remembered { key_hash, id, time, via, ballot, family, step, result, digest };
+            put_entry(batch, &entry)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds one entry to a batch.
+pub(crate) fn put_entry(batch: &mut Batch, entry: &Remembered) -> Result<(), lsm::Error> {
+    let Remembered { time, via, ballot, family, step, result, digest, .. } = *entry;
+    let mut value = Vec::with_capacity(VALUE_LEN + 16);
+    value.extend_from_slice(&family.time.to_le_bytes());
+    value.extend_from_slice(&family.origin.to_le_bytes());
+    value.extend_from_slice(&step.to_le_bytes());
+    if via == Via::Chosen {
+        value.extend_from_slice(&ballot.to_le_bytes());
+    }
+    value.extend(result.iter().flat_map(|sum| sum.to_le_bytes()));
+    let version = lsm::Version { time, origin: via as u32 };
+    let mut extension = [DIGEST; 1 + 8];
+    extension[1..].copy_from_slice(&digest.to_le_bytes());
+    let extension = if digest == 0 { &[][..] } else { &extension };
+    let fields = Fields { extension, ..Fields::new(Kind::Value, version) };
+    batch.write(Space::Idempotency, &entry.name(), &fields, &value)
+}
+
+/// Decodes an entry; `None` if its content does not belong to this key or is malformed.
+pub fn remembered(name: &[u8], entry: &Record) -> Option<Remembered> {
+    let is_right = entry.is_of(name);
+    let (key_hash, id) = name.split_first_chunk().filter(|_| is_right)?;
+    let name = (u64::from_be_bytes(*key_hash), u64::from_be_bytes(id.try_into().ok()?));
+    read(name, entry)
+}
+
+fn read((key_hash, id): (u64, u64), entry: &Record) -> Option<Remembered> {
+    let mut value = entry.value();
+    let Version { time, origin } = entry.version();
+    let via = match origin {
+        0 => Via::Accept,
+        1 => Via::Replica,
+        2 => Via::Chosen,
+        _ => return None,
+    };
+    let family =
+        Version { time: value.try_get_u64_le().ok()?, origin: value.try_get_u32_le().ok()? };
+    let step = value.try_get_u32_le().ok()?;
+    let ballot = match via {
+        Via::Accept => time,
+        Via::Replica => 0,
+        Via::Chosen => value.try_get_u64_le().ok()?,
+    };
+    let result = if value.is_empty() { None } else { Some(value.try_get_i64_le().ok()?) };
+    let digest = digest(&entry.extension());
+    let entry = Remembered { key_hash, id, time, via, ballot, family, step, result, digest };
+    value.is_empty().then_some(entry)
+}
+
+fn digest(mut extension: &[u8]) -> u64 {
+    match (extension.try_get_u8(), extension.try_get_u64_le()) {
+        (Ok(DIGEST), Ok(digest)) if extension.is_empty() => digest,
+        _ => 0,
+    }
+}
+
+/// Returns the entry's answer to a write that is retried.
+pub(crate) fn parse(asked: WriteName, entry: &Record) -> Result<Recalled, StoreError> {
+    let damaged = || StoreError::Failed {
+        begun: false,
+        detail: "what is kept of a write with an idempotency key is malformed".to_owned(),
+    };
+    let Remembered { ballot, family, step, result, digest, .. } =
+        read((0, asked.id), entry).ok_or_else(damaged)?;
+    let tag = Tag { version: family, last: Some((step, asked.id)) };
+    let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
+    Ok(asked.stored(digest, ballot, done))
+}
+
+#[cfg(test)]
+mod tests {
+    use lsm::{Lookup, Wait};
+
+    use super::*;
+    use crate::stage::Stage;
+    use crate::store::Store;
+
+    const FAMILY: Version = Version { time: 7 << 40, origin: 9 };
+
+    fn record(ballot: u64, operations: &[(u64, Option<i64>)]) -> Record {
+        let operation = |&(id, result): &(u64, Option<i64>)| Operation { id, result, digest: 0 };
+        let operations: Vec<_> = operations.iter().map(operation).collect();
+        changed(ballot, &operations)
+    }
+
+    fn changed(ballot: u64, operations: &[Operation]) -> Record {
+        let fields = Fields { ballot, step: 20, operations, ..Fields::new(Kind::Value, FAMILY) };
+        Record::new(b"k", &fields, b"v")
+    }
+
+    fn found(stage: &Stage, id: u64) -> Option<Recalled> {
+        let entry = stage.engine.get(Space::Idempotency, &name(b"k", id), Wait::No).unwrap();
+        let Lookup::Found(entry) = entry else { return None };
+        Some(parse(WriteName { id, digest: 0 }, &entry).unwrap())
+    }
+
+    #[test]
+    fn those_with_an_idempotency_key_are_kept() {
+        let stage = Stage::new();
+        let mut batch = Batch::new();
+        let record = record(99, &[(4, None), (5, None), (7, Some(-3))]);
+        put(&stage.shared, &mut batch, (b"k", &record), Via::Accept).unwrap();
+        Store::commit(&stage.engine, batch).unwrap();
+        let stored = |id, step, result| {
+            let tag = Tag { version: FAMILY, last: Some((step, id)) };
+            Some(Recalled::Stored {
+                ballot: 99,
+                done: Done::Changed { tag, result, expiry_ms: 0, fence: 0 },
+            })
+        };
+        assert_eq!(
+            [found(&stage, 5), found(&stage, 7)],
+            [stored(5, 19, None), stored(7, 20, Some(-3))]
+        );
+        assert_eq!([found(&stage, 4), found(&stage, 9)], [None, None]);
+    }
+
+    #[test]
+    fn another_request_with_the_same_word_is_told_apart() {
+        let stage = Stage::new();
+        let put_one = |ballot, digest| {
+            let operations = [Operation { id: 5, result: None, digest }];
+            let record = changed(ballot, &operations);
+            let mut batch = Batch::new();
+            put(&stage.shared, &mut batch, (b"k", &record), Via::Accept).unwrap();
+            Store::commit(&stage.engine, batch).unwrap();
+        };
+        let told = |digest| {
+            let entry = stage.engine.get(Space::Idempotency, &name(b"k", 5), Wait::No).unwrap();
+            let Lookup::Found(entry) = entry else { panic!("it was put") };
+            (parse(WriteName { id: 5, digest }, &entry).unwrap(), entry.extension())
+        };
+        let done = Done::Changed {
+            tag: Tag { version: FAMILY, last: Some((20, 5)) },
+            result: None,
+            expiry_ms: 0,
+            fence: 0,
+        };
+        let stored = |ballot| Recalled::Stored { ballot, done };
+        put_one(99, 0);
+        assert_eq!(told(8), (stored(99), Bytes::new()), "without a digest");
+        put_one(100, 0x0102_0304_0506_0708);
+        assert_eq!(told(8).0, Recalled::Reused);
+        assert_eq!(told(0).0, stored(100), "asked without a digest");
+        let (recalled, extension) = told(0x0102_0304_0506_0708);
+        assert_eq!((recalled, &extension[..]), (stored(100), &[1, 8, 7, 6, 5, 4, 3, 2, 1][..]));
+    }
+
+    #[test]
+    fn what_came_from_a_replica_does_not_count_as_accepted() {
+        let stage = Stage::new();
+        let mut batch = Batch::new();
+        put(&stage.shared, &mut batch, (b"k", &record(99, &[(5, None)])), Via::Replica).unwrap();
+        Store::commit(&stage.engine, batch).unwrap();
+        let tag = Tag { version: FAMILY, last: Some((20, 5)) };
+        let done = Done::Changed { tag, result: None, expiry_ms: 0, fence: 0 };
+        let stored = Recalled::Stored { ballot: 0, done };
+        assert_eq!(found(&stage, 5), Some(stored));
+    }
+
+    #[test]
+    fn what_was_chosen_before_it_moved_holds_whatever_its_record_brought() {
+        let stage = Stage::new();
+        let mut batch = Batch::new();
+        put(&stage.shared, &mut batch, (b"k", &record(99, &[(5, Some(8))])), Via::Replica).unwrap();
+        Store::commit(&stage.engine, batch).unwrap();
+        let get = || {
+            let entry = stage.engine.get(Space::Idempotency, &name(b"k", 5), Wait::No).unwrap();
+            let Lookup::Found(entry) = entry else { panic!("it was put") };
+            remembered(&name(b"k", 5), &entry).unwrap()
+        };
+        let told = get();
+        assert_eq!((told.via, told.ballot, told.time), (Via::Replica, 0, 99));
+        let chosen = Remembered { via: Via::Chosen, ballot: 60, ..told };
+        let mut batch = Batch::new();
+        put_entry(&mut batch, &chosen).unwrap();
+        Store::commit(&stage.engine, batch).unwrap();
+        assert_eq!(get(), chosen);
+        let tag = Tag { version: FAMILY, last: Some((20, 5)) };
+        let done = Done::Changed { tag, result: Some(8), expiry_ms: 0, fence: 0 };
+        assert_eq!(found(&stage, 5), Some(Recalled::Stored { ballot: 60, done }));
+        let entry = stage.engine.get(Space::Idempotency, &name(b"k", 5), Wait::No).unwrap();
+        let Lookup::Found(entry) = entry else { panic!("it was put") };
+        assert_eq!(remembered(&name(b"k", 4), &entry), None, "it is another one's");
+    }
+
+    #[test]
+    fn an_entry_that_is_none_is_refused() {
+        for value in [&b""[..], &[0; VALUE_LEN - 1], &[0; VALUE_LEN + 7], &[0; VALUE_LEN + 9]] {
+            let fields = Fields::new(lsm::Kind::Value, lsm::Version { time: 1, origin: 0 });
+            let asked = WriteName { id: 1, digest: 0 };
+            parse(asked, &Record::new(b"k", &fields, value)).unwrap_err();
+        }
+    }
+}

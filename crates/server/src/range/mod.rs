@@ -1,0 +1,206 @@
+//! A range read over the cluster, with retries: [`cluster::Scan`] decides which pages to fetch, and
+//! a driver fetches them.
+//!
+//! ```text
+//!            ┌─ Ask ──▶ driver: a call ──▶ PageAsked ─┬─ busy: after a pause ─┐
+//!  Range ────┤                                        └───────────────────────┴─▶ Range::take
+//!            └─ Item, End, OutOfReach ──▶ the reader
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lsm::Record;
+use protocol::{
+    AskedQuorum, FailureKind, NodeId, Page, PageRequest, Reply, Scan, ScanStep, Shared,
+};
+
+use crate::pages::{PageRoom, Pages};
+
+/// Pause before a busy node is asked for its page again, in microseconds.
+pub const RETRY_MICROS: u64 = 50_000;
+
+/// Retries of a busy node without a page of its own in between: 15 s in all. By then any reader
+/// that takes no items has been given up, and its memory is free again. Pages of other nodes do not
+/// count, because those nodes resend theirs while this one is busy.
+const RETRIES: u32 = 300;
+
+/// Retries after which the pages of all nodes are released and requested again. Otherwise two
+/// ranges that each hold a page of a large item and wait for the other's would deadlock.
+const HOLDING_RETRIES: u32 = 4;
+
+/// Next step of a range read.
+#[derive(Debug)]
+pub enum RangeStep {
+    /// The next key and its value.
+    Item(Bytes, Record),
+    /// Ask this node for this page, and pass the result to [`Range::take`].
+    Ask(NodeId, PageRequest),
+    /// Wait for the result of a page.
+    Wait,
+    /// The range has no more keys.
+    End,
+    /// Too few replicas of some partition are left to read from.
+    OutOfReach,
+}
+
+/// Result of asking a node for a page.
+#[derive(Debug)]
+pub enum PageAsked {
+    /// The page that was asked for.
+    Page(Page),
+    /// The node is busy: pass this in after [`RETRY_MICROS`].
+    Busy,
+    /// The node failed or sent no valid page.
+    Failed,
+}
+
+/// A range read over the cluster; see the module.
+#[derive(Debug)]
+pub struct Range {
+    shared: Arc<Shared>,
+    scan: Scan,
+    /// Retries of each busy node since its last page.
+    retries: BTreeMap<NodeId, u32>,
+    /// True if the last node that failed was this one: its store failed.
+    store_failed: bool,
+    /// Memory reserved for a page of each node.
+    _room: PageRoom,
+    /// Memory reserved for one more page of items, which the reader gathers.
+    gathered: Option<PageRoom>,
+}
+
+impl Range {
+    /// Returns a range read over `start ≤ key < end`; `None` = no memory is free for its pages.
+    pub fn new(
+        shared: Arc<Shared>,
+        pages: &Pages,
+        quorum: AskedQuorum,
+        start: Bytes,
+        end: Option<Bytes>,
+    ) -> Option<Self> {
+        let room = pages.for_range(shared.nodes())?;
+        let scan = Scan::new(&shared, quorum, start, end);
+        Some(Self::of(shared, scan, room))
+    }
+
+    /// Returns a range read over this node's records, whichever other nodes hold them too.
+    pub fn local(
+        shared: Arc<Shared>,
+        pages: &Pages,
+        start: Bytes,
+        end: Option<Bytes>,
+    ) -> Option<Self> {
+        let room = pages.for_range(1)?;
+        let scan = Scan::local(&shared, start, end);
+        Some(Self::of(shared, scan, room))
+    }
+
+    fn of(shared: Arc<Shared>, scan: Scan, room: PageRoom) -> Self {
+        let (retries, store_failed) = (BTreeMap::new(), false);
+        Self { shared, scan, retries, store_failed, _room: room, gathered: None }
+    }
+
+    /// Reserves memory for [`PAGE_BYTES`](protocol::PAGE_BYTES) of items that the reader gathers
+    /// before it sends the first; `false` = no memory is free.
+    #[must_use]
+    pub fn reserve_gathering(&mut self, pages: &Pages) -> bool {
+        self.gathered = pages.for_range(1);
+        self.gathered.is_some()
+    }
+
+    /// The least key that the range may still return: see [`Scan::position`].
+    pub fn position(&self) -> Option<Bytes> {
+        self.scan.position()
+    }
+
+    /// Ends the range and drops all pages. The reserved memory stays reserved.
+    pub fn stop(&mut self) {
+        self.scan.stop();
+    }
+
+    /// Returns the next step. Expired values are skipped.
+    pub fn step(&mut self, wall_micros: impl Fn() -> u64) -> RangeStep {
+        loop {
+            match self.scan.step() {
+                ScanStep::Item(key, record) => {
+                    if record.view().is_live(&wall_micros) {
+                        return RangeStep::Item(key, record);
+                    }
+                }
+                ScanStep::Ask(node, request) => return RangeStep::Ask(node, request),
+                ScanStep::Wait => return RangeStep::Wait,
+                ScanStep::End => return RangeStep::End,
+                ScanStep::OutOfReach => return RangeStep::OutOfReach,
+            }
+        }
+    }
+
+    /// Converts the result of a call for a page of `node`.
+    pub fn asked(shared: &Shared, node: NodeId, result: Result<Reply, FailureKind>) -> PageAsked {
+        match result {
+            Ok(Reply::Page(page)) => {
+                // The engine verified this node's own records while reading.
+                let own = node == shared.own;
+                if own || page.items.iter().all(|(key, record)| record.is_of(key)) {
+                    PageAsked::Page(page)
+                } else {
+                    PageAsked::Failed
+                }
+            }
+            Ok(Reply::Busy) | Err(FailureKind::Busy) => PageAsked::Busy,
+            Ok(_) | Err(_) => PageAsked::Failed,
+        }
+    }
+
+    /// Takes the result of asking a node. `true` = all other outstanding requests are void, and
+    /// their results must not be passed in.
+    #[must_use]
+    pub fn take(&mut self, node: NodeId, asked: PageAsked) -> bool {
+        match asked {
+            PageAsked::Page(page) => {
+                self.retries.remove(&node);
+                self.scan.page(node, page);
+            }
+            PageAsked::Busy if self.retries.get(&node).is_none_or(|retries| *retries < RETRIES) => {
+                let retries = self.retries.entry(node).or_default();
+                *retries += 1;
+                if retries.is_multiple_of(HOLDING_RETRIES) {
+                    self.scan.anew();
+                } else {
+                    self.scan.retry(node);
+                }
+            }
+            PageAsked::Busy | PageAsked::Failed => {
+                self.retries.remove(&node);
+                self.store_failed = node == self.shared.own;
+                self.scan.failed(node);
+            }
+        }
+        self.scan.begins_anew()
+    }
+
+    /// True if a busy node is being retried.
+    pub fn is_retrying(&self) -> bool {
+        !self.retries.is_empty()
+    }
+
+    /// Resets the count of retries.
+    pub fn forgive(&mut self) {
+        self.retries.clear();
+    }
+
+    /// True if every node asked has sent a page: see [`Scan::is_served`].
+    pub fn is_served(&self) -> bool {
+        self.scan.is_served()
+    }
+
+    /// True if this node is alone and its store has failed.
+    pub fn is_stores_fault(&self) -> bool {
+        self.shared.is_alone() && self.store_failed
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! The start of a node on a recovered store.
+//!
+//! ```text
+//!  store recovered ─▶ Starting::open: identity, and a clock above all versions issued
+//!                  ─▶ the driver waits for the wall clock ─▶ Starting::begin: a new process start
+//! ```
+
+use std::sync::Arc;
+
+use protocol::{
+    Clock, Incarnation, Logs, Membership, MembershipState, NodeId, Proofs, Shared, View,
+};
+
+use crate::clock::BoundedClock;
+use crate::hints;
+use crate::identity::{Directory, Identity, Named, NewIdentity, Recovered, log_if_removed};
+use crate::start_error::StartError;
+use crate::store::Store;
+
+/// A node between the recovery of its store and its first request.
+#[derive(Debug)]
+pub struct Starting {
+    identity: Identity,
+    clock: BoundedClock,
+    recovered: Recovered,
+    max_skew: u64,
+    nodes: usize,
+}
+
+/// A node after its start, ready to run.
+#[derive(Debug)]
+pub struct Started {
+    /// The state that the protocol state machines of all loops share.
+    pub shared: Arc<Shared>,
+    /// The node's persistent identity.
+    pub identity: Arc<Identity>,
+    /// The node's clock and its bound.
+    pub clock: BoundedClock,
+}
+
+impl Starting {
+    /// Opens the node of the directory that `store` is in; the store must not have been written to
+    /// since it was opened. A directory without an identity gets this `incarnation` and membership
+    /// `state`. `wall` and `max_skew` are in microseconds, here and below.
+    pub fn open<S: Store>(
+        store: &S,
+        named: Named<'_>,
+        incarnation: Incarnation,
+        state: MembershipState,
+        wall: u64,
+        max_skew: u64,
+    ) -> Result<Self, StartError> {
+        let recovered = Recovered::of(store.engine());
+        // A previous incarnation of this node may have acknowledged versions this far ahead of its
+        // clock.
+        let new = NewIdentity { incarnation, state, lost_before: Clock::limit(wall, max_skew) };
+        let identity = Identity::open(store, named, new)?;
+        let nodes = identity.rules().map_or(named.topology.nodes(), |layout| layout.all().count());
+        let clock = BoundedClock::open(store, identity.name(), nodes, wall, max_skew)?;
+        Ok(Self { identity, clock, recovered, max_skew, nodes })
+    }
+
+    /// Number of nodes in the cluster.
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// Microseconds to wait before `Starting::begin`: see [`BoundedClock::wait_for_wall`].
+    pub fn wait_for_wall(&self, wall: u64) -> u64 {
+        self.clock.wait_for_wall(self.nodes, wall, self.max_skew)
+    }
+
+    /// The node's persistent identity.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Begins a new process start (life) of the directory and loads the state that earlier ones
+    /// left. `number` is random.
+    pub fn begin<S: Store, D: Directory>(
+        self,
+        store: &S,
+        directory: &D,
+        named: Named<'_>,
+        wall: u64,
+        number: u64,
+    ) -> Result<Started, StartError> {
+        let Self { identity, clock, recovered, max_skew, .. } = self;
+        let lineage = identity.begin_life(store, directory, recovered, wall, number)?;
+        let members = match identity.rules() {
+            Some(layout) => layout.all().map(|node| (node.id, node.member.name.clone())).collect(),
+            None => named.members(),
+        };
+        let claim = |(node, name): &(NodeId, String)| Some((*node, identity.known(name)?));
+        let claims: Vec<_> = members.iter().filter_map(claim).collect();
+        let logs = Arc::new(Logs::new(identity.incarnation(), lineage, &claims));
+        for (node, _) in members.iter().filter(|(_, name)| identity.knows_first(name)) {
+            logs.note_first(*node);
+        }
+        let own = (identity.own(), identity.name().to_owned());
+        let alone = matches!(&members[..], [(node, _)] if *node == own.0);
+        // A single node has no peers that could know a previous incarnation.
+        let state = if alone { MembershipState::Member } else { identity.state() };
+        // Until the peers were asked, a record older than this start may hide a newer one.
+        let lost_before = identity.lost_before().max(Clock::limit(wall, max_skew));
+        let membership = Membership::new(state, lost_before, alone);
+        let membership = membership.recovered(identity.recovered_words());
+        // In an outdated copy of the directory, the stored promises are older than the peers'
+        // records.
+        let membership = match state {
+            MembershipState::Verifying => membership,
+            _ => membership.promised(if alone { 0 } else { identity.lost_before() }),
+        };
+        let newest = store.engine().greatest_time();
+        let layouts = identity.open_layouts(store, named, &logs, state)?;
+        let first = View::first(named.topology.clone());
+        let view = layouts.view_after(&named.first_layout(), &first);
+        let clock_of = Arc::clone(clock.clock());
+        let mut shared = Shared::of(own, (view, layouts), clock_of, membership, newest, logs);
+        shared.repair.proofs = Arc::new(Proofs::new(identity.proof()));
+        shared.membership.cluster = Arc::new(identity.own_cluster());
+        store.engine().purge_rule().raise(identity.proof().proven.time);
+        identity.purges_by_age(alone);
+        identity.load_missed(store.engine(), &shared)?;
+        hints::adopt_marks(store, &identity, &shared)?;
+        hints::forget_who_left(store, &shared);
+        hints::count(store.engine(), &shared)?;
+        log_if_removed(&shared);
+        Ok(Started { shared: Arc::new(shared), identity: Arc::new(identity), clock })
+    }
+}
+
+#[cfg(test)]
+mod tests;

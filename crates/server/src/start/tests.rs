@@ -1,0 +1,181 @@
+//! A node's identity from the layout on its disk, and the effects of being alone in that layout.
+#![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
+
+use std::cell::RefCell;
+use std::io;
+
+use lsm::{Engine, Fields, Kind, MemDisk, Options, Record, Space, Version};
+use protocol::layout::{Joiner, Layout, PlanChange, VoterId};
+use protocol::{Member, Topology};
+
+use super::*;
+use crate::identity::Marker;
+use crate::store::purge_rule;
+
+const WALL: u64 = 1_700_000_000_000_000;
+const SKEW: u64 = 500_000;
+
+/// The marker file that distinguishes a directory from its copies.
+#[derive(Default)]
+struct Files(RefCell<Vec<Marker>>);
+
+impl Directory for Files {
+    fn holds(&self, marker: &Marker) -> io::Result<bool> {
+        Ok(self.0.borrow().contains(marker))
+    }
+
+    fn make_next(&self, number: u64) -> io::Result<Marker> {
+        let marker = Marker { inode: number, made: 1, number };
+        self.0.borrow_mut().push(marker);
+        Ok(marker)
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn store(disk: &MemDisk) -> Engine {
+    let purge = Arc::new(purge_rule(|| WALL));
+    Engine::open(Arc::new(disk.clone()), Options { purge, ..Options::default() }).unwrap()
+}
+
+fn member(name: &str) -> Member {
+    Member { name: name.to_owned(), zone: String::new(), weight: 1 }
+}
+
+fn list(names: &[&str]) -> Topology {
+    Topology::new(names.iter().map(|name| member(name)).collect(), 3).unwrap()
+}
+
+/// Returns node `own` of a list.
+fn named<'a>(topology: &'a Topology, own: &str) -> Named<'a> {
+    Named { topology, own: topology.own(own).unwrap(), named: true, urls: &[] }
+}
+
+/// Returns a single node that no setting names.
+fn alone(topology: &Topology) -> Named<'_> {
+    Named { topology, own: NodeId(0), named: false, urls: &[] }
+}
+
+fn open(store: &Engine, named: Named<'_>) -> Result<Starting, StartError> {
+    Starting::open(store, named, Incarnation(9), MembershipState::Joining, WALL, SKEW)
+}
+
+fn start(store: &Engine, files: &Files, named: Named<'_>, number: u64) -> Started {
+    open(store, named).unwrap().begin(store, files, named, WALL, number).unwrap()
+}
+
+/// Has the node store a decided layout.
+fn learn(store: &Engine, started: &Started, layout: Layout) {
+    assert!(started.shared.membership.layouts.learn(&Arc::new(layout)));
+    let (batch, keeps) = started.identity.keep_layouts(&started.shared);
+    Store::commit(store, batch).unwrap();
+    started.identity.kept(&started.shared, &keeps);
+}
+
+fn changed(layout: &Layout, add: &[&str], remove: &[&str]) -> Layout {
+    let joins = |name: &&str| Joiner {
+        member: member(name),
+        url: format!("http://{name}"),
+        disk: Some(Incarnation(7)),
+    };
+    let change = PlanChange {
+        add: add.iter().map(joins).collect(),
+        remove: remove.iter().map(|name| (*name).to_owned()).collect(),
+        replicas: Some(1),
+        ..PlanChange::default()
+    };
+    layout.planned(&change, |_| Some(VoterId(5))).unwrap()
+}
+
+fn settled(mut layout: Layout) -> Layout {
+    while let Some(next) = layout.next_stage() {
+        layout = next;
+    }
+    layout
+}
+
+/// Returns true if a day-old tombstone may be purged.
+fn forgets(store: &Engine) -> bool {
+    let version = Version { time: Clock::time_of(WALL - 86_400_000_000), origin: 1 };
+    let record = Record::new(b"k", &Fields::new(Kind::Tombstone, version), b"");
+    store.purge_rule().may_purge(Space::Data, record.view())
+}
+
+#[test]
+fn nothing_is_forgotten_by_its_age_once_another_node_joins() {
+    let (disk, files, one) = (MemDisk::new(), Files::default(), list(&["n1"]));
+    let engine = store(&disk);
+    assert!(!forgets(&engine), "who else there is is not known before the start");
+    let started = start(&engine, &files, alone(&one), 1);
+    assert!(forgets(&engine) && started.shared.is_alone());
+    let joins = changed(&started.shared.membership.layouts.known(), &["n2"], &[]);
+    learn(&engine, &started, joins.clone());
+    assert!(!forgets(&engine) && started.shared.nodes() == 2);
+    engine.close().unwrap();
+
+    let engine = store(&disk);
+    assert!(!forgets(&engine));
+    let starting = open(&engine, alone(&one)).unwrap();
+    assert_eq!(starting.nodes(), 2, "its settings say nothing of the other one");
+    let started = starting.begin(&engine, &files, alone(&one), WALL, 2).unwrap();
+    assert!(!forgets(&engine) && !started.shared.is_alone());
+    assert_eq!(started.shared.membership.layouts.entered().id(), joins.id());
+    assert!(!started.shared.membership.state.is_confirmed(), "there is somebody to ask");
+
+    learn(&engine, &started, joins.aborted(|_| Some(VoterId(5))).unwrap());
+    assert!(started.shared.is_alone());
+    start(&engine, &files, alone(&one), 3);
+    assert!(forgets(&engine), "it is alone again from a start on");
+}
+
+/// A copy lacks the records that other nodes acknowledged since it was made.
+#[test]
+fn a_copy_of_a_directory_that_was_of_a_node_alone_is_noticed() {
+    let (engine, files, one) = (store(&MemDisk::new()), Files::default(), list(&["n1"]));
+    let started = start(&engine, &files, alone(&one), 1);
+    let joins = settled(changed(&started.shared.membership.layouts.known(), &["n2"], &[]));
+    learn(&engine, &started, joins);
+    let state =
+        |files, number| start(&engine, files, alone(&one), number).shared.membership.state.state();
+    let copy = Files::default();
+    assert_eq!(state(&copy, 3), MembershipState::Verifying);
+    assert_eq!(state(&copy, 4), MembershipState::Verifying);
+}
+
+#[test]
+fn a_node_starts_as_who_it_is_by_its_layout() {
+    let (engine, files, two) = (store(&MemDisk::new()), Files::default(), list(&["a", "c"]));
+    let started = start(&engine, &files, named(&two, "c"), 1);
+    let layout = settled(changed(&started.shared.membership.layouts.known(), &["b"], &[]));
+    learn(&engine, &started, layout);
+    for list in [list(&["c"]), list(&["a", "c"]), list(&["a", "b", "c", "d"])] {
+        let starting = open(&engine, named(&list, "c")).unwrap();
+        assert_eq!((starting.nodes(), starting.identity().name()), (3, "c"));
+        assert_eq!(starting.identity().own(), NodeId(1), "not its place in the list");
+    }
+    let error = open(&engine, named(&two, "a")).unwrap_err().to_string();
+    assert!(error.contains("this is node a, but the directory belongs to node c"), "{error}");
+    let listens = list(&["http://127.0.0.1:7"]);
+    assert_eq!(open(&engine, alone(&listens)).unwrap().identity().name(), "c");
+}
+
+#[test]
+fn a_node_that_was_removed_starts_as_one_that_was() {
+    let (engine, files, two) = (store(&MemDisk::new()), Files::default(), list(&["a", "b"]));
+    let started = start(&engine, &files, named(&two, "a"), 1);
+    let leaves = changed(&started.shared.membership.layouts.known(), &[], &["a"]);
+    learn(&engine, &started, leaves.clone());
+    assert!(!started.shared.is_removed(), "it hands over what it holds");
+    learn(&engine, &started, settled(leaves));
+    assert!(started.shared.is_removed());
+    let started = start(&engine, &files, named(&two, "a"), 2);
+    assert!(started.shared.is_removed() && !forgets(&engine));
+    assert_eq!(started.shared.name_of(NodeId(0)), "a");
+    // A node that was given the name since is not this node.
+    let again = settled(changed(&started.shared.membership.layouts.known(), &["a"], &[]));
+    assert_eq!(again.named("a").unwrap().id, NodeId(2));
+    learn(&engine, &started, again);
+    assert!(start(&engine, &files, named(&two, "a"), 3).shared.is_removed());
+}

@@ -1,0 +1,150 @@
+//! The engine as seen by a node's start and repair, where each step waits for its own commit.
+
+use lsm::{Batch, Db, Engine, Error, PurgeRule};
+use protocol::{REMEMBERED_MICROS, StoreError};
+
+/// A store with blocking reads and commits.
+pub trait Store {
+    /// The engine, for reads.
+    fn engine(&self) -> &Engine;
+
+    /// Writes a batch; returns once the batch is as durable as the sync mode requires.
+    fn commit(&self, batch: Batch) -> Result<(), Error>;
+}
+
+/// A store with running threads.
+impl Store for Db {
+    fn engine(&self) -> &Engine {
+        Self::engine(self)
+    }
+
+    fn commit(&self, batch: Batch) -> Result<(), Error> {
+        Self::commit(self, batch)
+    }
+}
+
+/// A store without threads: that of a stopped or simulated node.
+impl Store for Engine {
+    fn engine(&self) -> &Engine {
+        self
+    }
+
+    fn commit(&self, batch: Batch) -> Result<(), Error> {
+        Self::commit(self, std::iter::once(&batch)).map(drop)
+    }
+}
+
+/// Age in microseconds at which the only replica may purge a tombstone, or a value that expired
+/// this long ago, at the bottom level. A write older than its key's tombstone can still be on its
+/// way into the log for as long as a request may take; this is far beyond that.
+const PURGE_AFTER: u64 = 600_000_000;
+
+/// Returns the rule for the tombstones and expired values that the engine may purge. They stay
+/// until repair rounds have proven that all replicas hold them ([`PurgeRule::raise`]), because a
+/// replica that missed them would bring back the records they hide. While the node knows that it is
+/// alone, age decides: from its start ([`crate::Starting::begin`]), since only the layout on its
+/// disk says whether it is alone, until it enters a layout with other nodes.
+pub fn purge_rule(wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> PurgeRule {
+    PurgeRule::proven(PURGE_AFTER, REMEMBERED_MICROS, wall_micros)
+}
+
+/// Converts an engine error into the protocol's kinds.
+pub fn store_error(error: &Error) -> StoreError {
+    if error.is_no_space() {
+        return StoreError::NoSpace(error.to_string());
+    }
+    match error {
+        Error::Busy { what } => StoreError::Busy(what),
+        Error::Closing => StoreError::Busy("the node is shutting down"),
+        Error::Failed { begun, .. } => {
+            StoreError::Failed { begun: *begun, detail: error.to_string() }
+        }
+        // All other errors occur before the log is touched.
+        _ => StoreError::Failed { begun: false, detail: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use lsm::{Fields, Kind, Lookup, MemDisk, Options, Record, Space, Version, Wait, Work};
+    use protocol::Clock;
+
+    use super::*;
+
+    #[test]
+    fn tombstones_go_where_nobody_else_may_lack_them() {
+        let now = 1_700_000_000_000_000;
+        let may = |alone, space, age: u64| {
+            let version = Version { time: (now - age) << 12, origin: 1 };
+            let record = Record::new(b"k", &Fields::new(Kind::Tombstone, version), b"");
+            let rule = purge_rule(move || now);
+            rule.holds_only_replica(alone);
+            rule.agree(now);
+            rule.may_purge(space, record.view())
+        };
+        assert!(may(true, Space::Data, PURGE_AFTER + 1));
+        assert!(!may(true, Space::Data, PURGE_AFTER), "one that is older may be on its way");
+        assert!(!may(false, Space::Data, 2 * PURGE_AFTER));
+        assert!(may(false, Space::Hints, 0), "nobody else has hints");
+        assert!(may(false, Space::Idempotency, REMEMBERED_MICROS + 1));
+        assert!(!may(true, Space::Idempotency, REMEMBERED_MICROS), "it may come again");
+    }
+
+    /// Compacts a store with four values: one that expired a second more than `PURGE_AFTER` ago,
+    /// one a second less, one yet to expire, and one that never does. Returns the values that are
+    /// left.
+    fn left(alone: bool) -> Vec<&'static str> {
+        let now = 1_700_000_000_000_000;
+        let purge = Arc::new(purge_rule(move || now));
+        purge.holds_only_replica(alone);
+        let options = Options { purge, level0_tables: 2, ..Options::default() };
+        let engine = Engine::open(Arc::new(MemDisk::new()), options).unwrap();
+        let second = 1_000_000;
+        let expires = [
+            ("gone", now - PURGE_AFTER - second),
+            ("kept", now - PURGE_AFTER + second),
+            ("lives", now + second),
+            ("stays", 0),
+        ];
+        let year_ago = Version { time: Clock::time_of(now - 365 * 86_400 * second), origin: 1 };
+        for copy in [1, 2] {
+            let mut batch = Batch::new();
+            for (key, micros) in expires {
+                let version = Version { origin: copy, ..year_ago };
+                let fields =
+                    Fields { expiry_ms: micros / 1000, ..Fields::new(Kind::Value, version) };
+                batch.write(Space::Data, key.as_bytes(), &fields, b"v").unwrap();
+            }
+            Store::commit(&engine, batch).unwrap();
+            engine.rotate_all();
+            engine.flush_one().unwrap();
+        }
+        while engine.compact_one().unwrap() == Work::Done {}
+        let is_held = |key: &&str| {
+            let found = engine.get(Space::Data, key.as_bytes(), Wait::Yes).unwrap();
+            matches!(found, Lookup::Found(_))
+        };
+        expires.map(|(key, _)| key).into_iter().filter(is_held).collect()
+    }
+
+    #[test]
+    fn expired_values_go_from_the_only_replica_once_they_are_old() {
+        assert_eq!(left(true), ["kept", "lives", "stays"]);
+        assert_eq!(left(false), ["gone", "kept", "lives", "stays"], "another may have missed them");
+    }
+
+    #[test]
+    fn errors_are_told_apart_by_what_may_have_been_done() {
+        let error = |error| store_error(&error);
+        assert_eq!(error(Error::Busy { what: "x" }), StoreError::Busy("x"));
+        assert_eq!(error(Error::Closing), StoreError::Busy("the node is shutting down"));
+        let full = Error::NoSpace { what: "tables" };
+        assert!(matches!(error(full), StoreError::NoSpace(_)));
+        for begun in [false, true] {
+            let failed = Error::Failed { cause: "sync".into(), begun };
+            assert!(matches!(error(failed), StoreError::Failed { begun: b, .. } if b == begun));
+        }
+    }
+}

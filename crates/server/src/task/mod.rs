@@ -1,0 +1,378 @@
+//! The node task: runs [`cluster::Background`], a node's background work, and carries out its
+//! effects.
+//!
+//! ```text
+//!  seen, fenced ─▶ ┌───────────┐ ─▶ calls, through some loop's Protocol
+//!  time ─────────▶ │   Task    │ ─▶ hint reads, which may wait for the disk
+//!  results ──────▶ │           │ ─▶ records to store, retried if that fails
+//!                  └───────────┘
+//! ```
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use protocol::{
+    Background, CallId, Claim, FailureKind, MembershipState, NODE_TICK_MICROS, NodeConfig,
+    NodeEffect, NodeEvent, NodeId, Now, Page, Record, Remembered, Reply, RoundReport, Shared,
+    Waits, hint_bytes,
+};
+
+use crate::driver::{Delivered, HintsWanted, Purpose, TaskDriver};
+use crate::hints;
+use crate::identity::{Identity, Keeps};
+use crate::operations::{OPERATION_BYTES, put_entry};
+
+/// Delay before a failed hint read or a failed write of the membership state is retried, in
+/// microseconds.
+const AGAIN_MICROS: u64 = 1_000_000;
+
+/// An event for the node task.
+#[derive(Debug)]
+pub enum TaskEvent {
+    /// An event for the protocol's part.
+    Node(NodeEvent),
+    /// A hint read is to be retried.
+    ReadHints(HintsWanted),
+    /// A hint read completed or failed.
+    HintsRead(HintsWanted, Result<Vec<(Bytes, Record)>, lsm::Error>),
+    /// A full compaction, which drops orphaned records (leftovers), may have ended.
+    Compacted(u64),
+    /// One of the node's own records was stored, or failed.
+    Kept(Keeps, Result<(), lsm::Error>),
+}
+
+impl From<NodeEvent> for TaskEvent {
+    fn from(event: NodeEvent) -> Self {
+        Self::Node(event)
+    }
+}
+
+/// The node task; see the module.
+#[derive(Debug)]
+pub struct Task {
+    shared: Arc<Shared>,
+    identity: Arc<Identity>,
+    node: Background,
+    effects: Vec<NodeEffect>,
+    /// The monotonic time of the first tick, in microseconds.
+    began: Option<u64>,
+}
+
+impl Task {
+    /// Returns the task of a node that has just started.
+    pub fn new(shared: Arc<Shared>, identity: Arc<Identity>, config: NodeConfig) -> Self {
+        let node = Background::new(Arc::clone(&shared), config);
+        Self { shared, identity, node, effects: Vec::new(), began: None }
+    }
+
+    /// The protocol's background work.
+    pub fn node(&self) -> &Background {
+        &self.node
+    }
+
+    /// Drops a background task, for simulations: see [`Background::drop_task`].
+    pub fn drop_background(&mut self, pick: u64) -> Option<&'static str> {
+        self.node.drop_task(pick)
+    }
+
+    /// Handles one event and carries out its effects.
+    pub fn handle<D: TaskDriver>(&mut self, driver: &mut D, event: TaskEvent) {
+        match event {
+            TaskEvent::Node(event) => {
+                if matches!(event, NodeEvent::Tick)
+                    && let Some(micros) = self.agreed(driver.now())
+                {
+                    driver.purge_rule().agree(micros);
+                }
+                self.dispatch(driver, event);
+            }
+            TaskEvent::ReadHints(wanted) => driver.read_hints(wanted),
+            TaskEvent::HintsRead(HintsWanted { call, .. }, Ok(items)) => {
+                let page = Page { items, next: None, authoritative: true };
+                let result = Ok(Reply::Page(page));
+                self.dispatch(driver, NodeEvent::Returned { call, result });
+            }
+            TaskEvent::HintsRead(wanted, Err(error)) => {
+                tracing::warn!(%error, "hint read failed, will retry");
+                // An empty answer would mean that there are no hints, and they would be forgotten.
+                driver.after(AGAIN_MICROS, TaskEvent::ReadHints(wanted));
+            }
+            TaskEvent::Compacted(number) => self.look_at_leftovers(driver, number),
+            TaskEvent::Kept(keeps, result) => self.kept(driver, &keeps, result),
+        }
+    }
+
+    /// Returns the time by which idempotency keys age, in microseconds since 1970; `None` = unknown
+    /// yet.
+    fn agreed(&mut self, now: Now) -> Option<u64> {
+        let began = *self.began.get_or_insert(now.mono);
+        let clock = &self.shared.clock;
+        if self.shared.is_alone() {
+            return Some(clock.certain(now.mono - began, now.wall));
+        }
+        clock.agreed(now)
+    }
+
+    fn dispatch<D: TaskDriver>(&mut self, driver: &mut D, event: NodeEvent) {
+        let mut effects = std::mem::take(&mut self.effects);
+        let mut next = Some(event);
+        while let Some(event) = next {
+            self.node.handle(driver.now(), event, &mut effects);
+            next = effects.drain(..).filter_map(|effect| self.perform(driver, effect)).last();
+        }
+        self.effects = effects;
+    }
+
+    /// Carries out an effect; returns its result if that is known at once.
+    fn perform<D: TaskDriver>(&self, driver: &mut D, effect: NodeEffect) -> Option<NodeEvent> {
+        let shared = &self.shared;
+        let (batch, keeps) = match effect {
+            NodeEffect::ReadHints { call, peer, after, max_bytes } => {
+                driver.read_hints(HintsWanted { call, peer, after, max_bytes });
+                return None;
+            }
+            NodeEffect::DropHints { peer, items } => return self.drop_hints(driver, peer, &items),
+            NodeEffect::Call { call, node, class, request } => {
+                driver.call(call, node, class, request);
+                return None;
+            }
+            NodeEffect::KeepRemembered { call, remembered } => {
+                keep_remembered(driver, call, &remembered);
+                return None;
+            }
+            NodeEffect::DropLeftovers => {
+                self.drop_leftovers(driver);
+                return None;
+            }
+            NodeEffect::Outdated { proven } => {
+                driver.outdated(proven);
+                return None;
+            }
+            NodeEffect::RoundEnded(report) => {
+                self.note_round(&report);
+                return None;
+            }
+            NodeEffect::Waits(waits) => {
+                self.note_waits(waits, driver.now().wall);
+                return None;
+            }
+            NodeEffect::Remember { peer, claim } if self.is_known(peer, &claim) => {
+                shared.membership.logs.know(peer, claim.incarnation);
+                shared.membership.logs.kept(peer, &claim);
+                return None;
+            }
+            NodeEffect::Remember { peer, claim } => self.identity.keep_claim(shared, peer, claim),
+            NodeEffect::Stand(state) => self.identity.keep_state(shared, state),
+            NodeEffect::KeepClusterId(id) => self.identity.keep_cluster(id),
+            NodeEffect::KeepMissed { node } => self.identity.keep_missed(shared, node),
+            NodeEffect::KeepLayouts => self.identity.keep_layouts(shared),
+        };
+        driver.keep(batch, keeps);
+        None
+    }
+
+    /// Starts to drop records that are placed on other nodes only, by the view in force when the
+    /// compaction sees each record.
+    fn drop_leftovers<D: TaskDriver>(&self, driver: &mut D) {
+        tracing::info!("compacting the store to drop records that now belong on other nodes only");
+        let shared = Arc::clone(&self.shared);
+        driver.purge_rule().drop_leftovers(move |key, copies| shared.holds(key, copies));
+        let number = driver.compact();
+        driver.after(NODE_TICK_MICROS, TaskEvent::Compacted(number));
+    }
+
+    /// Checks the compaction that drops orphaned records. Compactions drop them until one of the
+    /// whole store is done, and no longer.
+    fn look_at_leftovers<D: TaskDriver>(&mut self, driver: &mut D, number: u64) {
+        let ended = driver.compacted(number);
+        if ended == Some(false) {
+            tracing::warn!(
+                "cannot drop records that now belong on other nodes only, will retry: the \
+                 compaction failed; `kvorum compact --wait` says why"
+            );
+            return self.dispatch(driver, NodeEvent::LeftoversDropped { done: false });
+        }
+        if ended == Some(true) {
+            driver.purge_rule().stop_dropping();
+            if !driver.purge_rule().is_dropping() {
+                tracing::info!("dropped records that now belong on other nodes only");
+                return self.dispatch(driver, NodeEvent::LeftoversDropped { done: true });
+            }
+        }
+        driver.after(NODE_TICK_MICROS, TaskEvent::Compacted(number));
+    }
+
+    fn is_known(&self, peer: NodeId, claim: &Claim) -> bool {
+        self.identity.is_kept(&self.name(peer), claim)
+    }
+
+    /// Removes delivered hints. If the store is busy, the hints stay and are delivered again; if it
+    /// has failed for good, the next start counts them.
+    fn drop_hints<D: TaskDriver>(
+        &self,
+        driver: &mut D,
+        peer: NodeId,
+        items: &[(Bytes, Record)],
+    ) -> Option<NodeEvent> {
+        let written = items.iter().map(|(key, _)| key.len() + 64).sum();
+        let hints = items.len() as u64;
+        let bytes = items.iter().map(|(key, record)| hint_bytes(key, record)).sum();
+        let purpose = Purpose::Delivered(Delivered { peer, hints, bytes });
+        let added =
+            driver.write(written, purpose, |batch| hints::remove(&self.shared, batch, peer, items));
+        let refusal = added.err().filter(|refusal| !refusal.is_final())?;
+        tracing::debug!(peer = peer.0, ?refusal, "cannot delete delivered hints yet");
+        Some(NodeEvent::HintsStay { peer, hints, bytes })
+    }
+
+    /// Handles the result of storing one of the node's own records. Only durable content takes
+    /// effect and is reported to other nodes.
+    fn kept<D: TaskDriver>(
+        &mut self,
+        driver: &mut D,
+        keeps: &Keeps,
+        result: Result<(), lsm::Error>,
+    ) {
+        let kept = result.is_ok();
+        if kept {
+            self.identity.kept(&self.shared, keeps);
+        }
+        if let Err(error) = result {
+            self.note_unkept(keeps, &error);
+        }
+        match *keeps {
+            Keeps::Claim(..) | Keeps::Proof(_) => {}
+            Keeps::MembershipState { state, .. } => {
+                let event = NodeEvent::Stood { state, kept };
+                if kept {
+                    note_state(state);
+                    self.dispatch(driver, event);
+                } else {
+                    driver.after(AGAIN_MICROS, event.into());
+                }
+            }
+            Keeps::ClusterId(id) => {
+                let event = NodeEvent::ClusterIdKept { id, kept };
+                if kept {
+                    tracing::info!(cluster = %id, "this node belongs to the cluster of this id");
+                    self.dispatch(driver, event);
+                } else {
+                    driver.after(AGAIN_MICROS, event.into());
+                }
+            }
+            Keeps::Missed(node, _) => self.dispatch(driver, NodeEvent::MissedKept { node, kept }),
+            Keeps::Layouts(_) => self.dispatch(driver, NodeEvent::LayoutsKept { kept }),
+        }
+    }
+
+    fn note_unkept(&self, keeps: &Keeps, error: &lsm::Error) {
+        match keeps {
+            Keeps::Claim(peer, ..) => {
+                tracing::warn!(%error, peer = self.name(*peer), "cannot persist peer incarnation");
+            }
+            Keeps::MembershipState { state, .. } => {
+                tracing::warn!(%error, ?state, "cannot persist the node's membership state");
+            }
+            Keeps::ClusterId(id) => {
+                tracing::warn!(%error, %id, "cannot persist the cluster's id; will retry");
+            }
+            Keeps::Proof(_) => tracing::warn!(
+                %error,
+                "cannot persist the repair seal and watermark: deleted keys stay on disk until a \
+                 later repair round"
+            ),
+            Keeps::Layouts(_) => tracing::warn!(%error, "cannot persist the cluster's layout"),
+            Keeps::Missed(node, _) => {
+                let node = self.name(*node);
+                tracing::warn!(%error, node, "cannot persist missed-write marks");
+            }
+        }
+    }
+
+    fn note_round(&self, report: &RoundReport) {
+        let RoundReport { records, differing, repaired, failed, damaged, healed, .. } = *report;
+        let kind = if report.full { "full" } else { "incremental" };
+        let seconds = report.ended.unwrap_or(0).saturating_sub(report.began) / 1_000_000;
+        if report.is_equal() {
+            tracing::info!(
+                kind,
+                records,
+                differing,
+                repaired,
+                healed,
+                seconds,
+                "repair round done: all replicas hold the same"
+            );
+            if let Some(why) = report.unproven {
+                tracing::warn!(why, "deleted keys stay on disk: the repair round proved nothing");
+            }
+            return;
+        }
+        for (node, damage, why) in &report.unhealed {
+            let (node, first) = (self.name(*node), damage.first.escape_ascii());
+            let last = damage.last.as_ref().map(|last| last.escape_ascii().to_string());
+            let last = last.as_deref().unwrap_or("the last key");
+            tracing::error!(node, %first, last, %why, "damaged keys were not healed");
+        }
+        let absent: Vec<String> = report.absent.iter().map(|node| self.name(*node)).collect();
+        tracing::warn!(
+            kind,
+            records,
+            differing,
+            repaired,
+            failed,
+            damaged,
+            healed,
+            ?absent,
+            stopped = report.stopped,
+            seconds,
+            "repair round done: not all replicas are known to hold the same"
+        );
+    }
+
+    /// Logs why a membership change is stuck, for the operator.
+    fn note_waits(&self, Waits { source, until }: Waits, wall: u64) {
+        let peer = self.name(source);
+        let seconds = until.saturating_sub(wall).div_ceil(1_000_000);
+        tracing::warn!(
+            peer,
+            seconds,
+            "the change of the members waits for records of this peer with timestamps so far ahead \
+             of this node's clock. If a clock is wrong, correct it; if the peer's was and is \
+             correct now, stop the peer, run `kvorum repair-clock` and start it: the change goes on"
+        );
+    }
+
+    fn name(&self, node: NodeId) -> String {
+        self.shared.name_of(node)
+    }
+}
+
+/// Stores idempotency-key records received from peers; the call fails as busy, to be retried, if
+/// the store refuses.
+fn keep_remembered<D: TaskDriver>(driver: &mut D, call: CallId, remembered: &[Remembered]) {
+    let added = driver.write(remembered.len() * OPERATION_BYTES, Purpose::Task(call), |batch| {
+        batch.make_durable();
+        remembered.iter().try_for_each(|entry| put_entry(batch, entry))
+    });
+    if let Err(refusal) = added {
+        tracing::debug!(?refusal, "cannot store yet what others remember of writes");
+        let result = Err(FailureKind::Busy);
+        driver.after(NODE_TICK_MICROS, NodeEvent::Returned { call, result }.into());
+    }
+}
+
+fn note_state(state: MembershipState) {
+    match state {
+        MembershipState::Joining | MembershipState::Verifying => {}
+        MembershipState::Member => tracing::info!("rebuild complete: node is a full member"),
+        MembershipState::Rebuilding => tracing::warn!(
+            "rebuild started: this node's data directory is older than what the other nodes have \
+             seen of it (disk replaced, old copy restored, or end of the log lost); missing data \
+             is streamed from them, and the node is not authoritative until then"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,282 @@
+//! Up-to-date count of the bytes stored under a prefix: the last count, plus this node's changes
+//! since.
+//!
+//! ```text
+//!        keys ──▶  walked, counted ░░░░░░░│ reads │        not walked yet
+//!  a change here:   kept after the count  │ kept  │  the walk will see it: dropped by the count
+//!                                         │ if it adds
+//! ```
+//!
+//! A change is added when it is accepted. When a lap of the count ends, its result replaces the old
+//! count and all changes that the lap includes. Each step of a lap reads a snapshot of the store,
+//! from the walk's position on. A change at or after that position that is accepted after the
+//! snapshot was taken is not in that snapshot, but may be in the next one: additions are kept and
+//! removals dropped, so that the count errs on the high side. A write that waited for the log when
+//! the snapshot was taken is missed. The next lap corrects both errors.
+
+use std::collections::HashMap;
+
+use lsm::Version;
+use protocol::{NodeId, PARTITIONS, Topology};
+
+/// Records that each of two generations remembers after they were accepted. A write of a remembered
+/// key needs no look into the store, which does not show records that wait for the log. 32 bytes
+/// each.
+const REMEMBERED: usize = 8192;
+
+/// The bytes stored under a prefix.
+#[derive(Debug, Default)]
+pub struct Usage {
+    /// Result of the last completed lap; `None` = no lap has ended.
+    counted: Option<u64>,
+    /// Bytes added since, less bytes removed, as far as the count does not include them.
+    since: i64,
+    lap: Option<Lap>,
+}
+
+/// A count under way.
+#[derive(Debug, Default)]
+struct Lap {
+    /// Walked keys are below this.
+    position: Vec<u8>,
+    /// True while a step reads the keys from there on.
+    reads: bool,
+    /// The part of `since` that the end of the lap leaves.
+    stays: i64,
+    /// Bytes found so far.
+    found: u64,
+}
+
+impl Usage {
+    /// Adds an accepted change of a key's record by `bytes` bytes, negative if it shrinks.
+    pub fn change(&mut self, key: &[u8], bytes: i64) {
+        self.since = self.since.saturating_add(bytes);
+        let Some(lap) = &mut self.lap else { return };
+        if key < &lap.position[..] || lap.reads && bytes > 0 {
+            lap.stays = lap.stays.saturating_add(bytes);
+        }
+    }
+
+    /// Begins a lap, and drops one under way.
+    pub fn begin_lap(&mut self) {
+        self.lap = Some(Lap::default());
+    }
+
+    /// Begins a step, whose snapshot has just been taken: no record may be accepted between the
+    /// two.
+    pub fn begin_step(&mut self) {
+        if let Some(lap) = &mut self.lap {
+            lap.reads = true;
+        }
+    }
+
+    /// Ends a step: keys up to `position` were read, and the walk has found `found` bytes so far.
+    pub fn end_step(&mut self, position: &[u8], found: u64) {
+        if let Some(lap) = &mut self.lap {
+            (lap.reads, lap.found) = (false, found);
+            position.clone_into(&mut lap.position);
+        }
+    }
+
+    /// Ends the lap with its total, in bytes.
+    pub fn end_lap(&mut self, found: u64) {
+        let lap = self.lap.take().unwrap_or_default();
+        (self.counted, self.since) = (Some(found), lap.stays);
+    }
+
+    /// True if any lap has completed.
+    pub fn is_counted(&self) -> bool {
+        self.counted.is_some()
+    }
+
+    /// Bytes stored; a lower bound until the first lap completes.
+    pub fn stored(&self) -> u64 {
+        match (self.counted, &self.lap) {
+            (Some(counted), _) => counted.saturating_add_signed(self.since),
+            (None, Some(lap)) => {
+                let found = lap.found.saturating_add_signed(lap.stays);
+                found.max(0u64.saturating_add_signed(self.since))
+            }
+            (None, None) => 0u64.saturating_add_signed(self.since),
+        }
+    }
+
+    /// True if a lap is urgent: none is complete yet, or the additions since the last one take more
+    /// than half of the bytes that were left below the `hard` limit (0 = none). A lap corrects for
+    /// records that were replaced unseen or have expired since.
+    pub fn is_urgent(&self, hard: u64) -> bool {
+        match self.counted {
+            None => true,
+            Some(_) if hard == 0 => false,
+            Some(counted) => {
+                let added = u64::try_from(self.since).unwrap_or(0);
+                added > 0 && added > hard.saturating_sub(counted) / 2
+            }
+        }
+    }
+}
+
+/// The number of partitions that a node holds, by number of copies, and so the factor from bytes on
+/// this node to bytes on all nodes.
+#[derive(Debug, Default)]
+pub struct Shares {
+    /// At index n: partitions that have this node among their first n + 1 replicas.
+    held: Vec<u64>,
+}
+
+impl Shares {
+    /// Computes the shares of a node. Visits all partitions, which takes some milliseconds.
+    pub fn of(topology: &Topology, own: NodeId) -> Self {
+        let mut held = vec![0; topology.nodes().min(usize::from(u8::MAX))];
+        let mut replicas = Vec::new();
+        for partition in 0..=u16::MAX {
+            replicas.clear();
+            topology.replicas(partition, u8::MAX, &mut replicas);
+            if let Some(place) = replicas.iter().position(|node| *node == own) {
+                held[place] += 1;
+            }
+        }
+        let mut sum = 0;
+        for held in &mut held {
+            sum += *held;
+            *held = sum;
+        }
+        Self { held }
+    }
+
+    /// Scales `bytes` of records with `copies` copies, held here, to the whole cluster, counting
+    /// each key once.
+    pub fn all(&self, copies: u8, bytes: u64) -> u64 {
+        let last = self.held.len().saturating_sub(1);
+        let held = self.held.get(usize::from(copies.max(1) - 1).min(last));
+        let held = held.copied().unwrap_or(PARTITIONS as u64).max(1);
+        let all = u128::from(bytes) * PARTITIONS as u128 / u128::from(held);
+        u64::try_from(all).unwrap_or(u64::MAX)
+    }
+}
+
+/// The most recently accepted records, by key hash: their versions and counted bytes. A record is
+/// found here until it is visible in the store.
+#[derive(Debug, Default)]
+pub struct Accepted {
+    newer: HashMap<u64, (Version, u64)>,
+    older: HashMap<u64, (Version, u64)>,
+}
+
+impl Accepted {
+    /// Accepts a record that counts for `bytes` bytes, and returns the change from the key's
+    /// previous record. `before` supplies that record if it is not known here; `None` = unknown,
+    /// and counts as 0 bytes. A record older than the previous one changes nothing.
+    pub fn accept(
+        &mut self,
+        key: u64,
+        (version, bytes): (Version, u64),
+        before: impl FnOnce() -> Option<(Version, u64)>,
+    ) -> i64 {
+        let known = self.newer.get(&key).or_else(|| self.older.get(&key)).copied();
+        let (held, was) = known.or_else(before).unwrap_or((version, 0));
+        let (version, bytes) = if held > version { (held, was) } else { (version, bytes) };
+        if self.newer.len() >= REMEMBERED {
+            self.older = std::mem::take(&mut self.newer);
+        }
+        self.newer.insert(key, (version, bytes));
+        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        signed(bytes) - signed(was)
+    }
+
+    /// Forgets all records: counting has stopped.
+    pub fn clear(&mut self) {
+        (self.newer, self.older) = Default::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::Member;
+
+    use super::*;
+
+    #[test]
+    fn a_lap_replaces_what_it_includes_and_leaves_the_rest() {
+        let mut usage = Usage::default();
+        assert!(!usage.is_counted() && usage.is_urgent(0));
+        usage.begin_lap();
+        usage.change(b"m", 10);
+        assert_eq!(usage.stored(), 10, "it is at least that");
+        usage.begin_step();
+        usage.end_step(b"k", 500);
+        assert_eq!(usage.stored(), 500, "of what was added, the walk may still come by it");
+        usage.change(b"a", 7);
+        usage.change(b"k", 100);
+        assert_eq!(usage.stored(), 507);
+        usage.end_lap(700);
+        assert!(usage.is_counted());
+        assert_eq!(usage.stored(), 707, "k and m are in the count, a is not");
+        usage.change(b"a", -7);
+        assert_eq!(usage.stored(), 700);
+
+        // A change that comes while keys are read is not in the snapshot.
+        usage.begin_lap();
+        usage.begin_step();
+        usage.change(b"a", 30);
+        usage.change(b"b", -20);
+        usage.end_step(b"c", 0);
+        usage.end_lap(1000);
+        assert_eq!(usage.stored(), 1030);
+        usage.begin_lap();
+        usage.end_lap(980);
+        assert_eq!(usage.stored(), 980);
+        usage.change(b"a", -2000);
+        assert_eq!(usage.stored(), 0);
+    }
+
+    #[test]
+    fn a_count_hurries_once_half_of_the_room_was_taken() {
+        let mut usage = Usage::default();
+        usage.begin_lap();
+        usage.end_lap(800);
+        usage.change(b"k", 100);
+        assert!(!usage.is_urgent(1000) && !usage.is_urgent(0));
+        usage.change(b"k", 1);
+        assert!(usage.is_urgent(1000) && !usage.is_urgent(1100));
+        usage.change(b"k", -101);
+        assert!(!usage.is_urgent(800), "full, and nothing was added");
+        usage.change(b"k", 1);
+        assert!(usage.is_urgent(800));
+    }
+
+    #[test]
+    fn a_record_counts_for_what_it_replaces() {
+        let version = |time| Version { time, origin: 1 };
+        let mut accepted = Accepted::default();
+        let unknown = || None;
+        assert_eq!(accepted.accept(1, (version(5), 100), unknown), 100);
+        let not_asked = || unreachable!("it is known");
+        assert_eq!(accepted.accept(1, (version(6), 70), not_asked), -30);
+        assert_eq!(accepted.accept(1, (version(6), 70), not_asked), 0, "sent again");
+        assert_eq!(accepted.accept(1, (version(4), 900), not_asked), 0, "it is older");
+        assert_eq!(accepted.accept(1, (version(7), 0), not_asked), -70);
+        assert_eq!(accepted.accept(1, (version(8), 0), not_asked), 0, "deleted twice");
+        assert_eq!(accepted.accept(2, (version(5), 10), || Some((version(4), 25))), -15);
+        for key in 0..REMEMBERED as u64 {
+            accepted.accept(100 + key, (version(5), 1), unknown);
+        }
+        assert_eq!(accepted.accept(2, (version(6), 11), not_asked), 1, "the generation before");
+    }
+
+    #[test]
+    fn a_byte_stands_for_as_many_as_there_are_partitions_for_each_that_is_held() {
+        let member = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };
+        let topology = Topology::new((0..5).map(member).collect(), 3).unwrap();
+        for own in topology.ids() {
+            let shares = Shares::of(&topology, own);
+            for copies in [1, 3, 5] {
+                let holds = |p: &u16| topology.holds(own, *p, copies);
+                let held = (0..=u16::MAX).filter(holds).count() as u64;
+                assert_eq!(shares.all(copies, 1000), 1000 * PARTITIONS as u64 / held, "{copies}");
+            }
+            assert_eq!((shares.all(5, 77), shares.all(200, 77)), (77, 77));
+        }
+        assert_eq!(Shares::default().all(3, 9), 9);
+    }
+}

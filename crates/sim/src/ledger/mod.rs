@@ -1,0 +1,702 @@
+//! Record of the clients' requests and answers, kept outside the cluster, and the checks of it.
+//!
+//! For every key, and for every pair of `ack` and `from` used on it, the ledger knows the greatest
+//! version that was acknowledged, or returned by a majority read: the *floors*. An operation
+//! remembers the floors of its start. Its answer must not be below any floor whose replicas must
+//! intersect those of the operation.
+//!
+//! ```text
+//!  write 2/3 acknowledged, version 7 ──▶ floor (2 of 3) = 7
+//!                                         │ 2 + 2 > 3: a later read 2/3 gives 7 or more,
+//!                                         │            a later write 2/3 gets a version above 7
+//!                                         └ 2 + 1 = 3: a later read 1/3 may miss it
+//! ```
+//!
+//! When a layout change moves keys, their floors move or end: `ledger/moves.rs`.
+
+mod moves;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use bytes::Bytes;
+use lsm::PurgeRule;
+use protocol::{Answer, AskedQuorum, Damage, Kind, Quorum, Rank, Record, Version};
+
+use crate::histories::{Histories, Wanted, is_contended};
+use crate::records::{WriteId, write_of};
+use crate::values::decode;
+use moves::by_default;
+pub(crate) use moves::is_replica;
+
+/// A client's operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum What {
+    Get,
+    Put,
+    Delete,
+    /// A conditional write.
+    Change(Wanted),
+    /// A scan of all keys.
+    Scan,
+}
+
+/// Final outcome of an operation, as its client knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ClientOutcome {
+    /// The node's answer.
+    Answer(Answer),
+    /// All records of a range.
+    Range(Vec<(Bytes, Record)>),
+    /// The operation had no effect, and the client knows: no node accepted the request.
+    Refused,
+    /// The connection broke, or the client gave up.
+    Nothing,
+}
+
+/// A request as its client sends it.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) what: What,
+    pub(crate) key: Bytes,
+    /// Defaults of an unset `ack` or `from` follow from the layout in force.
+    pub(crate) quorum: AskedQuorum,
+    /// Time to live of a written value, in milliseconds; 0 = for ever.
+    pub(crate) ttl_ms: u64,
+}
+
+#[derive(Debug)]
+struct Operation {
+    asked: Asked,
+    begun: u64,
+    /// No clock that may evaluate the operation is behind this time.
+    earliest_ms: u64,
+    /// Number of disks lost before the operation.
+    wipes: u32,
+    /// Number of switches of reads to other replicas before the operation.
+    moves: usize,
+    /// Number of placement changes before the operation, and whether the last was complete.
+    placements: u64,
+    is_quiet: bool,
+    /// True if a node has given up a block with this key since.
+    is_in_damage: bool,
+    /// Floors at the start of the operation, by key.
+    floors: BTreeMap<Bytes, Vec<Floor>>,
+}
+
+/// A lower bound on versions, and the replicas that hold it.
+#[derive(Debug, Clone, Copy)]
+struct Floor {
+    held_by: u8,
+    from: u8,
+    /// Least version that reads must return.
+    version: Version,
+    /// Greatest acknowledged version, which the versions of later writes must exceed.
+    order: Option<Version>,
+    /// Number of disks lost before the floor was raised.
+    wipes: u32,
+}
+
+/// Outcome of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// The write is in progress, or its outcome is unknown.
+    Open,
+    Acknowledged(Version),
+    /// The write had no effect and will have none.
+    None,
+}
+
+#[derive(Debug)]
+struct Write {
+    key: Bytes,
+    kind: Kind,
+    begun: u64,
+    /// Expiry of the value; 0 = never.
+    expiry_ms: u64,
+    fate: Fate,
+    /// Greatest version not issued by a clock under which the write was returned: a repair proof
+    /// may have replaced its base version.
+    continued: Option<Version>,
+    /// Time at which the write was first returned.
+    seen: Option<u64>,
+}
+
+/// State of all replicas at the last repair proof.
+#[derive(Debug, Default)]
+struct Proven {
+    /// Time of the proof; 0 = never.
+    at: u64,
+    /// Upper bound on the version times that the proof covers.
+    watermark: u64,
+    /// The newest record of each key; other keys have none, or one that may be purged.
+    ranks: BTreeMap<Bytes, Rank>,
+}
+
+/// Number of operations by outcome.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Reads that were answered.
+    pub reads: u64,
+    /// Ranges that were read to their end.
+    pub ranges: u64,
+    /// Writes and deletes that were acknowledged.
+    pub writes: u64,
+    /// Operations that were refused, or failed without effect.
+    pub failed: u64,
+    /// Writes with an unknown outcome.
+    pub unknown: u64,
+}
+
+/// The ledger: see the module.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    operations: BTreeMap<u64, Operation>,
+    writes: BTreeMap<WriteId, Write>,
+    floors: BTreeMap<Bytes, Vec<Floor>>,
+    /// Numbers of copies that a key was written with; 0 = the default.
+    copies: BTreeMap<Bytes, BTreeSet<u8>>,
+    versions: BTreeMap<Version, WriteId>,
+    /// Latest time that any node's wall clock has shown, in milliseconds.
+    pub(crate) latest_ms: u64,
+    /// Greatest time of any version.
+    pub(crate) greatest: u64,
+    /// Time at which records written by a wrong clock were last removed from a store.
+    forgot_future: u64,
+    deletes: BTreeMap<Bytes, Vec<WriteId>>,
+    next: u64,
+    /// The last repair proof.
+    proven: Proven,
+    /// Default numbers of copies of a key: the initial one, and one for each switch of reads to
+    /// other replicas.
+    defaults: Vec<u8>,
+    /// Number of placement changes: moves that began, ended or were cancelled.
+    placements: u64,
+    /// True once all nodes have finished the last placement change, and dropped the records placed
+    /// elsewhere.
+    is_quiet: bool,
+    /// Number of disks wiped so far: a write acknowledged by a single replica may be lost.
+    wipes: u32,
+    /// Time and origin of each wiped disk: the bound of the node's clock is lost with it.
+    lost_bounds: Vec<(u64, u32)>,
+    /// Greatest version that the last wiped disk can have held, as estimated by its successor.
+    lost_before: u64,
+    /// Time at which a node may last have forgotten writes with an idempotency key.
+    pub(crate) forgetful_at: u64,
+    /// Histories of contended keys, which have no floors.
+    pub(crate) histories: Histories,
+    pub(crate) tally: Tally,
+    pub(crate) wrong: Vec<String>,
+}
+
+impl Ledger {
+    /// Creates an empty ledger.
+    pub(crate) fn new(default_copies: u8) -> Self {
+        Self { defaults: vec![default_copies], ..Self::default() }
+    }
+
+    /// Records the start of an operation, whose number is also that of its write, if any. No clock
+    /// that may evaluate the operation is behind `earliest_ms`.
+    pub(crate) fn begin(&mut self, now: u64, earliest_ms: u64, asked: Asked) -> u64 {
+        self.next += 1;
+        let own = self.floors.get_key_value(&asked.key);
+        let floors = match asked.what {
+            What::Scan => self.floors.clone(),
+            _ => own.map(|(key, floors)| (key.clone(), floors.clone())).into_iter().collect(),
+        };
+        if is_contended(&asked.key) {
+            self.histories.begin(self.next, now, earliest_ms, &asked);
+        } else if let Some(kind) = kind_of(&asked.what) {
+            let (key, begun) = (asked.key.clone(), now);
+            let copies = asked.quorum.from.unwrap_or(0);
+            self.copies.entry(key.clone()).or_default().insert(copies);
+            if kind == Kind::Tombstone {
+                self.deletes.entry(key.clone()).or_default().push(WriteId(self.next));
+            }
+            let (fate, expiry_ms, continued) = (Fate::Open, 0, None);
+            let write = Write { key, kind, begun, expiry_ms, fate, continued, seen: None };
+            self.writes.insert(WriteId(self.next), write);
+        }
+        let operation = Operation {
+            asked,
+            begun: now,
+            earliest_ms,
+            wipes: self.wipes,
+            moves: self.moves(),
+            placements: self.placements,
+            is_quiet: self.is_quiet,
+            is_in_damage: false,
+            floors,
+        };
+        self.operations.insert(self.next, operation);
+        self.next
+    }
+
+    /// Returns the number of the next operation.
+    pub(crate) fn next(&self) -> u64 {
+        self.next + 1
+    }
+
+    /// Records the expiry of a write's value, as set by a node.
+    pub(crate) fn expires(&mut self, key: &Bytes, number: u64, expiry_ms: u64) {
+        self.histories.expires(key, number, expiry_ms);
+        if let Some(write) = self.writes.get_mut(&WriteId(number)) {
+            write.expiry_ms = expiry_ms;
+        }
+    }
+
+    /// Notes that a clock is set back: operations in progress may be evaluated by it.
+    pub(crate) fn clock_is_at(&mut self, wall_ms: u64) {
+        self.histories.clock_is_at(wall_ms);
+        for operation in self.operations.values_mut() {
+            operation.earliest_ms = operation.earliest_ms.min(wall_ms);
+        }
+    }
+
+    pub(crate) fn asked(&self, number: u64) -> Option<&Asked> {
+        self.operations.get(&number).map(|operation| &operation.asked)
+    }
+
+    /// Records a version that a node issues.
+    pub(crate) fn versioned(&mut self, now: u64, write: WriteId, version: Version) {
+        // An answer that was in transit when its record was removed from the store says nothing
+        // about the store's contents.
+        if self.writes.get(&write).is_none_or(|write| write.begun >= self.forgot_future) {
+            self.greatest = self.greatest.max(version.time);
+        }
+        let key = self.operations.get(&write.0).map(|operation| &operation.asked.key);
+        if key.is_some_and(|key| self.histories.versioned(key, write.0, version)) {
+            return;
+        }
+        // Origin u32::MAX marks a version that no clock issued: of a conditional write to an absent
+        // key, or of a base version that a repair proof created.
+        let is_issued = version.origin != u32::MAX;
+        if is_issued
+            && let Some(other) = self.versions.insert(version, write)
+            && other != write
+            && !self.is_of_another_disk(version, write, other)
+        {
+            self.accuse(
+                now,
+                format!("version {version:?} of {write:?} was given to {other:?} too"),
+            );
+        }
+    }
+
+    /// Returns true if the node that issued a version lost its disk between two writes. Then it did
+    /// not know the versions issued before, and may issue one again if its clock is behind the lost
+    /// bound.
+    fn is_of_another_disk(&self, version: Version, write: WriteId, other: WriteId) -> bool {
+        let begun = |write| self.writes.get(&write).map(|write: &Write| write.begun);
+        let (Some(one), Some(other)) = (begun(write), begun(other)) else { return false };
+        let between = one.min(other)..=one.max(other);
+        self.lost_bounds
+            .iter()
+            .any(|(lost, origin)| *origin == version.origin && between.contains(lost))
+    }
+
+    /// Records the outcome of an operation.
+    pub(crate) fn end(&mut self, now: u64, number: u64, outcome: &ClientOutcome) {
+        let Some(mut operation) = self.operations.remove(&number) else { return };
+        for (key, floors) in &mut operation.floors {
+            let mixed = self.is_mixed(key);
+            let safe = |floor: &Floor| floor.wipes == self.wipes || floor.held_by > 1 && !mixed;
+            floors.retain(safe);
+        }
+        if let ClientOutcome::Answer(Answer::Found(Some(record))) = outcome {
+            self.check_returned(now, &operation, &operation.asked.key, record);
+        }
+        if is_contended(&operation.asked.key) && operation.asked.what != What::Scan {
+            return self.end_contended(now, number, &operation.asked, outcome);
+        }
+        let write = WriteId(number);
+        match (outcome, &operation.asked.what) {
+            (ClientOutcome::Answer(Answer::Found(record)), What::Get) => {
+                self.tally.reads += 1;
+                self.read(now, &operation, record.as_ref());
+            }
+            (ClientOutcome::Answer(Answer::Written(version, _)), What::Put | What::Delete) => {
+                self.tally.writes += 1;
+                self.wrote(now, write, &operation, *version);
+            }
+            (ClientOutcome::Answer(Answer::Failed(failed)), what) => {
+                if *what == What::Get || !failed.unknown {
+                    self.tally.failed += 1;
+                    self.failed(now, write);
+                } else {
+                    self.tally.unknown += 1;
+                }
+            }
+            (ClientOutcome::Refused, _) => {
+                self.tally.failed += 1;
+                self.failed(now, write);
+            }
+            (ClientOutcome::Range(items), What::Scan) => {
+                self.tally.ranges += 1;
+                self.ranged(now, &operation, items);
+            }
+            (ClientOutcome::Nothing, What::Get | What::Scan) => self.tally.failed += 1,
+            (ClientOutcome::Nothing, _) => self.tally.unknown += 1,
+            (ClientOutcome::Answer(_) | ClientOutcome::Range(_), what) => {
+                self.accuse(now, format!("{what:?} {number} was answered {outcome:?}"));
+            }
+        }
+    }
+
+    fn end_contended(&mut self, now: u64, number: u64, asked: &Asked, outcome: &ClientOutcome) {
+        if let ClientOutcome::Answer(Answer::Found(Some(record))) = outcome {
+            self.greatest = self.greatest.max(record.when());
+        }
+        if let Some(what) = self.histories.end((now, self.latest_ms), number, asked, outcome) {
+            self.accuse(now, format!("{:?}: {what}", asked.key));
+        }
+    }
+
+    fn read(&mut self, now: u64, operation: &Operation, record: Option<&Record>) {
+        let (key, quorum) = (&operation.asked.key, operation.asked.quorum);
+        if let Some(record) = record {
+            self.check_seen(now, key, record);
+        }
+        let version = record.map(|record| record.version());
+        let floors: Vec<Floor> = self.binding_floors(operation, key).collect();
+        for floor in floors {
+            // A tombstone may be purged by now.
+            let seen = match version {
+                Some(version) => version >= floor.version,
+                None => self.may_be_gone(key, floor.version),
+            };
+            if !seen {
+                let what = format!(
+                    "lost: a read {quorum} of {key:?}, begun at {}, returns {}, \
+                     but {floor} was known by then",
+                    operation.begun,
+                    show(record)
+                );
+                self.accuse(now, what);
+            }
+        }
+        // After the read, as many of the record's replicas as were asked hold the record.
+        if let Some(record) = record
+            && self.is_kept(operation)
+            && let Some((held_by, from)) = self.holders(operation, key, record.copies())
+        {
+            let (version, wipes) = (record.version(), operation.wipes);
+            self.raise(key, Floor { held_by, from, version, order: None, wipes });
+        }
+    }
+
+    fn ranged(&mut self, now: u64, operation: &Operation, items: &[(Bytes, Record)]) {
+        if !items.is_sorted_by(|(a, _), (b, _)| a < b) {
+            self.accuse(now, "a range is not in the order of its keys".to_owned());
+        }
+        for (key, record) in items {
+            self.check_seen(now, key, record);
+            self.check_returned(now, operation, key, record);
+            let expiry_ms = record.expiry_ms();
+            if expiry_ms != 0 && expiry_ms <= operation.earliest_ms {
+                let (begun, what) = (operation.begun, show(Some(record)));
+                let what = format!("expired: a range, begun at {begun}, returns {what} of {key:?}");
+                self.accuse(now, what);
+            }
+        }
+        let found: BTreeMap<_, _> = items.iter().map(|(key, record)| (key, record)).collect();
+        let quorum = operation.asked.quorum;
+        for key in operation.floors.keys() {
+            let record = found.get(key).copied();
+            let floors: Vec<Floor> = self.binding_floors(operation, key).collect();
+            for floor in floors {
+                let seen = match record {
+                    Some(record) => record.version() >= floor.version,
+                    None => self.may_be_gone(key, floor.version),
+                };
+                if !seen {
+                    let what = format!(
+                        "lost: a range {quorum}, begun at {}, returns {} of {key:?}, \
+                         but {floor} was known by then",
+                        operation.begun,
+                        show(record)
+                    );
+                    self.accuse(now, what);
+                }
+            }
+        }
+    }
+
+    /// Returns true if a key may have a tombstone or an expired value of this version or a later
+    /// one.
+    fn may_be_gone(&self, key: &Bytes, version: Version) -> bool {
+        let deletes = self.deletes.get(key).into_iter().flatten();
+        let deletes = deletes.filter_map(|id| self.writes.get(id));
+        let expires = |write: &&Write| write.expiry_ms != 0 && write.expiry_ms <= self.latest_ms;
+        let expired = self.writes.values().filter(|write| write.key == *key).filter(expires);
+        deletes.chain(expired).any(|write| match write.fate {
+            Fate::None => false,
+            Fate::Open => true,
+            Fate::Acknowledged(of) => of >= version || write.continued >= Some(version),
+        })
+    }
+
+    fn wrote(&mut self, now: u64, write: WriteId, operation: &Operation, version: Version) {
+        self.versioned(now, write, version);
+        if let Some(write) = self.writes.get_mut(&write) {
+            write.fate = Fate::Acknowledged(version);
+        }
+        let (key, quorum) = (&operation.asked.key, operation.asked.quorum);
+        let floors: Vec<Floor> = self.binding_floors(operation, key).collect();
+        for floor in floors {
+            if floor.order.is_some_and(|order| version <= order) {
+                let what = format!(
+                    "order: {write:?} {quorum} of {key:?}, begun at {}, is versioned {:x}, \
+                     but {floor} was known by then",
+                    operation.begun, version.time
+                );
+                self.accuse(now, what);
+            }
+        }
+        let copies = quorum.from.unwrap_or(0);
+        if let Some((held_by, from)) = self.holders(operation, key, copies) {
+            let (order, wipes) = (Some(version), operation.wipes);
+            self.raise(key, Floor { held_by, from, version, order, wipes });
+        }
+    }
+
+    fn failed(&mut self, now: u64, write: WriteId) {
+        let Some(failed) = self.writes.get_mut(&write) else { return };
+        failed.fate = Fate::None;
+        if let Some(seen) = failed.seen {
+            let what = format!("invented: {write:?} was not done, but was returned at {seen}");
+            self.accuse(now, what);
+        }
+    }
+
+    /// Records a repair proof: all replicas hold these records among those up to the watermark.
+    pub(crate) fn is_proven(&mut self, now: u64, watermark: u64, ranks: BTreeMap<Bytes, Rank>) {
+        if watermark > self.proven.watermark {
+            self.proven = Proven { at: now, watermark, ranks };
+        }
+    }
+
+    /// Checks a record returned to a client: no majority read returns a record that a repair proof
+    /// has excluded, whatever disks are lost and restored.
+    fn check_returned(&mut self, now: u64, operation: &Operation, key: &Bytes, record: &Record) {
+        let asked = operation.asked.quorum;
+        let is_default = |default: &u8| record.copies() == 0 || record.copies() == *default;
+        let is_usual = asked.from.is_none() && self.defaults.iter().all(is_default);
+        let quorum = by_default(asked, self.defaults[operation.moves]);
+        let is_majority = 2 * quorum.ack > quorum.from;
+        let Proven { at, watermark, ranks } = &self.proven;
+        let is_proven = *at > 0 && operation.begun > *at && record.when() <= *watermark;
+        let is_gone = PurgeRule::goes_by(record.view(), *watermark);
+        if is_usual
+            && is_majority
+            && is_proven
+            && !is_gone
+            && ranks.get(key) != Some(&record.rank())
+        {
+            let what = format!(
+                "risen: {} of {key:?} was returned to who asked at {}; since {at} it is proven \
+                 that up to {watermark:x} there is only {:x?}",
+                show(Some(record)),
+                operation.begun,
+                ranks.get(key)
+            );
+            self.accuse(now, what);
+        }
+    }
+
+    /// Checks a record seen by a client or by the final checks.
+    pub(crate) fn check_seen(&mut self, now: u64, key: &Bytes, record: &Record) {
+        if is_contended(key) {
+            if decode(key, record).is_none() {
+                self.accuse(now, format!("invented: {} under {key:?}", show(Some(record))));
+            }
+            return;
+        }
+        let Some(id) = write_of(key, record) else {
+            self.accuse(now, format!("invented: {} under {key:?}", show(Some(record))));
+            return;
+        };
+        let Some(write) = self.writes.get_mut(&id) else {
+            self.accuse(now, format!("invented: nobody wrote {id:?} under {key:?}"));
+            return;
+        };
+        write.seen.get_or_insert(now);
+        let version = record.version();
+        write.continued = write.continued.max(Some(version).filter(|v| v.origin == u32::MAX));
+        let (own, begun, fate) = (write.key == *key, write.begun, write.fate);
+        let kind = write.kind;
+        if !own || kind != record.kind() || begun > now {
+            self.accuse(now, format!("invented: {id:?} was returned under {key:?}"));
+        }
+        if fate == Fate::None {
+            self.accuse(now, format!("invented: {id:?} of {key:?} was not done, but was returned"));
+        }
+        self.versioned(now, id, record.version());
+    }
+
+    fn raise(&mut self, key: &Bytes, floor: Floor) {
+        // One of the floor's holders may be the node whose disk was lost meanwhile.
+        let lost = (self.wipes - floor.wipes).min(u32::from(floor.held_by)) as u8;
+        let floor = Floor { held_by: floor.held_by - lost, ..floor };
+        if lost > 0 && (floor.held_by == 0 || floor.version.time > self.lost_before) {
+            return;
+        }
+        let floors = self.floors.entry(key.clone()).or_default();
+        let same = |other: &&mut Floor| (other.held_by, other.from) == (floor.held_by, floor.from);
+        match floors.iter_mut().find(same) {
+            Some(held) => {
+                if floor.version > held.version {
+                    (held.version, held.wipes) = (floor.version, floor.wipes);
+                }
+                held.order = held.order.max(floor.order);
+            }
+            None => floors.push(floor),
+        }
+    }
+
+    /// Notes that a disk was wiped.
+    ///
+    /// A record that only one replica had to hold may be lost. So may a record that was written
+    /// with more copies than a newer one: the other replicas hold the newer record in its place,
+    /// and don't know that the lost replica was to hold anything. The bound of the node's clock is
+    /// lost with the disk: if the clock was set back too, versions of this `origin` may be issued
+    /// again. The node that starts with an empty disk assumes that its previous incarnation
+    /// acknowledged no version after `lost_before`.
+    pub(crate) fn wiped(&mut self, now: u64, origin: u32, lost_before: u64) {
+        self.wipes += 1;
+        self.lost_bounds.push((now, origin));
+        self.lost_before = lost_before;
+        if self.greatest > lost_before {
+            self.histories.give_up_keys();
+        }
+        let of_operations = self.operations.values_mut().map(|operation| &mut operation.floors);
+        for floors in of_operations.chain([&mut self.floors]).flat_map(BTreeMap::values_mut) {
+            floors.retain(|floor| floor.version.time <= lost_before);
+        }
+    }
+
+    /// Notes that a node has given up unreadable blocks with these keys: a record that no other
+    /// replica had to hold is lost, even if the disk is replaced later, or never.
+    pub(crate) fn gave_up(&mut self, ranges: &[Damage]) {
+        let is_in = |key: &Bytes| {
+            let ends = |damage: &Damage| damage.last.as_ref().is_none_or(|last| key <= last);
+            ranges.iter().any(|damage| damage.first <= *key && ends(damage))
+        };
+        let mut floors = std::mem::take(&mut self.floors);
+        let mut operations = std::mem::take(&mut self.operations);
+        let of_operations = operations.values_mut().map(|operation| &mut operation.floors);
+        for floors in of_operations.chain([&mut floors]) {
+            for (key, floors) in floors.iter_mut().filter(|(key, _)| is_in(key)) {
+                let is_mixed = self.is_mixed(key);
+                floors.retain(|floor| floor.held_by > 1 && !is_mixed);
+            }
+        }
+        for operation in operations.values_mut() {
+            operation.is_in_damage |= is_in(&operation.asked.key);
+        }
+        (self.floors, self.operations) = (floors, operations);
+    }
+
+    /// Notes that records written more than an hour after `limit` are lost: one node wrote them,
+    /// whose clock was off by days.
+    pub(crate) fn forget_future(&mut self, now: u64, limit: u64) {
+        const HOUR: u64 = 3_600_000_000 << 12;
+        self.forgot_future = now;
+        if self.greatest > limit + HOUR {
+            self.greatest = limit;
+        }
+    }
+
+    /// Returns every key for which a write was begun.
+    pub(crate) fn keys(&self) -> Vec<Bytes> {
+        let mut keys: Vec<_> = self.writes.values().map(|write| write.key.clone()).collect();
+        keys.extend(self.histories.keys());
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// Returns the number of operations in progress.
+    pub(crate) fn open(&self) -> usize {
+        self.operations.len()
+    }
+
+    pub(crate) fn accuse(&mut self, now: u64, what: String) {
+        self.wrong.push(format!("at {}.{:06}: {what}", now / 1_000_000, now % 1_000_000));
+    }
+}
+
+impl Floor {
+    /// Returns true if the replicas of the quorum must intersect those of the floor.
+    fn overlaps(&self, quorum: Quorum) -> bool {
+        let both = u16::from(self.held_by) + u16::from(quorum.ack);
+        both > u16::from(self.from.max(quorum.from))
+    }
+}
+
+impl fmt::Display for Floor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { held_by, from, version, .. } = self;
+        write!(f, "{:x}-{:08x} on {held_by} of {from}", version.time, version.origin)
+    }
+}
+
+/// Formats a record for people.
+pub(crate) fn show(record: Option<&Record>) -> String {
+    let Some(record) = record else { return "nothing".to_owned() };
+    let (Rank { version, ballot, kind, .. }, copies) = (record.rank(), record.copies());
+    let ballot = if ballot > 0 { format!("+{ballot:x}") } else { String::new() };
+    format!("{kind:?} {:x}-{:08x}{ballot} x{copies}", version.time, version.origin)
+}
+
+fn kind_of(what: &What) -> Option<Kind> {
+    match what {
+        What::Get | What::Scan | What::Change(_) => None,
+        What::Put => Some(Kind::Value),
+        What::Delete => Some(Kind::Tombstone),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORIGIN: u32 = 7;
+
+    fn put(ledger: &mut Ledger, now: u64) -> WriteId {
+        let (what, key) = (What::Put, Bytes::from("k"));
+        let quorum = Quorum { ack: 1, from: 1 }.into();
+        WriteId(ledger.begin(now, 0, Asked { what, key, quorum, ttl_ms: 0 }))
+    }
+
+    #[test]
+    fn a_version_is_issued_once_for_each_disk_of_its_node() {
+        let version = Version { time: 5, origin: ORIGIN };
+        let mut ledger = Ledger::new(3);
+        let first = put(&mut ledger, 10);
+        ledger.versioned(11, first, version);
+        ledger.wiped(20, ORIGIN, 9);
+        let second = put(&mut ledger, 30);
+        // A record of the lost disk is read, then its version is issued again; and the reverse.
+        for write in [first, second, first] {
+            ledger.versioned(31, write, version);
+        }
+        assert_eq!(ledger.wrong, [""; 0]);
+        let third = put(&mut ledger, 40);
+        ledger.versioned(41, second, version);
+        ledger.versioned(42, third, version);
+        assert_eq!(ledger.wrong.len(), 1, "no disk was lost since the second");
+    }
+
+    #[test]
+    fn another_nodes_lost_disk_excuses_nothing() {
+        let version = Version { time: 5, origin: ORIGIN };
+        let mut ledger = Ledger::new(3);
+        let first = put(&mut ledger, 10);
+        ledger.versioned(11, first, version);
+        ledger.wiped(20, ORIGIN + 1, 9);
+        let second = put(&mut ledger, 30);
+        ledger.versioned(31, second, version);
+        assert_eq!(ledger.wrong.len(), 1);
+    }
+}

@@ -1,0 +1,272 @@
+//! The items of a range, as a response body: pages of other nodes and of this one are requested as
+//! needed, and merged.
+//!
+//! ```text
+//!  this node's read pool ─▶ pages ─┐
+//!  other nodes ───────────▶ pages ─┴▶ protocol::Scan ─▶ Encoder ─▶ item ─▶ socket
+//!                            ▲                            │
+//!                            └── the next are requested ──┘ when most of these were taken
+//! ```
+
+mod encode;
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use protocol::{NodeId, PAGE_BYTES, Tag};
+use server::{PageAsked, RETRY_MICROS, Range, RangeStep};
+use tokio::time::sleep;
+
+use super::Item;
+use crate::counters::clocks::wall_micros;
+use crate::http::connection::{Open, Watch};
+use crate::http::entities::form::Form;
+use crate::node::access::Remembered;
+use crate::node::requests::Requests;
+use encode::{Encoder, Found};
+
+/// An interrupted range read. The connection is reset, because a chunked body that ends in the
+/// middle is the only way left to report it.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the range was interrupted")]
+pub(crate) struct Broken;
+
+struct Asking {
+    node: NodeId,
+    answer: Pin<Box<dyn Future<Output = PageAsked>>>,
+}
+
+/// Bytes of a gathered item besides its key and value.
+const FOUND_BYTES: usize = 64;
+
+/// Items gathered before the head is sent: up to a limit, or [`PAGE_BYTES`]. A single item may be
+/// larger.
+#[derive(Debug)]
+pub(in crate::http) struct Page {
+    items: VecDeque<Found>,
+    bytes: usize,
+    limit: usize,
+    /// True if the range continues after the last item.
+    has_next: bool,
+}
+
+impl Page {
+    pub(in crate::http) fn new(limit: usize) -> Self {
+        Self { items: VecDeque::new(), bytes: 0, limit, has_next: false }
+    }
+
+    pub(in crate::http) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Returns the first key that the next page may have, if there is a next page.
+    pub(in crate::http) fn next(&self) -> Option<Bytes> {
+        let last = self.items.back().filter(|_| self.has_next)?;
+        Some([&last.key[..], &[0]].concat().into())
+    }
+
+    /// Adds an item; false if the page is full.
+    fn take(&mut self, found: Found, with_value: bool) -> bool {
+        let Found { key, mut value, tag, expiry_ms } = found;
+        if !with_value {
+            value = Bytes::new();
+        }
+        let bytes = key.len() + value.len() + FOUND_BYTES;
+        let is_over = self.bytes + bytes > PAGE_BYTES as usize;
+        if self.items.len() == self.limit || is_over && !self.items.is_empty() {
+            self.has_next = true;
+            return false;
+        }
+        self.bytes += bytes;
+        // Copied, because a few bytes would keep everything alive that arrived with them. A value
+        // larger than a page arrived alone, in memory that is accounted for as long as it is held.
+        if value.len() < PAGE_BYTES as usize {
+            value = Bytes::copy_from_slice(&value);
+        }
+        let key = Bytes::copy_from_slice(&key);
+        self.items.push_back(Found { key, value, tag, expiry_ms });
+        true
+    }
+}
+
+/// The items of a range, as a response body.
+pub(crate) struct Items {
+    requests: Rc<Requests>,
+    watch: Rc<Watch>,
+    range: Range,
+    asking: Vec<Asking>,
+    /// Items read before the head was sent: the first one, or a page.
+    ready: VecDeque<Found>,
+    encoder: Encoder,
+    /// Cursor that the body ends with.
+    next: Option<String>,
+    has_ended: bool,
+    /// Token by which the range is read, checked before each item; `None` = read by another right.
+    token: Option<Rc<Remembered>>,
+    _open: Open,
+}
+
+impl std::fmt::Debug for Items {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Items").field("range", &self.range).finish_non_exhaustive()
+    }
+}
+
+async fn ask(requests: Rc<Requests>, node: NodeId, request: protocol::PageRequest) -> PageAsked {
+    let asked = requests.page(node, request).await;
+    if matches!(asked, PageAsked::Busy) {
+        sleep(Duration::from_micros(RETRY_MICROS)).await;
+    }
+    asked
+}
+
+impl Items {
+    /// Creates a body in this form, with or without values.
+    pub(in crate::http) fn new(
+        requests: &Rc<Requests>,
+        watch: &Rc<Watch>,
+        range: Range,
+        (form, values): (Form, bool),
+    ) -> Self {
+        Self {
+            requests: Rc::clone(requests),
+            watch: Rc::clone(watch),
+            range,
+            asking: Vec::new(),
+            ready: VecDeque::new(),
+            encoder: Encoder::new(form, values),
+            next: None,
+            has_ended: false,
+            token: None,
+            _open: watch.open(),
+        }
+    }
+
+    /// Waits for the first item, which is then sent first, or for the end of a range without items.
+    pub(in crate::http) async fn wait_for_first(&mut self) -> Result<(), Broken> {
+        let first = std::future::poll_fn(|cx| self.poll_range(cx)).await.transpose()?;
+        self.ready.extend(first);
+        self.range.forgive();
+        Ok(())
+    }
+
+    /// Reads items into a page until the page is full or the range ends. The page's contents stay
+    /// valid if the future is dropped.
+    pub(in crate::http) async fn gather(&mut self, page: &mut Page) -> Result<(), Broken> {
+        while let Some(found) = std::future::poll_fn(|cx| self.poll_range(cx)).await.transpose()? {
+            if !page.take(found, self.encoder.sends_values()) {
+                break;
+            }
+            self.range.forgive();
+        }
+        Ok(())
+    }
+
+    /// Sends this page, and nothing more of the range.
+    pub(in crate::http) fn send_page(&mut self, page: Page) {
+        self.asking.clear();
+        self.range.stop();
+        self.ready = page.items;
+    }
+
+    /// Makes the body end with a cursor.
+    pub(in crate::http) fn end_with(&mut self, cursor: String) {
+        self.next = Some(cursor);
+    }
+
+    /// Returns the range and its progress.
+    pub(in crate::http) fn range(&self) -> &Range {
+        &self.range
+    }
+
+    /// Binds the body to a token, whose validity is checked and whose bytes are counted.
+    pub(in crate::http) fn read_by(&mut self, token: Rc<Remembered>) {
+        self.token = Some(token);
+    }
+
+    fn may_go_on(&self) -> bool {
+        self.token.as_ref().is_none_or(|token| self.requests.still_holds(token))
+    }
+
+    /// Polls for the next item, as a chunk of its own, or for a piece of one.
+    pub(super) fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
+        let polled = self.poll_next(cx);
+        let metered = self.token.as_ref().filter(|token| token.known.counts_bytes());
+        if let (Poll::Ready(Some(Ok(item))), Some(token)) = (&polled, metered) {
+            let now = self.requests.nanos(Instant::now());
+            token.known.used(now, item.remaining() as u64);
+        }
+        polled
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
+        if let Some(piece) = self.encoder.more() {
+            return Poll::Ready(Some(Ok(piece)));
+        }
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let polled = if !self.may_go_on() {
+            Poll::Ready(Some(Err(Broken)))
+        } else if let Some(found) = self.ready.pop_front() {
+            Poll::Ready(Some(Ok(found)))
+        } else {
+            self.poll_range(cx)
+        };
+        polled.map(|found| match found {
+            Some(Ok(found)) => Some(Ok(self.encoder.item(found))),
+            Some(Err(Broken)) => {
+                let why =
+                    if self.may_go_on() { "too few replicas left" } else { "its token ended" };
+                tracing::warn!("range read aborted: {why}");
+                self.watch.break_off();
+                Some(Err(Broken))
+            }
+            None => {
+                self.has_ended = true;
+                self.encoder.end(self.next.as_deref()).map(Ok)
+            }
+        })
+    }
+
+    fn poll_range(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Found, Broken>>> {
+        loop {
+            match self.range.step(wall_micros) {
+                RangeStep::Item(key, record) => {
+                    let tag = Tag::of(&record);
+                    let (value, expiry_ms) = (record.value(), record.view().expiry_ms());
+                    return Poll::Ready(Some(Ok(Found { key, value, tag, expiry_ms })));
+                }
+                RangeStep::Ask(node, request) => {
+                    let answer = Box::pin(ask(Rc::clone(&self.requests), node, request));
+                    self.asking.push(Asking { node, answer });
+                }
+                RangeStep::End => return Poll::Ready(None),
+                RangeStep::OutOfReach => return Poll::Ready(Some(Err(Broken))),
+                RangeStep::Wait => {
+                    if !self.poll_asking(cx) {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Passes arrived pages to the range; returns true if any arrived.
+    fn poll_asking(&mut self, cx: &mut Context<'_>) -> bool {
+        for place in 0..self.asking.len() {
+            let Poll::Ready(asked) = self.asking[place].answer.as_mut().poll(cx) else { continue };
+            let node = self.asking.swap_remove(place).node;
+            if self.range.take(node, asked) {
+                self.asking.clear();
+            }
+            return true;
+        }
+        false
+    }
+}

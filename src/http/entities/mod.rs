@@ -1,0 +1,133 @@
+//! `/v0/entities`: streams a range, see [`super::body::Items`]. With `limit`, it sends a page,
+//! which is read before the head is sent, because the head has a link to the next page.
+
+pub(super) mod cursor;
+pub(super) mod form;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::{CACHE_CONTROL, HeaderName, HeaderValue, LINK, VARY, X_CONTENT_TYPE_OPTIONS};
+use protocol::Quorum;
+use server::Range;
+use tokio::time::timeout;
+
+use super::admission::admitted::Admitted;
+use super::body::{Broken, Items, Page};
+use super::params::RangeParams;
+use super::problem::Problem;
+use super::{Answer, Body, caching};
+use crate::http::Service;
+use crate::http::connection::Watch;
+
+/// Headers of a range; the form depends on the request's `Accept`.
+static HEADERS: [(HeaderName, HeaderValue); 3] = [
+    (CACHE_CONTROL, caching::NO_STORE),
+    (X_CONTENT_TYPE_OPTIONS, caching::NOSNIFF),
+    (VARY, HeaderValue::from_static("accept")),
+];
+
+pub(super) async fn get(
+    service: &Service,
+    watch: &Rc<Watch>,
+    request: Admitted<RangeParams>,
+) -> Result<Answer, Problem> {
+    let params = request.into_params();
+    let form = params.form;
+    let (requests, quorum) = (&service.requests, params.quorum);
+    service.counters.ranges.add(1);
+    let (start, end) = params.rest();
+    let (start, end) = (Bytes::copy_from_slice(start), end.map(Bytes::copy_from_slice));
+    let range = if params.local {
+        requests.scan_local(start.clone(), end)
+    } else {
+        requests.scan(params.asked, start.clone(), end)
+    };
+    let mut range = range.ok_or_else(|| too_many().votes(quorum))?;
+    if params.limit.is_some() && !requests.reserve_gathering(&mut range) {
+        return Err(too_many().votes(quorum));
+    }
+    let mut items = Box::new(Items::new(requests, watch, range, (form, params.values)));
+    let deadline = service.limits().deadline;
+    let rare = match params.limit {
+        None => {
+            begin(&mut items, quorum, deadline).await?;
+            None
+        }
+        Some(limit) => {
+            let next = read_page(&mut items, &start, limit, quorum, deadline).await?;
+            next.map(|next| link(&params, &mut items, &next))
+        }
+    };
+    let (content_type, body) = (Some(form.content_type()), Body::Items(items));
+    Ok(Answer { content_type, headers: &HEADERS, rare, body, ..Answer::empty(StatusCode::OK) })
+}
+
+/// Waits for the first item of a streamed range.
+async fn begin(items: &mut Items, quorum: Quorum, deadline: Duration) -> Result<(), Problem> {
+    let first = timeout(deadline, items.wait_for_first()).await;
+    let range = items.range();
+    match first {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(refusal(range, quorum)),
+        // A long run of tombstones precedes the first item, and enough nodes are reading.
+        Err(_) if range.is_served() => Ok(()),
+        Err(_) => Err(late(range, quorum)),
+    }
+}
+
+/// Reads a page; returns the start of the next one, if there is one. At the deadline the page ends
+/// at its current position, so it may be empty and still have a next page.
+async fn read_page(
+    items: &mut Items,
+    start: &Bytes,
+    limit: usize,
+    quorum: Quorum,
+    deadline: Duration,
+) -> Result<Option<Bytes>, Problem> {
+    let mut page = Page::new(limit);
+    let read = timeout(deadline, items.gather(&mut page)).await;
+    let next = match read {
+        Ok(Ok(())) => page.next(),
+        Ok(Err(Broken)) => return Err(refusal(items.range(), quorum)),
+        Err(_) => {
+            let position = items.range().position();
+            if page.is_empty() && position.as_ref() == Some(start) {
+                return Err(late(items.range(), quorum));
+            }
+            position
+        }
+    };
+    items.send_page(page);
+    Ok(next)
+}
+
+/// Makes a page end with the cursor of the next one; returns the header that links to that.
+fn link(params: &RangeParams, items: &mut Items, next: &[u8]) -> Box<(HeaderName, HeaderValue)> {
+    let cursor = params.cursor(next);
+    let link = HeaderValue::try_from(params.link(&cursor)).expect("a link is visible ASCII");
+    items.end_with(cursor);
+    Box::new((LINK, link))
+}
+
+fn too_many() -> Problem {
+    Problem::overload("too many concurrent range reads")
+}
+
+/// Returns the reason why no item was read by the deadline.
+fn late(range: &Range, quorum: Quorum) -> Problem {
+    if range.is_retrying() {
+        return too_many().votes(quorum);
+    }
+    Problem::too_few_for_range(quorum)
+}
+
+/// Returns the reason why not even a first item can be read.
+fn refusal(range: &Range, quorum: Quorum) -> Problem {
+    if range.is_stores_fault() {
+        return Problem::storage("the range cannot be read; see the node's log").votes(quorum);
+    }
+    Problem::too_few_for_range(quorum)
+}

@@ -1,0 +1,499 @@
+//! Parsers of query strings. Strict: a parameter that is unknown, duplicate or malformed is an
+//! error that names it, because a typing error must not quietly become another request.
+
+mod quotas;
+mod range;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+use std::borrow::Cow;
+use std::fmt::Display;
+use std::str::FromStr;
+use std::time::Duration;
+
+use memchr::memchr;
+use profile::{Event, Format};
+use protocol::layout::{Joiner, PlanChange};
+use protocol::{AskedQuorum, Quorum, ReplicaSet, quorum};
+
+use super::percent::DecodeError;
+use super::problem::Problem;
+use super::{MAX_KEY_LEN, percent};
+use crate::operations::joining::NotAsking;
+use crate::settings::members::parse_node;
+use crate::settings::units::Ttl;
+#[cfg(test)]
+pub(super) use quotas::{QUOTA, REMOVE};
+pub(super) use quotas::{quota, quota_to_remove};
+pub(crate) use range::MAX_LIMIT;
+#[cfg(test)]
+pub(super) use range::RANGE;
+pub(super) use range::{Bounds, RangeParams, entities};
+#[cfg(test)]
+pub(super) use tokens::{REVOKE, TOKEN};
+pub(super) use tokens::{revoke, token};
+
+/// The cluster's dimensions for quorums.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Replication {
+    /// Number of the cluster's nodes.
+    pub(crate) nodes: u32,
+    /// Default number of copies of a key.
+    pub(crate) replicas: u32,
+}
+
+/// Parameters of a read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ReadParams<'a> {
+    pub(super) key: Cow<'a, [u8]>,
+    pub(super) quorum: Quorum,
+    pub(super) asked: AskedQuorum,
+}
+
+/// Parameters of a plain write or deletion.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct WriteParams<'a> {
+    pub(super) key: Cow<'a, [u8]>,
+    pub(super) quorum: Quorum,
+    pub(super) asked: AskedQuorum,
+    /// `from` if it was given, otherwise 0: the number of copies kept in the record.
+    pub(super) copies: u8,
+    /// True if the answer is to name the replicas that acknowledged the write.
+    pub(super) receipt: bool,
+    /// Time to live of the value; `None` = unlimited.
+    pub(super) ttl: Option<Ttl>,
+}
+
+/// Parameters of a conditional write, which at least a majority of the key's replicas decides.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ConditionalParams<'a> {
+    pub(super) key: Cow<'a, [u8]>,
+    pub(super) quorum: Quorum,
+    pub(super) asked: AskedQuorum,
+    /// True if the answer is to name the replicas that acknowledged the write.
+    pub(super) receipt: bool,
+    /// Time to live of the value; `None` = unlimited, or for an addition, the expiry of the
+    /// previous value.
+    pub(super) ttl: Option<Ttl>,
+}
+
+/// Parameters of an addition: a key, and the number that is added to its value.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Addition<'a> {
+    pub(super) params: ConditionalParams<'a>,
+    pub(super) number: i64,
+}
+
+/// Parameters of a query for a key's replicas.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct PlacementParams<'a> {
+    pub(super) key: Cow<'a, [u8]>,
+    /// Number of replicas to show.
+    pub(super) copies: u8,
+}
+
+/// Parameters of a recording: its events, and the form of the answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ProfileParams {
+    pub(super) events: Vec<Event>,
+    pub(super) duration: Duration,
+    pub(super) format: Format,
+    pub(super) idle: bool,
+}
+
+/// Parameters of a read.
+pub(super) const READ: [&str; 3] = ["id", "ack", "from"];
+
+/// Parameters of a write.
+pub(super) const PUT: [&str; 5] = ["id", "ack", "from", "receipt", "ttl"];
+
+/// Parameters of a deletion.
+pub(super) const DELETE: [&str; 4] = ["id", "ack", "from", "receipt"];
+
+/// Parameters of an addition.
+pub(super) const ADD: [&str; 6] = ["id", "add", "ack", "from", "receipt", "ttl"];
+
+/// Parameters of a query for a key's replicas.
+pub(super) const PLACEMENT: [&str; 2] = ["id", "from"];
+
+/// Parameters of the dashboard's event stream.
+pub(super) const EVENTS: [&str; 1] = ["local"];
+
+/// Parameters of a recording.
+pub(super) const PROFILE: [&str; 4] = ["event", "seconds", "format", "idle"];
+
+/// Parameters of a request for a repair round.
+pub(super) const REPAIR: [&str; 1] = ["full"];
+
+/// Parameters of a plan.
+pub(super) const PLAN: [&str; 6] =
+    ["add", "remove", "remove_dead", "weight", "replicas", "council"];
+
+/// Parameters of a plan's application.
+pub(super) const APPLY: [&str; 1] = ["plan"];
+
+/// Default duration of a recording, in seconds.
+const DEFAULT_SECONDS: u32 = 20;
+
+/// The raw value of one parameter, if it was given.
+type Slot<'a> = Option<&'a str>;
+
+/// Returns the raw values of the named parameters.
+fn fill<'a, const N: usize>(query: &'a str, names: [&str; N]) -> Result<[Slot<'a>; N], Problem> {
+    let mut slots = [None; N];
+    if query.is_empty() {
+        return Ok(slots);
+    }
+    let mut rest = Some(query);
+    while let Some(text) = rest {
+        let pair = match memchr(b'&', text.as_bytes()) {
+            Some(end) => {
+                rest = Some(&text[end + 1..]);
+                &text[..end]
+            }
+            None => {
+                rest = None;
+                text
+            }
+        };
+        // Names are short, for which a search byte by byte is the fastest.
+        let is_equals = |byte: &u8| *byte == b'=';
+        let name_len = pair.as_bytes().iter().position(is_equals).unwrap_or(pair.len());
+        let (name, value) = (&pair[..name_len], pair.get(name_len + 1..).unwrap_or(""));
+        let Some(place) = names.iter().position(|known| *known == name) else {
+            let shown: String = name.chars().take(100).collect();
+            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            if is_token(name) {
+                return Err(token_in_url());
+            }
+            if pair.is_empty() {
+                return Err(bad("the query has a '&' without a parameter behind or before it"));
+            }
+            let fix = if name == "ttl" { "; omit it: only PUT and POST take a ttl" } else { "" };
+            return Err(wrong(
+                &shown,
+                name,
+                format!("unknown parameter {shown:?}; known: {known}{fix}"),
+            ));
+        };
+        if slots[place].replace(value).is_some() {
+            return Err(bad(format!("duplicate parameter {name:?}")));
+        }
+    }
+    Ok(slots)
+}
+
+/// True if a parameter of this name holds a token.
+fn is_token(name: &str) -> bool {
+    ["token", "access_token", "authorization"].iter().any(|one| name.eq_ignore_ascii_case(one))
+}
+
+/// True if a query contains a token.
+pub(super) fn has_token(query: &str) -> bool {
+    !query.is_empty() && query.split('&').any(|pair| is_token(pair.split('=').next().unwrap_or("")))
+}
+
+/// Returns the problem for a token in a URL.
+pub(super) fn token_in_url() -> Problem {
+    bad("a token must not be in a URL, for URLs are kept in logs and histories: revoke it, and \
+        send the next one as Authorization: Bearer TOKEN"
+        .to_owned())
+}
+
+pub(super) fn read(query: &str, replication: Replication) -> Result<ReadParams<'_>, Problem> {
+    let [id, ack, from] = fill(query, READ)?;
+    let key = key("id", required("id", id)?)?;
+    let (asked, quorum) = agree(ack, from, replication)?;
+    Ok(ReadParams { key, quorum, asked })
+}
+
+/// Parses a write; `most` is the maximum time to live.
+pub(super) fn put(
+    query: &str,
+    replication: Replication,
+    most: Ttl,
+) -> Result<WriteParams<'_>, Problem> {
+    let [id, ack, from, receipt, ttl] = fill(query, PUT)?;
+    write([id, ack, from, receipt], live(ttl, most)?, replication)
+}
+
+pub(super) fn delete(query: &str, replication: Replication) -> Result<WriteParams<'_>, Problem> {
+    write(fill(query, DELETE)?, None, replication)
+}
+
+fn write(
+    [id, ack, from, receipt]: [Slot<'_>; 4],
+    ttl: Option<Ttl>,
+    on: Replication,
+) -> Result<WriteParams<'_>, Problem> {
+    let key = key("id", required("id", id)?)?;
+    let (asked, quorum) = agree(ack, from, on)?;
+    let copies = asked.from.unwrap_or(0);
+    let receipt = wants_receipt(receipt, quorum)?;
+    Ok(WriteParams { key, quorum, asked, copies, receipt, ttl })
+}
+
+/// Parses a conditional write.
+pub(super) fn conditional_put(
+    query: &str,
+    replication: Replication,
+    most: Ttl,
+) -> Result<ConditionalParams<'_>, Problem> {
+    let [id, ack, from, receipt, ttl] = fill(query, PUT)?;
+    majority([id, ack, from, receipt], live(ttl, most)?, replication)
+}
+
+pub(super) fn conditional_delete(
+    query: &str,
+    replication: Replication,
+) -> Result<ConditionalParams<'_>, Problem> {
+    majority(fill(query, DELETE)?, None, replication)
+}
+
+/// Parses an addition.
+pub(super) fn addition(
+    query: &str,
+    replication: Replication,
+    most: Ttl,
+) -> Result<Addition<'_>, Problem> {
+    let is_add = |pair: &str| pair.split('=').next() == Some("add");
+    if !query.split('&').any(is_add) {
+        return Err(Problem::no_addition());
+    }
+    let [id, add, ack, from, receipt, ttl] = fill(query, ADD)?;
+    let add = required("add", add)?;
+    let number = protocol::decimal(add.as_bytes()).ok_or_else(|| {
+        let shown: String = add.chars().take(100).collect();
+        let detail = format!("add={shown:?} is not a decimal number of 64 bits, such as 12 or -3");
+        wrong("add", add, detail)
+    })?;
+    let params = majority([id, ack, from, receipt], live(ttl, most)?, replication)?;
+    Ok(Addition { params, number })
+}
+
+/// Parses a time to live, at most `most`.
+fn live(ttl: Slot<'_>, most: Ttl) -> Result<Option<Ttl>, Problem> {
+    let Some(text) = ttl else { return Ok(None) };
+    let ttl: Ttl = text.parse().map_err(|error| wrong("ttl", text, format!("ttl={error}")))?;
+    if ttl > most {
+        return Err(bad(format!(
+            "ttl={ttl} is more than this node's --max-ttl: {most} or less; without a ttl a value \
+             never expires"
+        )));
+    }
+    Ok(Some(ttl))
+}
+
+fn majority(
+    [id, ack, from, receipt]: [Slot<'_>; 4],
+    ttl: Option<Ttl>,
+    on: Replication,
+) -> Result<ConditionalParams<'_>, Problem> {
+    let key = key("id", required("id", id)?)?;
+    let (_, usual) = agree(None, None, on)?;
+    if from.is_some() && agree(None, from, on)?.1.from != usual.from {
+        let usual = usual.from;
+        return Err(bad(format!("a conditional write is from={usual}, the default; omit from")));
+    }
+    let (asked, quorum) = agree(ack, None, on)?;
+    if quorum.ack < usual.ack {
+        let (ack, usual) = (quorum.ack, usual.ack);
+        return Err(bad(format!("ack={ack} is too few for a conditional write: {usual} or more")));
+    }
+    let receipt = wants_receipt(receipt, quorum)?;
+    Ok(ConditionalParams { key, quorum, asked, receipt, ttl })
+}
+
+/// Parses `receipt`. The set of acknowledging replicas is encoded in one byte, which limits `from`.
+fn wants_receipt(value: Slot<'_>, Quorum { from, .. }: Quorum) -> Result<bool, Problem> {
+    let (wanted, most) = (flag("receipt", value)?, ReplicaSet::MOST);
+    if wanted && from > most {
+        return Err(bad(format!("receipt=true is limited to from={most}; this is from={from}")));
+    }
+    Ok(wanted)
+}
+
+/// Parses a query for a key's replicas.
+pub(super) fn placement(
+    query: &str,
+    replication: Replication,
+) -> Result<PlacementParams<'_>, Problem> {
+    let [id, from] = fill(query, PLACEMENT)?;
+    let key = key("id", required("id", id)?)?;
+    let copies = agree(Some("1"), from, replication)?.1.from;
+    Ok(PlacementParams { key, copies })
+}
+
+/// Parses a request for a repair round; true if it is a full one.
+pub(super) fn repair(query: &str) -> Result<bool, Problem> {
+    let [full] = fill(query, REPAIR)?;
+    flag("full", full)
+}
+
+/// Refuses any parameter.
+pub(super) fn none(query: &str) -> Result<(), Problem> {
+    fill(query, []).map(|[]| ())
+}
+
+/// Parses the id of the plan to apply.
+pub(super) fn apply(query: &str) -> Result<u128, Problem> {
+    let [plan] = fill(query, APPLY)?;
+    let plan = required("plan", plan)?;
+    let id = plan.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(plan);
+    id.and_then(|id| u128::from_str_radix(id, 16).ok()).ok_or_else(|| {
+        bad(format!("{plan:?} is not a valid plan id: 32 hexadecimal digits, as the plan shows it"))
+    })
+}
+
+/// Parses the changes of a plan. Several nodes in one parameter are separated by commas. An added
+/// node asks to join, and `asking` finds it by name, or it is described in full.
+pub(super) fn change(
+    query: &str,
+    asking: impl Fn(&str) -> Result<Joiner, NotAsking>,
+) -> Result<PlanChange, Problem> {
+    let query = decoded(query)?;
+    let [add, remove, remove_dead, weight, replicas, council] = fill(&query, PLAN)?;
+    let names = |list: Option<&str>| list.map(|list| list.split(',').map(str::to_owned).collect());
+    let joiner = |node: &str| {
+        if !node.contains("://") {
+            return asking(node).map_err(|error| bad(format!("add: {error}")));
+        }
+        let (member, url) = parse_node(node).map_err(|error| bad(format!("add: {error}")))?;
+        Ok(Joiner { member, url, disk: None })
+    };
+    let weight_of = |text: &str| {
+        let parsed = text
+            .rsplit_once('=')
+            .and_then(|(name, weight)| Some((name.to_owned(), plain(weight)?)));
+        parsed.ok_or_else(|| bad(format!("weight: {text:?} is not NODE=1..1000")))
+    };
+    let copies = |text: &str| {
+        plain(text).ok_or_else(|| bad(format!("replicas: {text:?} is not a number, 1..255")))
+    };
+    Ok(PlanChange {
+        add: add
+            .into_iter()
+            .flat_map(|add| add.split(','))
+            .map(joiner)
+            .collect::<Result<_, _>>()?,
+        remove: names(remove).unwrap_or_default(),
+        remove_lost: names(remove_dead).unwrap_or_default(),
+        weights: weight
+            .into_iter()
+            .flat_map(|weight| weight.split(','))
+            .map(weight_of)
+            .collect::<Result<_, _>>()?,
+        replicas: replicas.map(copies).transpose()?,
+        council: names(council),
+        urls: Vec::new(),
+    })
+}
+
+/// Parses `local`: true if only this node's events are wanted.
+pub(super) fn events(query: &str) -> Result<bool, Problem> {
+    let [local] = fill(query, EVENTS)?;
+    flag("local", local)
+}
+
+pub(super) fn profile(query: &str) -> Result<ProfileParams, Problem> {
+    let query = decoded(query)?;
+    let [events, seconds, format, idle] = fill(&query, PROFILE)?;
+    let events = profile::event::list(events.unwrap_or("cpu")).map_err(bad)?;
+    let format: Format = format.unwrap_or("html").parse().map_err(bad)?;
+    if format.is_of_one() && events.len() > 1 {
+        let (name, events) = (format.name(), profile::event::names(&events));
+        return Err(bad(format!(
+            "format={name} holds one event, not {events}; use html or json, or request one event \
+             at a time"
+        )));
+    }
+    let seconds = u64::from(digits("seconds", seconds)?.unwrap_or(DEFAULT_SECONDS));
+    if !profile::SECONDS.contains(&seconds) {
+        let (least, most) = (profile::SECONDS.start(), profile::SECONDS.end());
+        return Err(bad(format!("seconds={seconds} is out of range {least}..{most}")));
+    }
+    let idle = flag("idle", idle)?;
+    Ok(ProfileParams { events, duration: Duration::from_secs(seconds), format, idle })
+}
+
+/// Decodes names and values of a query together, because programs encode what need not be.
+fn decoded(query: &str) -> Result<String, Problem> {
+    let decoded =
+        percent::decode(query.as_bytes()).map_err(|error| bad(format!("the query {error}")))?;
+    String::from_utf8(decoded.into_owned()).map_err(|_| bad("the query is not UTF-8"))
+}
+
+fn flag(name: &str, value: Slot<'_>) -> Result<bool, Problem> {
+    match value {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => {
+            let shown: String = other.chars().take(100).collect();
+            Err(wrong(name, other, format!("{name}={shown:?} is not a boolean: use true or false")))
+        }
+    }
+}
+
+fn bad(detail: impl Display) -> Problem {
+    Problem::bad_request(detail.to_string())
+}
+
+/// Returns the problem for a malformed parameter: a raw `+` in it, which may be the only error, or
+/// `detail`.
+fn wrong(name: &str, text: &str, detail: String) -> Problem {
+    if text.contains('+') {
+        return bad(format!("parameter {name:?} {}", DecodeError::Plus));
+    }
+    bad(detail)
+}
+
+fn required<'a>(name: &str, value: Slot<'a>) -> Result<&'a str, Problem> {
+    match value {
+        None => Err(bad(format!("parameter {name:?} is missing"))),
+        Some("") => Err(bad(format!("parameter {name:?} is empty"))),
+        Some(value) => Ok(value),
+    }
+}
+
+fn key<'a>(name: &str, value: &'a str) -> Result<Cow<'a, [u8]>, Problem> {
+    let key = percent::decode(value.as_bytes())
+        .map_err(|error| bad(format!("parameter {name:?} {error}")))?;
+    if key.len() > MAX_KEY_LEN {
+        let len = key.len();
+        return Err(bad(format!(
+            "parameter {name:?} is {len} bytes long; keys are limited to \
+            {MAX_KEY_LEN}"
+        )));
+    }
+    Ok(key)
+}
+
+/// Resolves a quorum: the given numbers, and the effective ones in the view in force.
+fn agree(ack: Slot<'_>, from: Slot<'_>, on: Replication) -> Result<(AskedQuorum, Quorum), Problem> {
+    let ack = digits("ack", ack)?;
+    let from = digits("from", from)?;
+    let quorum = quorum(ack, from, on.nodes, on.replicas).map_err(Problem::quorum)?;
+    let asked = AskedQuorum { ack: ack.map(|_| quorum.ack), from: from.map(|_| quorum.from) };
+    Ok((asked, quorum))
+}
+
+/// Parses a number of plain digits, without sign or spaces.
+fn plain<T: FromStr>(text: &str) -> Option<T> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
+/// Parses a number of plain digits; one that overflows counts as the maximum, too large for any
+/// cluster.
+#[inline]
+fn digits(name: &str, value: Slot<'_>) -> Result<Option<u32>, Problem> {
+    value.map(|value| number(name, value)).transpose()
+}
+
+fn number(name: &str, value: &str) -> Result<u32, Problem> {
+    if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
+        let shown: String = value.chars().take(100).collect();
+        return Err(wrong(name, value, format!("{name}={shown:?} is not a decimal number")));
+    }
+    Ok(value.parse().unwrap_or(u32::MAX))
+}

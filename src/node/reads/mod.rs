@@ -1,0 +1,299 @@
+//! The read pool: threads for reads that an event loop must not wait for.
+//!
+//! ```text
+//!   loops ──▶ gets  (at most `--queue`; full = refused) ──┬▶ read-N ───▶ answers, each to its loop
+//!         ──▶ pages (one a range read, so bounded too)  ──┘                             ▲
+//!         ──▶ pages and comparisons for nodes under ──────▶ stream-N, at a low ─────────┘
+//!             repair or rebalance                           priority
+//! ```
+//!
+//! Gets go before pages, but every fourth job is a page if one waits: neither starves the other.
+//! Background streams use the CPU that clients leave: a stream's receiver goes on only when data
+//! arrives, so the low priority of the reads paces the stream's whole cost, on all nodes.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use lsm::{Db, Lookup, Space, Wait};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use profile::{Place, WaitKind};
+use protocol::{Class, CompareRequest, Compared, OpId, Page, PageRequest, StoreError};
+use server::Pages;
+use tokio::sync::oneshot;
+
+/// A page goes before a get once in this many jobs.
+const PAGE_TURN: u32 = 4;
+
+/// Threads for background streams: one reads while the other waits for the disk.
+const STREAM_THREADS: usize = 2;
+
+/// Nice increment of the stream threads: a tenth of the CPU if the loops want all of it, which is
+/// enough for a stream's reads to meet their deadline, and for a lock held by a stream thread to be
+/// released soon.
+const STREAM_NICE: i32 = 10;
+
+/// Wait places of the pool, as profiles name them.
+static QUEUES: Place = Place::new(WaitKind::Lock, "read pool: queue lock");
+static QUEUED: Place = Place::new(WaitKind::Queue, "reads: waiting for a pool thread");
+static NO_READ: Place = Place::new(WaitKind::Idle, "read pool: idle");
+
+/// The reason why a read was not done.
+#[derive(Debug, Clone)]
+pub(crate) enum ReadError {
+    /// The queue is full.
+    QueueFull,
+    /// The deadline passed before a thread took the read, or while it was read.
+    Deadline,
+    /// No memory could be reserved for the record.
+    NoRoom,
+    /// The store failed.
+    Store(lsm::Error),
+}
+
+struct Get {
+    space: Space,
+    key: Box<[u8]>,
+    deadline: Instant,
+    /// Memory reserved for a long record, in bytes.
+    room: usize,
+    reply: oneshot::Sender<Result<Lookup, ReadError>>,
+    /// When the read was queued; `None` if no profile is being recorded.
+    since: Option<Instant>,
+}
+
+struct NextPage {
+    scan: Scan,
+    until: Instant,
+    since: Option<Instant>,
+}
+
+/// A read of a range of keys, and the channel for its result.
+enum Scan {
+    Page { op: OpId, request: PageRequest, reply: oneshot::Sender<Result<Page, StoreError>> },
+    Compare { request: CompareRequest, reply: oneshot::Sender<Result<Compared, StoreError>> },
+}
+
+impl Scan {
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Page { reply, .. } => reply.is_closed(),
+            Self::Compare { reply, .. } => reply.is_closed(),
+        }
+    }
+
+    /// Reads the range. The result is dropped if nobody waits for it any more.
+    fn read(self, db: &Db, cluster: &protocol::Shared, pages: &Pages) {
+        match self {
+            Self::Page { op, request, reply } => {
+                let _ = reply.send(pages.read(db.engine(), cluster, op, &request));
+            }
+            Self::Compare { request, reply } => {
+                let _ = reply.send(server::compare(db.engine(), cluster, &request));
+            }
+        }
+    }
+}
+
+enum Job {
+    Get(Get),
+    NextPage(NextPage),
+}
+
+/// The pool's threads and queues.
+pub(crate) struct ReadPool {
+    /// The queue for clients.
+    shared: Arc<Shared>,
+    /// The queue for background streams.
+    streams: Arc<Shared>,
+    bound: usize,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    queues: profile::Mutex<Queues>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Queues {
+    gets: VecDeque<Get>,
+    pages: VecDeque<NextPage>,
+    turn: u32,
+    closed: bool,
+}
+
+impl Queues {
+    fn next(&mut self) -> Option<Job> {
+        self.turn = self.turn.wrapping_add(1);
+        let page_first = self.turn.is_multiple_of(PAGE_TURN);
+        let page = |queues: &mut Self| queues.pages.pop_front().map(Job::NextPage);
+        let get = |queues: &mut Self| queues.gets.pop_front().map(Job::Get);
+        if page_first { page(self).or_else(|| get(self)) } else { get(self).or_else(|| page(self)) }
+    }
+}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        let queues = profile::Mutex::new(&QUEUES, Queues::default());
+        Arc::new(Self { queues, arrived: Condvar::new() })
+    }
+
+    #[track_caller]
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock()
+    }
+
+    fn work(&self, db: &Db, cluster: &protocol::Shared, pages: &Pages) {
+        let mut queues = self.lock();
+        loop {
+            let Some(job) = queues.next() else {
+                if queues.closed {
+                    return;
+                }
+                NO_READ.during(|| self.arrived.wait(&mut queues));
+                continue;
+            };
+            drop(queues);
+            QUEUED.waited_since(match &job {
+                Job::Get(get) => get.since,
+                Job::NextPage(next) => next.since,
+            });
+            // A result that nobody waits for any more is dropped.
+            match job {
+                Job::Get(get) if get.reply.is_closed() || get.deadline <= Instant::now() => {
+                    let _ = get.reply.send(Err(ReadError::Deadline));
+                }
+                Job::Get(get) => {
+                    let result = db.engine().get(get.space, &get.key, Wait::Within(get.room));
+                    let result = result.map_err(ReadError::Store);
+                    let _ = get.reply.send(result);
+                }
+                Job::NextPage(next) if next.scan.is_closed() || next.until <= Instant::now() => {}
+                Job::NextPage(next) => next.scan.read(db, cluster, pages),
+            }
+            queues = self.lock();
+        }
+    }
+}
+
+impl ReadPool {
+    /// Starts `threads` read threads, with a queue of at most `bound` gets.
+    pub(crate) fn start(
+        db: &Arc<Db>,
+        cluster: &Arc<protocol::Shared>,
+        pages: &Arc<Pages>,
+        threads: usize,
+        bound: usize,
+    ) -> io::Result<Self> {
+        let (shared, streams) = (Shared::new(), Shared::new());
+        let pool = Self { shared, streams, bound, threads: Mutex::new(Vec::new()) };
+        let reads = (0..threads).map(|number| (&pool.shared, format!("read-{number}"), None));
+        let streams = (0..threads.min(STREAM_THREADS))
+            .map(|number| (&pool.streams, format!("stream-{number}"), Some(STREAM_NICE)));
+        for (shared, name, nice) in reads.chain(streams) {
+            let (shared, db) = (Arc::clone(shared), Arc::clone(db));
+            let (cluster, pages) = (Arc::clone(cluster), Arc::clone(pages));
+            let work = move || {
+                if let Some(nice) = nice {
+                    // `nice` applies to this thread alone. If it is not permitted, clients wait a
+                    // little.
+                    let _ = rustix::process::nice(nice);
+                }
+                shared.work(&db, &cluster, &pages);
+            };
+            pool.threads().push(thread::Builder::new().name(name).spawn(work)?);
+        }
+        Ok(pool)
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock()
+    }
+
+    /// Returns the newest record of `key`, if it needs at most `room` bytes of memory beyond what
+    /// every read may use. Waits for a thread and the disk, up to `wait`.
+    pub(crate) async fn get(
+        &self,
+        space: Space,
+        key: &[u8],
+        room: usize,
+        wait: Duration,
+    ) -> Result<Lookup, ReadError> {
+        let (reply, answer) = oneshot::channel();
+        let deadline = Instant::now() + wait;
+        {
+            let mut queues = self.shared.lock();
+            if queues.gets.len() >= self.bound {
+                return Err(ReadError::QueueFull);
+            }
+            let since = profile::queued();
+            queues.gets.push_back(Get { space, key: key.into(), deadline, room, reply, since });
+        }
+        self.shared.arrived.notify_one();
+        match tokio::time::timeout_at(deadline.into(), answer).await {
+            Ok(Ok(result)) => result,
+            // The sender is dropped unanswered only when the pool stops.
+            Ok(Err(_)) | Err(_) => Err(ReadError::Deadline),
+        }
+    }
+
+    /// Asks for a page that nobody waits for after `until`: from then on it gets no answer.
+    pub(crate) fn page(
+        &self,
+        op: OpId,
+        request: PageRequest,
+        class: Class,
+        until: Instant,
+    ) -> oneshot::Receiver<Result<Page, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        self.scan(Scan::Page { op, request, reply }, class, until);
+        answer
+    }
+
+    /// Asks for a comparison of the store's contents that nobody waits for after `until`.
+    pub(crate) fn compare(
+        &self,
+        request: CompareRequest,
+        class: Class,
+        until: Instant,
+    ) -> oneshot::Receiver<Result<Compared, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        self.scan(Scan::Compare { request, reply }, class, until);
+        answer
+    }
+
+    fn scan(&self, scan: Scan, class: Class, until: Instant) {
+        let next = NextPage { scan, until, since: profile::queued() };
+        let shared = match class {
+            Class::Client => &self.shared,
+            Class::Hint | Class::Repair | Class::Stream => &self.streams,
+        };
+        shared.lock().pages.push_back(next);
+        shared.arrived.notify_one();
+    }
+
+    /// Returns the number of gets and of pages that wait for a thread.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let streams = self.streams.lock().pages.len();
+        let queues = self.shared.lock();
+        (queues.gets.len(), queues.pages.len() + streams)
+    }
+
+    /// Finishes the queued jobs and ends the threads.
+    pub(crate) fn stop(&self) {
+        for shared in [&self.shared, &self.streams] {
+            shared.lock().closed = true;
+            shared.arrived.notify_all();
+        }
+        for thread in self.threads().drain(..) {
+            // A panic of the thread was printed; there is nothing to recover.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! One loop's writes: all writes of one loop iteration (a `Turn`) form one batch of the store.
+//!
+//! ```text
+//!  writes of an iteration ─▶ batch ─▶ committer (runs after them) ┬─ on the loop: one `write`
+//!                                                                 └─ always: to the log's thread,
+//!  the sink, for each write ◀── one wake-up ◀───────────────────── which syncs and calls back
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::mem;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use lsm::{Batch, Db, Pressure, SyncMode};
+use parking_lot::MutexGuard;
+use profile::{Place, WaitKind};
+use server::{Outcome, WriteError};
+
+use crate::counters::Counters;
+
+/// Size in bytes at which a batch is committed without waiting for the end of the iteration.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Receives the outcome of each write.
+pub(crate) type Sink<T> = Box<dyn Fn(T, &Outcome)>;
+
+/// The waiters of one batch, and the batch's size.
+#[derive(Debug)]
+struct Turn<T> {
+    bytes: usize,
+    waiting: Vec<T>,
+}
+
+/// Wait places of writes, as profiles name them.
+static ARRIVALS: Place = Place::new(WaitKind::Lock, "writes: outcome lock");
+static SLOWED: Place = Place::new(WaitKind::Queue, "writes: slowed by flush or compaction backlog");
+
+/// Outcomes on their way from the log's thread to the loop.
+#[derive(Debug)]
+struct Arrivals {
+    inner: profile::Mutex<Arrived>,
+}
+
+#[derive(Debug, Default)]
+struct Arrived {
+    outcomes: Vec<(u64, Result<(), lsm::Error>)>,
+    loop_waker: Option<Waker>,
+}
+
+impl Arrivals {
+    #[track_caller]
+    fn lock(&self) -> MutexGuard<'_, Arrived> {
+        self.inner.lock()
+    }
+}
+
+/// The writes of one loop. `T` identifies a write to the sink.
+pub(crate) struct Writes<T> {
+    db: Arc<Db>,
+    counters: Arc<Counters>,
+    commits_on_loop: bool,
+    /// Limit on the bytes that wait for the store.
+    bound: usize,
+    sink: Sink<T>,
+    collecting: RefCell<Collecting<T>>,
+    in_flight: RefCell<VecDeque<(u64, Turn<T>)>>,
+    submitted: Cell<u64>,
+    waiting_bytes: Cell<usize>,
+    arrivals: Arc<Arrivals>,
+}
+
+struct Collecting<T> {
+    batch: Batch,
+    turn: Option<Turn<T>>,
+    /// An emptied list of waiters, kept for reuse.
+    spare: Vec<T>,
+    /// Time for which the store wants the batch held back.
+    delay: Duration,
+    committer: Option<Waker>,
+}
+
+/// True if batches are written on the loop, which is so unless each waits for a sync: handing a
+/// batch to another thread and back costs more than the `write` itself.
+fn commits_on_loop(sync: SyncMode) -> bool {
+    !matches!(sync, SyncMode::Always)
+}
+
+impl<T> Writes<T> {
+    /// Creates an empty queue. `bound` is in bytes; one write is always taken when none waits.
+    /// `sink` is called once for each write that was added, and may add others.
+    pub(crate) fn new(
+        db: Arc<Db>,
+        counters: Arc<Counters>,
+        sync: SyncMode,
+        bound: usize,
+        sink: Sink<T>,
+    ) -> Self {
+        let (batch, delay) = (Batch::new(), Duration::ZERO);
+        Self {
+            db,
+            counters,
+            commits_on_loop: commits_on_loop(sync),
+            bound,
+            sink,
+            collecting: RefCell::new(Collecting {
+                batch,
+                turn: None,
+                spare: Vec::new(),
+                delay,
+                committer: None,
+            }),
+            in_flight: RefCell::default(),
+            submitted: Cell::new(0),
+            waiting_bytes: Cell::new(0),
+            arrivals: Arc::new(Arrivals {
+                inner: profile::Mutex::new(&ARRIVALS, Arrived::default()),
+            }),
+        }
+    }
+
+    /// Adds the records that `write` puts into the current batch; `bytes` is their approximate
+    /// size. If this returns an error, `waits_for` is dropped and the sink is not called.
+    pub(crate) fn add(
+        &self,
+        bytes: usize,
+        waits_for: T,
+        write: impl FnOnce(&mut Batch) -> Result<(), lsm::Error>,
+    ) -> Outcome {
+        let waiting = self.waiting_bytes.get();
+        if waiting > 0 && waiting + bytes > self.bound {
+            return Err(WriteError::Busy);
+        }
+        let delay = match self.db.pressure() {
+            Pressure::Clear => Duration::ZERO,
+            Pressure::Slow(delay) => delay,
+            Pressure::Full => return Err(self.db.refusal().into()),
+        };
+        let mut held = self.collecting.borrow_mut();
+        let collecting = &mut *held;
+        collecting.delay = delay;
+        write(&mut collecting.batch).map_err(WriteError::Store)?;
+        let spare = &mut collecting.spare;
+        let new = || Turn { bytes: 0, waiting: mem::take(spare) };
+        let turn = collecting.turn.get_or_insert_with(new);
+        turn.bytes += bytes;
+        turn.waiting.push(waits_for);
+        self.set_waiting(waiting + bytes);
+        if collecting.batch.byte_len() >= BATCH_BYTES {
+            drop(held);
+            self.commit();
+        } else if let Some(committer) = collecting.committer.take() {
+            committer.wake();
+        }
+        Ok(())
+    }
+
+    fn set_waiting(&self, bytes: usize) {
+        self.waiting_bytes.set(bytes);
+        self.counters.waiting_bytes.set(bytes as u64);
+    }
+
+    /// Commits each iteration's batch after the requests that were ready in it. Never ends.
+    pub(crate) async fn commit_turns(&self) {
+        loop {
+            let delay = poll_fn(|cx| {
+                let mut collecting = self.collecting.borrow_mut();
+                if collecting.turn.is_some() {
+                    return Poll::Ready(collecting.delay);
+                }
+                collecting.committer = Some(cx.waker().clone());
+                Poll::Pending
+            })
+            .await;
+            if !delay.is_zero() {
+                self.counters.slowdown_nanos.add(delay.as_nanos() as u64);
+                let since = profile::queued();
+                tokio::time::sleep(delay).await;
+                SLOWED.waited_since(since);
+            }
+            self.commit();
+        }
+    }
+
+    fn commit(&self) {
+        let (batch, turn) = {
+            let mut collecting = self.collecting.borrow_mut();
+            let Some(turn) = collecting.turn.take() else { return };
+            (mem::take(&mut collecting.batch), turn)
+        };
+        self.counters.batches.add(1);
+        self.counters.batched_writes.add(batch.len() as u64);
+        // A sync would block the loop.
+        if self.commits_on_loop && !batch.is_durable() {
+            let outcome = self.db.commit(batch).map_err(WriteError::Store);
+            self.finish(turn, &outcome);
+            return;
+        }
+        let number = self.submitted.get();
+        self.submitted.set(number + 1);
+        self.in_flight.borrow_mut().push_back((number, turn));
+        let arrivals = Arc::clone(&self.arrivals);
+        self.db.submit(batch, move |result| {
+            let mut arrived = arrivals.lock();
+            arrived.outcomes.push((number, result));
+            let waker = arrived.loop_waker.take();
+            drop(arrived);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        });
+    }
+
+    /// Takes in the outcomes from the log's thread. Never ends.
+    pub(crate) async fn take_outcomes(&self) {
+        let mut outcomes = Vec::new();
+        loop {
+            poll_fn(|cx| {
+                let mut arrived = self.arrivals.lock();
+                if arrived.outcomes.is_empty() {
+                    arrived.loop_waker = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                mem::swap(&mut outcomes, &mut arrived.outcomes);
+                Poll::Ready(())
+            })
+            .await;
+            for (number, result) in outcomes.drain(..) {
+                let turn = {
+                    let mut in_flight = self.in_flight.borrow_mut();
+                    let place = in_flight.iter().position(|(n, _)| *n == number);
+                    let place = place.expect("each batch is answered once");
+                    in_flight.remove(place).map(|(_, turn)| turn)
+                };
+                if let Some(turn) = turn {
+                    self.finish(turn, &result.map_err(WriteError::Store));
+                }
+            }
+        }
+    }
+
+    fn finish(&self, mut turn: Turn<T>, outcome: &Outcome) {
+        self.set_waiting(self.waiting_bytes.get() - turn.bytes);
+        for waits_for in turn.waiting.drain(..) {
+            (self.sink)(waits_for, outcome);
+        }
+        self.collecting.borrow_mut().spare = turn.waiting;
+    }
+}
+
+#[cfg(test)]
+mod tests;
