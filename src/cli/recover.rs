@@ -1,5 +1,5 @@
 //! `kvorum cluster recover`: forces a layout on a stopped node, when the majority of the metadata
-//! quorum (council) is lost for good. [`cluster::layout::Decree`] defines the forced layout; this
+//! quorum (council) is lost for good. [`protocol::layout::Decree`] defines the forced layout; this
 //! module reports its effects, and asks for `--yes`.
 
 use std::fmt::Write;

@@ -1,5 +1,5 @@
 //! `kvorum repair-clock`: removes records that a wrong clock wrote from a stopped node's directory.
-//! [`node::Ahead`] finds and removes them; this module reports them, and asks for `--yes`.
+//! [`server::Ahead`] finds and removes them; this module reports them, and asks for `--yes`.
 
 use protocol::Clock;
 use server::{Ahead, StartError};

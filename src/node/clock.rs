@@ -1,5 +1,5 @@
 //! The node's clock: reads the wall clock and, on a thread of its own, keeps the bound of
-//! [`node::BoundedClock`] durable ahead of the time.
+//! [`server::BoundedClock`] durable ahead of the time.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};

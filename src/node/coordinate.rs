@@ -1,5 +1,5 @@
-//! Drives one loop's protocol instance ([`node::Loop`]): feeds it events from clients, other nodes,
-//! the store and timers, and carries out its effects.
+//! Drives one loop's protocol instance ([`server::Loop`]): feeds it events from clients, other
+//! nodes, the store and timers, and carries out its effects.
 //!
 //! ```text
 //!  http ──▶ ask ──▶ ┌events┐ ──▶ server::Loop ──▶ driver ─┬─▶ the store: now, by the read pool,

@@ -1,5 +1,5 @@
 //! The marker file `LIFE` of a data directory, which tells a copied directory from the original:
-//! see [`node::identity::Marker`].
+//! see [`server::identity::Marker`].
 
 use std::fs::{self, File};
 use std::io::ErrorKind::{NotFound, UnexpectedEof};

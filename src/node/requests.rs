@@ -179,8 +179,8 @@ impl Requests {
 
     /// Returns the expiry of a value written now, in milliseconds since 1970; 0 = never.
     ///
-    /// The base is [`cluster::Clock::base_of_expiries`], which equals the wall clock unless another
-    /// node's clock is a little ahead.
+    /// The base is [`protocol::Clock::base_of_expiries`], which equals the wall clock unless
+    /// another node's clock is a little ahead.
     pub(crate) fn expiry_ms(&self, ttl: Option<Ttl>) -> u64 {
         let base = || self.node.shared.clock.base_of_expiries(now());
         ttl.map_or(0, |ttl| base().div_ceil(1000) + ttl.millis())

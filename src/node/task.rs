@@ -1,4 +1,4 @@
-//! Drives the node's task ([`node::Task`]) on the first loop.
+//! Drives the node's task ([`server::Task`]) on the first loop.
 //!
 //! ```text
 //!  all loops ── seen ─▶ ┌ channel ┐ ──▶ server::Task ──▶ driver ─┬─▶ calls, by this loop

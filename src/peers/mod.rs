@@ -13,7 +13,7 @@
 //!
 //! Each loop dials its own connections and serves those that it accepted, so that nothing crosses
 //! from one thread to another. One of the loops keeps a connection to each peer; the others dial on
-//! demand. The state machines of links and connections are in [`node::link`]; this module adds
+//! demand. The state machines of links and connections are in [`server::link`]; this module adds
 //! sockets, clocks, tasks and memory.
 
 mod complaints;

@@ -163,7 +163,7 @@ pub trait Driver: Turn {
     fn send_to_task(&mut self, event: TaskEvent);
 
     /// Called before a record is stored on a node that counts records
-    /// ([`cluster::BeforeWrites::count`]); called again for a record that had to wait.
+    /// ([`protocol::BeforeWrites::count`]); called again for a record that had to wait.
     fn accept(&mut self, _key: &Bytes, _record: &Record) {}
 
     /// Called with every event before it is handled.

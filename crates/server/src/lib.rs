@@ -1,4 +1,4 @@
-//! A kvorum node without sockets, clocks and threads: the layer between the protocol ([`cluster`])
+//! A kvorum node without sockets, clocks and threads: the layer between the protocol ([`protocol`])
 //! and the engine ([`lsm`]). The process and the simulator drive the same code.
 //!
 //! ```text

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A file system restored as a whole (a snapshot of a disk or of a virtual machine) goes unnoticed
-//! by this; the other nodes' records of this node reveal it (`cluster::Logs`).
+//! by this; the other nodes' records of this node reveal it (`protocol::Logs`).
 
 use std::io;
 

@@ -10,7 +10,7 @@
 //!  PeerTable: the state of all other nodes, shared by all links of a node
 //! ```
 //!
-//! A connection begins with [`Upgrade`], then [`cluster::handshake`], both driven by the owner of
+//! A connection begins with [`Upgrade`], then [`protocol::handshake`], both driven by the owner of
 //! the socket; [`PeerTable::saw`] records the peer seen. From then on it is a [`Connection`].
 //!
 //! There are two drivers: the process, over tokio's sockets, and the simulator, over a network that

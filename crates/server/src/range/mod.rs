@@ -1,5 +1,5 @@
-//! A range read over the cluster, with retries: [`cluster::Scan`] decides which pages to fetch, and
-//! a driver fetches them.
+//! A range read over the cluster, with retries: [`protocol::Scan`] decides which pages to fetch,
+//! and a driver fetches them.
 //!
 //! ```text
 //!            ┌─ Ask ──▶ driver: a call ──▶ PageAsked ─┬─ busy: after a pause ─┐

@@ -1,4 +1,4 @@
-//! The node task: runs [`cluster::Background`], a node's background work, and carries out its
+//! The node task: runs [`protocol::Background`], a node's background work, and carries out its
 //! effects.
 //!
 //! ```text

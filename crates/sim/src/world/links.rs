@@ -1,5 +1,5 @@
 //! A loop's links to the other nodes: dialed when there is a message to send, or to be kept open;
-//! watched by pings; and the effects of a lost link. [`node::link`] has the production code.
+//! watched by pings; and the effects of a lost link. [`server::link`] has the production code.
 
 use protocol::handshake::ConnectionKind;
 use protocol::{Message, NodeId, Reply};

@@ -1,4 +1,4 @@
-//! The part of a process that all its loops share: drives [`node::Task`], and records the stored
+//! The part of a process that all its loops share: drives [`server::Task`], and records the stored
 //! hints.
 
 use bytes::Bytes;

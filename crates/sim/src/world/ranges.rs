@@ -1,4 +1,4 @@
-//! Ranges over the whole cluster: [`node::Range`] requests pages, and a coordinator fetches them.
+//! Ranges over the whole cluster: [`server::Range`] requests pages, and a coordinator fetches them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

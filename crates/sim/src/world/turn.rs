@@ -1,4 +1,4 @@
-//! A turn of a loop: drives [`node::Loop`] with all waiting inputs, and carries out its effects.
+//! A turn of a loop: drives [`server::Loop`] with all waiting inputs, and carries out its effects.
 //! The writes of a turn become one batch, and the messages on a connection one envelope.
 
 use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
