@@ -161,6 +161,6 @@ fn failed(why: fmt::Arguments<'_>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn answered(outcome: Result<(), client::Unable>) -> ExitCode {
+fn answered(outcome: Result<(), client::CommandFailure>) -> ExitCode {
     outcome.map_or_else(ExitCode::from, |()| ExitCode::SUCCESS)
 }

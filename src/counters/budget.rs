@@ -26,16 +26,16 @@ pub(crate) struct Held {
 }
 
 /// A waiting request, counted until it is granted or dropped.
-struct Wanted<'a>(&'a AtomicUsize, usize);
+struct QueuedRequest<'a>(&'a AtomicUsize, usize);
 
-impl<'a> Wanted<'a> {
+impl<'a> QueuedRequest<'a> {
     fn new(wanted: &'a AtomicUsize, bytes: usize) -> Self {
         wanted.fetch_add(bytes, Ordering::Relaxed);
         Self(wanted, bytes)
     }
 }
 
-impl Drop for Wanted<'_> {
+impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
         let before = self.0.fetch_sub(self.1, Ordering::Relaxed);
         assert!(before >= self.1, "what is waited for was counted");
@@ -62,7 +62,7 @@ impl Budget {
 
     /// Reserves `bytes`, waiting until they are free.
     pub(crate) async fn get(&self, bytes: usize) -> Held {
-        let _wanted = Wanted::new(&self.wanted, bytes);
+        let _wanted = QueuedRequest::new(&self.wanted, bytes);
         let permit = Arc::clone(&self.free).acquire_many_owned(self.share(bytes)).await;
         Held { permit: permit.expect("a budget is never closed"), bytes }
     }

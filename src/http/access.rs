@@ -27,8 +27,8 @@ use super::problem::Problem;
 use super::routes::Route;
 use super::service::Service;
 use crate::counters::clocks::wall_micros;
-use crate::http::connection::Watch;
-use crate::node::access::{Found, Remembered, has_expired};
+use crate::http::connection::ConnectionState;
+use crate::node::access::{Remembered, TokenLookup, has_expired};
 use crate::operations::tokens::{KINDS, METHODS, texts};
 use crate::peers::proof;
 
@@ -58,7 +58,7 @@ pub(super) enum Scope {
 
 /// The right by which a request is answered.
 #[derive(Debug, Clone)]
-pub(super) enum Right {
+pub(super) enum Principal {
     /// No right was needed.
     Open,
     /// The request came from this machine.
@@ -71,7 +71,7 @@ pub(super) enum Right {
     Token(Rc<Remembered>),
 }
 
-impl Right {
+impl Principal {
     /// Returns the right's description in the audit log.
     fn text(&self) -> String {
         match self {
@@ -119,15 +119,15 @@ fn token_text(token: &Token) -> String {
 /// is from a page of another, permitted origin.
 pub(super) fn admit(
     service: &Service,
-    watch: &Watch,
+    watch: &ConnectionState,
     head: &Parts,
     (route, by_page): (Option<Route>, bool),
     now: Instant,
-) -> Result<Right, Problem> {
+) -> Result<Principal, Problem> {
     if !is_data(route) && params::has_token(head.uri.query().unwrap_or("")) {
         return Err(params::token_in_url());
     }
-    let Some(route) = route else { return Ok(Right::Open) };
+    let Some(route) = route else { return Ok(Principal::Open) };
     let right = admit_to(service, watch, head, (route, by_page), now);
     if let Err(problem) = &right {
         let place = match problem.status() {
@@ -143,14 +143,14 @@ pub(super) fn admit(
 
 fn admit_to(
     service: &Service,
-    watch: &Watch,
+    watch: &ConnectionState,
     head: &Parts,
     (route, by_page): (Route, bool),
     now: Instant,
-) -> Result<Right, Problem> {
+) -> Result<Principal, Problem> {
     let kind = match route.scope {
-        Scope::Public | Scope::Peer => return Ok(Right::Open),
-        Scope::Join if service.reports.secrets().own().is_some() => return Ok(Right::Open),
+        Scope::Public | Scope::Peer => return Ok(Principal::Open),
+        Scope::Join if service.reports.secrets().own().is_some() => return Ok(Principal::Open),
         Scope::Data => Kinds::DATA,
         Scope::Metrics => Kinds::METRICS,
         Scope::Admin | Scope::Join => Kinds::ADMIN,
@@ -163,16 +163,16 @@ fn admit_to(
     // Permission for a page to read and write keys does not make it an administrator.
     let near = is_near(watch) && !(by_page && kind == Kinds::ADMIN);
     if !requests.access().is_needed(kind, near) {
-        return Ok(if near { Right::Loopback } else { Right::Open });
+        return Ok(if near { Principal::Loopback } else { Principal::Open });
     }
     let Some(given) = bearer(&head.headers) else {
         return Err(without_token(kind, query));
     };
     let remembered = watch.connection().token.take();
     let known = match requests.token(given, remembered.as_deref()) {
-        Some(Found::Remembered) => remembered,
-        Some(Found::New(known)) => Some(Rc::new(known)),
-        None if requests.access().is_admin(given) => return Ok(Right::Admin),
+        Some(TokenLookup::Remembered) => remembered,
+        Some(TokenLookup::New(known)) => Some(Rc::new(known)),
+        None if requests.access().is_admin(given) => return Ok(Principal::Admin),
         None => None,
     };
     let known = known.filter(|known| !has_expired(&known.known.token)).ok_or_else(|| {
@@ -190,11 +190,11 @@ fn admit_to(
     }
     let admitted = known.known.admit(requests.nanos(now));
     admitted.map_err(|wait| Problem::too_fast(&known.known.token.name, wait))?;
-    Ok(Right::Token(known))
+    Ok(Principal::Token(known))
 }
 
 /// True if the other end is on this machine.
-pub(super) fn is_near(watch: &Watch) -> bool {
+pub(super) fn is_near(watch: &ConnectionState) -> bool {
     watch.client.get().is_some_and(|client| client.ip().to_canonical().is_loopback())
 }
 
@@ -217,10 +217,10 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 /// proof.
 fn of_node(
     service: &Service,
-    watch: &Watch,
+    watch: &ConnectionState,
     head: &Parts,
     kind: Kinds,
-) -> Result<Option<Right>, Problem> {
+) -> Result<Option<Principal>, Problem> {
     let is_asked_by_nodes = kind == Kinds::METRICS;
     let header = is_asked_by_nodes.then(|| head.headers.get(proof::HEADER)).flatten();
     let security = watch.security.get();
@@ -230,7 +230,7 @@ fn of_node(
             "this node asks clients for a certificate: one that connects as a node connects shows \
              none, and must prove itself by the cluster's secret",
         )),
-        proof => Ok(proof.map(|proof| Right::Node(proof.into()))),
+        proof => Ok(proof.map(|proof| Principal::Node(proof.into()))),
     }
 }
 
@@ -341,13 +341,19 @@ fn is_act(route: Route, method: &Method) -> bool {
 
 /// Writes acts of administration to the audit log. Unauthenticated requests are counted, and not
 /// logged: they could fill any log.
-pub(super) fn note(watch: &Watch, head: &Parts, route: Route, right: &Right, status: StatusCode) {
+pub(super) fn note(
+    watch: &ConnectionState,
+    head: &Parts,
+    route: Route,
+    right: &Principal,
+    status: StatusCode,
+) {
     if is_act(route, &head.method) {
         audit(watch, head, &right.text(), status);
     }
 }
 
-fn audit(watch: &Watch, head: &Parts, who: &str, status: StatusCode) {
+fn audit(watch: &ConnectionState, head: &Parts, who: &str, status: StatusCode) {
     let from = watch.client.get().map(|client| client.to_string()).unwrap_or_default();
     // The query of a refused request may contain anything, even a token.
     let query = head.uri.query().filter(|_| status.is_success());
@@ -359,7 +365,7 @@ fn audit(watch: &Watch, head: &Parts, who: &str, status: StatusCode) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::action::{Action, ParamLimits};
+    use crate::http::action::{ParamLimits, RequestAction};
     use crate::http::params::Replication;
     use crate::http::routes::{Handler, ROUTES};
     use crate::settings::units::Ttl;
@@ -393,7 +399,7 @@ mod tests {
                     let request = request.header("accept", "application/x-ndjson");
                     let (head, ()) = request.body(()).unwrap().into_parts();
                     let kind = route.kind(method);
-                    let action = Action::of(&head, Some(route), kind, conditional, ON);
+                    let action = RequestAction::of(&head, Some(route), kind, conditional, ON);
                     if let Ok(action) = action {
                         check(action.keys());
                     }

@@ -17,7 +17,7 @@ use crate::counters::RequestKind;
 use crate::settings::units::Ttl;
 
 /// A parsed request.
-pub(super) enum Action<'a> {
+pub(super) enum RequestAction<'a> {
     /// `unless`: the request has `If-None-Match`.
     Get {
         params: ReadParams<'a>,
@@ -46,7 +46,7 @@ pub(super) struct ParamLimits {
     pub(super) max_ttl: Ttl,
 }
 
-impl<'a> Action<'a> {
+impl<'a> RequestAction<'a> {
     /// Parses a request. `conditional`: the request has a condition or an idempotency key.
     pub(super) fn of(
         head: &'a Parts,

@@ -16,7 +16,7 @@ use protocol::NodeId;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::others::{Page, Unread};
+use super::others::{NodePage, Unread};
 use super::problem::Problem;
 use super::{Answer, Service};
 use crate::node::requests::Requests;
@@ -77,7 +77,7 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
 async fn ask(requests: &Requests, node: NodeId) -> Result<Status, Unread> {
     let asked = async {
         let stream = requests.reach(node).await?;
-        let page = Page::get(stream, requests, node, TARGET, PATIENCE).await?;
+        let page = NodePage::get(stream, requests, node, TARGET, PATIENCE).await?;
         Ok(serde_json::from_slice(&page.body(MAX_STATUS).await?)?)
     };
     timeout(PATIENCE, asked).await.unwrap_or(Err(Unread::Silent(PATIENCE)))
@@ -90,13 +90,13 @@ struct Rows {
     cluster_id: Option<String>,
     rows: Vec<Row>,
     /// Observations of each node by the nodes that answered, by name.
-    seen: HashMap<String, Seen>,
+    seen: HashMap<String, ObservedNode>,
     clocks: Clocks,
 }
 
 /// Observations of one node by the other nodes.
 #[derive(Default)]
-struct Seen {
+struct ObservedNode {
     hints: u64,
     reached_by: usize,
     /// The first node by name that has no connection to this one.

@@ -9,7 +9,7 @@ use super::admission::admitted::Admitted;
 use super::entity::{self, shared_key};
 use super::params::{Addition, ConditionalParams};
 use super::problem::Problem;
-use super::receipt::Wanted;
+use super::receipt::ReceiptRequest;
 use super::upload::{Upload, Value};
 use super::{Answer, Service, condition, fence, quotas};
 use crate::counters::RequestKind;
@@ -99,7 +99,7 @@ async fn change(
     let key = shared_key(key);
     let expiry_ms = service.requests.expiry_ms(ttl);
     let conditional = Conditional { condition, change, expiry_ms, digest };
-    let wanted = receipt.then(|| Wanted::conditional(&key, quorum));
+    let wanted = receipt.then(|| ReceiptRequest::conditional(&key, quorum));
     let (done, acks) = match service.requests.change(key, conditional, asked, id).await {
         protocol::Answer::Done(done, acks) => (done, acks),
         protocol::Answer::Failed(failed) => return Err(entity::refused(service, failed)),

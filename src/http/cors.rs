@@ -31,7 +31,7 @@ const EXPOSED: &str = "allow, etag, kvorum-expires, kvorum-fence, kvorum-receipt
 const MAX_AGE: &str = "7200";
 
 /// The CORS facts of a request.
-pub(super) struct Page {
+pub(super) struct PageOrigin {
     /// Origin of the page, if it is listed; `None` = the node's own page, or no page.
     origin: Option<HeaderValue>,
     /// True if answers depend on the origin.
@@ -40,7 +40,7 @@ pub(super) struct Page {
     asks: Option<&'static str>,
 }
 
-impl Page {
+impl PageOrigin {
     /// Determines the page that sent a request.
     pub(super) fn of(names: &Names, head: &Parts, route: Option<Route>) -> Self {
         let origin = names.page(&head.headers);

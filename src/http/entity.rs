@@ -13,11 +13,11 @@ use super::admission::admitted::Admitted;
 use super::body::Content;
 use super::params::{ReadParams, WriteParams};
 use super::problem::{self, Problem};
-use super::receipt::Wanted;
+use super::receipt::ReceiptRequest;
 use super::upload::Upload;
 use super::{Answer, Body, Service, caching, condition};
 use crate::counters::clocks;
-use crate::node::gate::Pass;
+use crate::node::gate::WritePermit;
 use crate::node::requests::Requests;
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
@@ -102,7 +102,7 @@ pub(super) async fn pass<'a>(
     upload: &Upload<'_>,
     bytes: usize,
     quorum: Quorum,
-) -> Result<Option<Pass<'a>>, Problem> {
+) -> Result<Option<WritePermit<'a>>, Problem> {
     if bytes <= LONG_RECORD {
         return Ok(None);
     }
@@ -144,7 +144,7 @@ async fn write(
 ) -> Result<(Tag, Option<Box<HeaderValue>>), Problem> {
     let WriteParams { key, quorum, asked, receipt, .. } = params;
     let key = shared_key(key);
-    let wanted = receipt.then(|| Wanted::plain(service, &key, quorum));
+    let wanted = receipt.then(|| ReceiptRequest::plain(service, &key, quorum));
     match service.requests.write(key, record, asked).await {
         protocol::Answer::Written(version, acks) => {
             let tag = Tag { version, last: None };

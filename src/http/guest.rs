@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use super::problem::Problem;
-use super::routes::{Place, Route};
+use super::routes::{Route, SlotNeed};
 use crate::http::Service;
-use crate::http::connection::Watch;
+use crate::http::connection::ConnectionState;
 
 /// Time that a client waits for a slot: far longer than it takes to close an idle client.
 const WAIT: Duration = Duration::from_millis(250);
@@ -20,7 +20,7 @@ const STEP: Duration = Duration::from_millis(5);
 /// open afterwards.
 pub(super) async fn admit(
     service: &Service,
-    watch: &Watch,
+    watch: &ConnectionState,
     route: Option<Route>,
 ) -> Result<bool, Problem> {
     let places = &service.limits().places;
@@ -28,9 +28,9 @@ pub(super) async fn admit(
         return Ok(true);
     }
     let is_clients = match route.map(|route| route.place) {
-        Some(Place::Client) => true,
-        Some(Place::Lasting) => !service.spare_are_few(watch),
-        Some(Place::Spare) | None => false,
+        Some(SlotNeed::Client) => true,
+        Some(SlotNeed::Lasting) => !service.spare_are_few(watch),
+        Some(SlotNeed::Spare) | None => false,
     };
     if !is_clients {
         return Ok(!watch.is_guest());

@@ -39,8 +39,8 @@ use tokio::task::spawn_local;
 
 use super::body::{Broken, Item};
 use super::{Body, MAX_HEAD_LEN, Service};
-use crate::http::connection::streams::{Owed, Stream};
-use crate::http::connection::{Socket, Watch};
+use crate::http::connection::streams::{Owed, StreamState};
+use crate::http::connection::{ConnectionState, Socket};
 use crate::transport;
 
 /// The start of an HTTP/2 preface, with which no HTTP/1 client begins (RFC 9113, 3.4).
@@ -122,18 +122,22 @@ async fn begins(socket: &tokio::net::TcpStream) -> io::Result<bool> {
 }
 
 /// Serves a connection to its end; returns true if it ended because of malformed input.
-pub(crate) async fn serve(service: &Rc<Service>, watch: &Rc<Watch>, socket: &mut Socket) -> bool {
+pub(crate) async fn serve(
+    service: &Rc<Service>,
+    watch: &Rc<ConnectionState>,
+    socket: &mut Socket,
+) -> bool {
     let is_malformed = converse(service, watch, socket).await;
     watch.streams_end();
     is_malformed
 }
 
-async fn converse(service: &Rc<Service>, watch: &Rc<Watch>, socket: &mut Socket) -> bool {
+async fn converse(service: &Rc<Service>, watch: &Rc<ConnectionState>, socket: &mut Socket) -> bool {
     watch.speak_http2();
     service.counters.http2.add(1);
     let tasks = Tasks::default();
     let answer = service_fn(|request| {
-        let stream = Stream::begin(service, watch);
+        let stream = StreamState::begin(service, watch);
         tasks.0.replace(stream.clone());
         answer(Rc::clone(service), stream, request)
     });
@@ -190,7 +194,7 @@ enum Ending {
 
 /// Runs streams, each until its watch is given up at the latest, and then lets them linger.
 #[derive(Clone, Default)]
-struct Tasks(Rc<RefCell<Option<Rc<Stream>>>>);
+struct Tasks(Rc<RefCell<Option<Rc<StreamState>>>>);
 
 impl<F: Future + 'static> Executor<F> for Tasks {
     fn execute(&self, future: F) {
@@ -221,13 +225,13 @@ impl<F: Future + 'static> Executor<F> for Tasks {
 
 async fn answer(
     service: Rc<Service>,
-    stream: Option<Rc<Stream>>,
+    stream: Option<Rc<StreamState>>,
     request: Request<Incoming>,
-) -> Result<Response<Parts>, h2::Error> {
+) -> Result<Response<TrackedBody>, h2::Error> {
     let Some(stream) = stream else { return Err(Reason::REFUSED_STREAM.into()) };
     if request.headers().len() > MAX_HEADERS {
         stream.watch().leaves_unread(Some(request.into_body()));
-        let mut response = Response::new(Parts::new(Body::Empty, stream));
+        let mut response = Response::new(TrackedBody::new(Body::Empty, stream));
         *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Ok(response);
     }
@@ -243,26 +247,26 @@ async fn answer(
         }
         body = Body::Empty;
     }
-    Ok(Response::from_parts(head, Parts::new(body, stream)))
+    Ok(Response::from_parts(head, TrackedBody::new(body, stream)))
 }
 
 /// A response's body, whose pieces are tracked until they are sent.
-struct Parts {
+struct TrackedBody {
     body: Body,
     /// True if the end of the body is sent with its data.
     at_once: bool,
     ended: bool,
-    stream: Rc<Stream>,
+    stream: Rc<StreamState>,
 }
 
-impl Parts {
-    fn new(body: Body, stream: Rc<Stream>) -> Self {
+impl TrackedBody {
+    fn new(body: Body, stream: Rc<StreamState>) -> Self {
         let at_once = body.size_hint().exact().is_some_and(|length| length <= AT_ONCE as u64);
         Self { body, at_once, ended: false, stream }
     }
 }
 
-impl hyper::body::Body for Parts {
+impl hyper::body::Body for TrackedBody {
     type Data = Sent;
     type Error = Broken;
 

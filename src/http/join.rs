@@ -9,13 +9,13 @@ use super::admission::admitted::Admitted;
 use super::problem::Problem;
 use super::upload::Upload;
 use super::{Answer, PROOF, Service, params};
-use crate::http::connection::Watch;
+use crate::http::connection::ConnectionState;
 use crate::operations::joining::JoinError;
-use crate::peers::join::{self, Asker, JoinAnswer, Proven};
+use crate::peers::join::{self, JoinAnswer, JoinRequest, Proven};
 
 pub(super) async fn post(
     service: &Service,
-    watch: &Watch,
+    watch: &ConnectionState,
     request: Admitted<&Parts>,
     upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
@@ -25,7 +25,7 @@ pub(super) async fn post(
     let channel = watch.security.get().channel();
     let proven = secrets.own().map(|_| admit(secrets, channel, headers, &body)).transpose()?;
     params::none(uri.query().unwrap_or(""))?;
-    let asker: Asker = serde_json::from_slice(&body)
+    let asker: JoinRequest = serde_json::from_slice(&body)
         .map_err(|error| Problem::bad_request(format!("it is not who asks to join: {error}")))?;
     let place = service.reports.asks_to_join(asker).map_err(|error| match error {
         JoinError::Malformed(what) => Problem::bad_request(what.to_string()),

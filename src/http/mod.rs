@@ -68,12 +68,12 @@ use protocol::Tag;
 use serde::Serialize;
 use server::link::PEER_PROTOCOL;
 
-use access::Right;
-use admission::{Admission, Asked};
+use access::Principal;
+use admission::{Admission, RequestHead};
 pub(crate) use body::Body;
 use caching::Headers;
 pub(crate) use cluster::MAX_LOOKS;
-use cors::Page;
+use cors::PageOrigin;
 use expires::EXPIRES;
 pub(crate) use origin::Names;
 pub(crate) use params::MAX_LIMIT;
@@ -85,7 +85,7 @@ pub(crate) use ui::MAX_STREAMS;
 use upload::Upload;
 
 use crate::counters::RequestKind;
-use crate::http::connection::Watch;
+use crate::http::connection::ConnectionState;
 use crate::settings::memory::LONG_RECORD;
 
 /// Longest key in bytes.
@@ -139,7 +139,7 @@ const NODE: HeaderName = HeaderName::from_static(crate::peers::proof::HEADER);
 /// Answers one request.
 pub(crate) async fn answer(
     service: Rc<Service>,
-    watch: Rc<Watch>,
+    watch: Rc<ConnectionState>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let begun = Instant::now();
@@ -147,8 +147,8 @@ pub(crate) async fn answer(
     let (mut head, body) = request.into_parts();
     let route = Route::of(head.uri.path());
     let kind = route.map_or(RequestKind::Other, |route| route.kind(&head.method));
-    let page = Page::of(&service.names, &head, route);
-    let asked = Asked { head: &head, route, kind, page: &page, begun };
+    let page = PageOrigin::of(&service.names, &head, route);
+    let asked = RequestHead { head: &head, route, kind, page: &page, begun };
     let Admission { right, is_entitled, stays, action } =
         admission::admit(&service, &watch, &asked).await;
     let mut upload = Upload::new(body, &watch, &right);
@@ -216,7 +216,7 @@ enum Connection {
 
 /// Charges received and sent bytes to the token's rate; a range is metered while it is sent, and
 /// ends with its token.
-fn meter(service: &Service, right: &Right, (method, came): (&Method, u64), body: &mut Body) {
+fn meter(service: &Service, right: &Principal, (method, came): (&Method, u64), body: &mut Body) {
     if let (Body::Items(items), Some(token)) = (&mut *body, right.token()) {
         items.read_by(Rc::clone(token));
     }

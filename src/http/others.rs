@@ -43,13 +43,13 @@ pub(super) enum Unread {
 }
 
 /// Another node's answer, after its head.
-pub(super) struct Page {
+pub(super) struct NodePage {
     stream: BufReader<Stream>,
     /// Time limit for each read.
     silence: Duration,
 }
 
-impl Page {
+impl NodePage {
     /// Requests `target` on a new connection to a node. The answer must be a 200 from a node of the
     /// cluster.
     pub(super) async fn get(

@@ -7,11 +7,11 @@ use server::link::{PEER_PATH, PEER_PROTOCOL};
 
 use super::Answer;
 use super::problem::Problem;
-use crate::http::connection::Watch;
+use crate::http::connection::ConnectionState;
 
 /// Grants the upgrade. The other end must authenticate in the peer protocol before anything is done
 /// for it.
-pub(super) fn upgrade(watch: &Watch, head: &Parts) -> Result<Answer, Problem> {
+pub(super) fn upgrade(watch: &ConnectionState, head: &Parts) -> Result<Answer, Problem> {
     let asked = has(head, CONNECTION, "upgrade") && has(head, UPGRADE, PEER_PROTOCOL);
     if !asked || head.version != Version::HTTP_11 {
         return Err(Problem::upgrade(PEER_PROTOCOL));

@@ -24,7 +24,7 @@ pub(super) enum Outcome {
 
 /// The number of replicas that answered, and of those that had to.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Votes {
+struct VoteCount {
     acked: u8,
     required: u8,
     from: u8,
@@ -32,7 +32,7 @@ struct Votes {
 
 /// The outcome on each replica, by name.
 #[derive(Debug, Default, Serialize)]
-struct Parts {
+struct ReplicaOutcomes {
     /// Replicas that completed their part.
     answered: Vec<String>,
     failed: Vec<Failure>,
@@ -130,9 +130,9 @@ pub(super) struct Problem {
     #[serde(skip_serializing_if = "String::is_empty")]
     detail: String,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    votes: Option<Votes>,
+    votes: Option<VoteCount>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    parts: Option<Box<Parts>>,
+    parts: Option<Box<ReplicaOutcomes>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<Outcome>,
     #[serde(skip)]
@@ -407,8 +407,8 @@ impl Problem {
             (true, false) => Some(Outcome::None),
             (true, true) => Some(Outcome::Unknown),
         };
-        let votes = Some(Votes { acked, required: quorum.ack, from: quorum.from });
-        let parts = Some(Box::new(Parts::of(named, took)));
+        let votes = Some(VoteCount { acked, required: quorum.ack, from: quorum.from });
+        let parts = Some(Box::new(ReplicaOutcomes::of(named, took)));
         Self { votes, parts, outcome, ..problem }
     }
 
@@ -452,7 +452,7 @@ impl Problem {
     }
 
     pub(super) fn votes(mut self, quorum: Quorum) -> Self {
-        self.votes = Some(Votes { acked: 0, required: quorum.ack, from: quorum.from });
+        self.votes = Some(VoteCount { acked: 0, required: quorum.ack, from: quorum.from });
         self
     }
 
@@ -524,7 +524,7 @@ impl Problem {
     }
 }
 
-impl Parts {
+impl ReplicaOutcomes {
     fn of(named: Vec<(String, Part)>, took: Duration) -> Self {
         let took_ms = (took.as_secs_f64() * 1e4).round() / 10.0;
         let mut parts = Self { took_ms, ..Self::default() };

@@ -11,14 +11,14 @@ use tokio::sync::oneshot;
 use super::admission::admitted::Admitted;
 use super::problem::Problem;
 use super::{Answer, Body, Service, caching, params};
-use crate::http::connection::Watch;
+use crate::http::connection::ConnectionState;
 
 /// Interval of checks that the client is still there and the node still serves.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) async fn get(
     service: &Service,
-    watch: &Watch,
+    watch: &ConnectionState,
     query: Admitted<&str>,
 ) -> Result<Answer, Problem> {
     let params::ProfileParams { events, duration, format, idle } =

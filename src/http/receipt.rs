@@ -40,13 +40,13 @@ pub(crate) struct Receipt {
 }
 
 /// A receipt that a client has requested.
-pub(super) struct Wanted {
+pub(super) struct ReceiptRequest {
     key: Bytes,
     quorum: Quorum,
     sync: &'static str,
 }
 
-impl Wanted {
+impl ReceiptRequest {
     /// Requests a receipt for a plain write, which is as durable as this node's sync policy.
     pub(super) fn plain(service: &Service, key: &Bytes, quorum: Quorum) -> Self {
         Self { key: key.clone(), quorum, sync: service.requests.sync() }
@@ -106,7 +106,7 @@ impl Display for Quoted<'_> {
 }
 
 /// One value of a dictionary.
-enum Item {
+enum DictionaryValue {
     Text(String),
     Number(u64),
     List(Vec<String>),
@@ -119,12 +119,14 @@ impl Receipt {
         let (mut epoch, mut ack, mut from) = (None, None, None);
         for member in members(text)? {
             match (member.0.as_str(), member.1) {
-                ("version", Item::Text(text)) => version = Some(text),
-                ("sync", Item::Text(text)) => sync = Some(text),
-                ("epoch", Item::Number(number)) => epoch = Some(number),
-                ("ack", Item::Number(number)) => ack = Some(u8::try_from(number).ok()?),
-                ("from", Item::Number(number)) => from = Some(u8::try_from(number).ok()?),
-                ("by", Item::List(names)) => by = Some(names),
+                ("version", DictionaryValue::Text(text)) => version = Some(text),
+                ("sync", DictionaryValue::Text(text)) => sync = Some(text),
+                ("epoch", DictionaryValue::Number(number)) => epoch = Some(number),
+                ("ack", DictionaryValue::Number(number)) => ack = Some(u8::try_from(number).ok()?),
+                ("from", DictionaryValue::Number(number)) => {
+                    from = Some(u8::try_from(number).ok()?)
+                }
+                ("by", DictionaryValue::List(names)) => by = Some(names),
                 _ => {}
             }
         }
@@ -135,16 +137,16 @@ impl Receipt {
 
 /// Parses a dictionary of text, numbers and lists of text without parameters, the subset that
 /// receipts use.
-fn members(text: &str) -> Option<Vec<(String, Item)>> {
+fn members(text: &str) -> Option<Vec<(String, DictionaryValue)>> {
     let mut rest = text.chars().peekable();
     let mut members = Vec::new();
     loop {
         let key = word(&mut rest);
         (rest.next()? == '=' && !key.is_empty()).then_some(())?;
         let item = match rest.peek()? {
-            '(' => Item::List(list(&mut rest)?),
-            '0'..='9' => Item::Number(word(&mut rest).parse().ok()?),
-            _ => Item::Text(quoted_or_token(&mut rest)?),
+            '(' => DictionaryValue::List(list(&mut rest)?),
+            '0'..='9' => DictionaryValue::Number(word(&mut rest).parse().ok()?),
+            _ => DictionaryValue::Text(quoted_or_token(&mut rest)?),
         };
         members.push((key, item));
         match rest.next() {

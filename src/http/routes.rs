@@ -8,7 +8,7 @@ use hyper::Method;
 use hyper::http::request::Parts;
 use server::link::PEER_PATH;
 
-use super::access::{Right, Scope};
+use super::access::{Principal, Scope};
 use super::admission::admitted::Admitted;
 use super::problem::Problem;
 use super::ui::{self, Asset};
@@ -16,7 +16,7 @@ use super::{
     Answer, Service, admin, cluster, compact, layout, peer, profile, quotas, repair, root, tokens,
 };
 use crate::counters::RequestKind;
-use crate::http::connection::Watch;
+use crate::http::connection::ConnectionState;
 
 /// A resource, by its path.
 #[derive(Clone, Copy)]
@@ -26,13 +26,13 @@ pub(super) struct Route {
     pub(super) allowed: &'static str,
     /// The right that the route requires.
     pub(super) scope: Scope,
-    pub(super) place: Place,
+    pub(super) place: SlotNeed,
     pub(super) handler: Handler,
 }
 
 /// The kind of slot that a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SlotNeed {
     /// The request needs a client slot.
     Client,
     /// The request needs none: when all are taken, it is answered and the connection closed.
@@ -59,20 +59,20 @@ pub(super) enum Handler {
 }
 
 /// The handler of a route without keys.
-pub(super) type Other = for<'a> fn(Ask<'a>) -> Answering<'a>;
+pub(super) type Other = for<'a> fn(RequestContext<'a>) -> Answering<'a>;
 
 /// An answer under way.
 type Answering<'a> = Pin<Box<dyn Future<Output = Result<Answer, Problem>> + 'a>>;
 
 /// A request to such a handler.
-pub(super) struct Ask<'a> {
+pub(super) struct RequestContext<'a> {
     pub(super) service: &'a Rc<Service>,
-    pub(super) watch: &'a Rc<Watch>,
+    pub(super) watch: &'a Rc<ConnectionState>,
     pub(super) head: &'a Parts,
     /// The query, which the handler parses.
     pub(super) query: Admitted<&'a str>,
     /// The right by which the request is answered.
-    pub(super) right: &'a Right,
+    pub(super) right: &'a Principal,
 }
 
 const ONLY_GET: &str = "GET";
@@ -87,14 +87,14 @@ pub(super) const ROUTES: [Route; 23] = [
         path: "/v0/entity",
         allowed: "GET, HEAD, PUT, DELETE, POST",
         scope: Scope::Data,
-        place: Place::Client,
+        place: SlotNeed::Client,
         handler: Handler::Entity,
     },
     Route {
         path: "/v0/entities",
         allowed: ONLY_GET,
         scope: Scope::Data,
-        place: Place::Client,
+        place: SlotNeed::Client,
         handler: Handler::Entities,
     },
     spare("/", ROOT, Scope::Public, |ask| Box::pin(async move { Ok(root::answer(ask.head)) })),
@@ -137,7 +137,7 @@ pub(super) const ROUTES: [Route; 23] = [
         path: "/admin/join",
         allowed: ONLY_POST,
         scope: Scope::Join,
-        place: Place::Spare,
+        place: SlotNeed::Spare,
         handler: Handler::Join,
     },
     spare("/admin/tokens", ASK, Scope::Admin, |ask| {
@@ -156,11 +156,11 @@ pub(super) const ROUTES: [Route; 23] = [
         path: "/ui/key",
         allowed: READ,
         scope: Scope::Data,
-        place: Place::Spare,
+        place: SlotNeed::Spare,
         handler: Handler::Placement,
     },
     Route {
-        place: Place::Lasting,
+        place: SlotNeed::Lasting,
         ..spare("/ui/events", ONLY_GET, Scope::Metrics, |ask| {
             Box::pin(async move { ui::events(ask.service, ask.watch, ask.query, ask.right) })
         })
@@ -168,7 +168,7 @@ pub(super) const ROUTES: [Route; 23] = [
 ];
 
 const fn spare(path: &'static str, allowed: &'static str, scope: Scope, handler: Other) -> Route {
-    Route { path, allowed, scope, place: Place::Spare, handler: Handler::Other(handler) }
+    Route { path, allowed, scope, place: SlotNeed::Spare, handler: Handler::Other(handler) }
 }
 
 impl Route {
@@ -177,7 +177,7 @@ impl Route {
             path: asset.path(),
             allowed: READ,
             scope: Scope::Public,
-            place: Place::Spare,
+            place: SlotNeed::Spare,
             handler: Handler::Asset(asset),
         };
         let known = ROUTES.iter().find(|route| route.path == path).copied();
@@ -234,11 +234,11 @@ mod tests {
 
     #[test]
     fn paths_are_found() {
-        assert!(Route::of("/v0/entity").is_some_and(|route| route.place == Place::Client));
+        assert!(Route::of("/v0/entity").is_some_and(|route| route.place == SlotNeed::Client));
         assert!(
             Route::of("/ui").is_some_and(|route| route.kind(&Method::HEAD) == RequestKind::Admin)
         );
-        assert!(Route::of("/ui/events").is_some_and(|route| route.place == Place::Lasting));
+        assert!(Route::of("/ui/events").is_some_and(|route| route.place == SlotNeed::Lasting));
         assert!(Route::of("/v0/entity/").is_none() && Route::of("").is_none());
     }
 }

@@ -11,7 +11,7 @@ use super::origin::{Names, Origin};
 use super::problem::Problem;
 use super::routes::{Handler, Route};
 use crate::counters::RequestKind;
-use crate::http::connection::{Security, Watch};
+use crate::http::connection::{ConnectionState, Security};
 
 /// Maximum length of an authority that a connection remembers: a host name has up to 253 bytes.
 const LONGEST_AUTHORITY: usize = 260;
@@ -20,7 +20,7 @@ const LONGEST_AUTHORITY: usize = 260;
 /// its route supports.
 pub(super) fn admit(
     names: &Names,
-    watch: &Watch,
+    watch: &ConnectionState,
     head: &Parts,
     route: Option<Route>,
     kind: RequestKind,
@@ -28,8 +28,8 @@ pub(super) fn admit(
     if watch.security.get() == Security::Missing {
         return Err(Problem::in_clear());
     }
-    let Seen { hosts, host, is_conditional, navigates, has_length, mut asked } =
-        Seen::of(head, kind)?;
+    let ScreenedHeaders { hosts, host, is_conditional, navigates, has_length, mut asked } =
+        ScreenedHeaders::of(head, kind)?;
     // By HTTP/1.1 such a request has no body (RFC 9112, 6.3); an older client may send one up to
     // the end of the connection, which would be lost (RFC 1945, 7.2.2).
     if kind == RequestKind::Put && head.version == Version::HTTP_10 && !has_length {
@@ -67,7 +67,7 @@ pub(super) fn admit(
 
 /// Refuses requests meant for another node or sent by a foreign page. Most requests of a connection
 /// have the authority of the previous one, and no page: these are admitted at once.
-fn admit_origin(names: &Names, watch: &Watch, asked: Origin<'_>) -> Result<(), Problem> {
+fn admit_origin(names: &Names, watch: &ConnectionState, asked: Origin<'_>) -> Result<(), Problem> {
     let authority = asked.authority.unwrap_or_default();
     let is_of_page = asked.origin.is_some() || asked.site.is_some();
     let known = &watch.connection().authority;
@@ -83,7 +83,7 @@ fn admit_origin(names: &Names, watch: &Watch, asked: Origin<'_>) -> Result<(), P
 
 /// The headers that matter for screening.
 #[derive(Default)]
-struct Seen<'a> {
+struct ScreenedHeaders<'a> {
     hosts: usize,
     host: &'a [u8],
     is_conditional: bool,
@@ -92,7 +92,7 @@ struct Seen<'a> {
     asked: Origin<'a>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> ScreenedHeaders<'a> {
     /// Reads the headers, each once.
     fn of(head: &'a Parts, kind: RequestKind) -> Result<Self, Problem> {
         use RequestKind::{Add, Delete, Get, Put};

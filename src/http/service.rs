@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::connection::Watch;
+use super::connection::ConnectionState;
 use super::connection::streams::{MOST_UNPLACED, Watches};
 use super::etags::Etags;
 use super::origin::Names;
@@ -44,7 +44,7 @@ impl Service {
 
     /// True if a request without a client slot may stay: half of the room is kept for short
     /// requests.
-    pub(super) fn spare_are_few(&self, watch: &Watch) -> bool {
+    pub(super) fn spare_are_few(&self, watch: &ConnectionState) -> bool {
         if watch.is_stream() && !watch.is_guest() {
             self.unplaced.get() <= MOST_UNPLACED / 2
         } else {

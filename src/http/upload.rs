@@ -12,11 +12,11 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::EXPECT;
 use server::link::Room;
 
-use super::access::Right;
+use super::access::Principal;
 use super::problem::Problem;
 use super::service::Service;
 use crate::counters::budget::Held;
-use crate::http::connection::Watch;
+use crate::http::connection::ConnectionState;
 use crate::node::limits::Limits;
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
@@ -34,7 +34,7 @@ struct GaveWay;
 
 /// The state of a body's unread part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rest {
+enum UnreadPart {
     /// More may come.
     Coming,
     /// The body is complete.
@@ -44,7 +44,7 @@ enum Rest {
     Lost,
 }
 
-impl Rest {
+impl UnreadPart {
     /// Returns the state known to hyper.
     fn of(body: &Incoming) -> Self {
         if body.is_end_stream() { Self::Nothing } else { Self::Coming }
@@ -54,10 +54,10 @@ impl Rest {
 /// The body of one request.
 pub(super) struct Upload<'a> {
     body: Incoming,
-    watch: &'a Watch,
+    watch: &'a ConnectionState,
     /// The right by which the request was admitted.
-    right: &'a Right,
-    rest: Rest,
+    right: &'a Principal,
+    rest: UnreadPart,
     /// True if not all of the body was available at once: the pace of the rest is watched.
     waited: bool,
     /// Bytes received so far.
@@ -104,8 +104,8 @@ impl Value {
 }
 
 impl<'a> Upload<'a> {
-    pub(super) fn new(body: Incoming, watch: &'a Watch, right: &'a Right) -> Self {
-        let rest = Rest::of(&body);
+    pub(super) fn new(body: Incoming, watch: &'a ConnectionState, right: &'a Principal) -> Self {
+        let rest = UnreadPart::of(&body);
         Self {
             body,
             watch,
@@ -150,7 +150,7 @@ impl<'a> Upload<'a> {
         if first.len() > max {
             return Err(Problem::too_large(max));
         }
-        if self.rest == Rest::Nothing {
+        if self.rest == UnreadPart::Nothing {
             let long = first.len() > LONG_RECORD;
             let held = if long { Some(self.room(limits, first.len()).await?) } else { None };
             return Ok(Value::Whole(first, held));
@@ -209,7 +209,7 @@ impl<'a> Upload<'a> {
 
     /// True if the body is not complete.
     pub(super) fn has_more(&self) -> bool {
-        self.rest != Rest::Nothing
+        self.rest != UnreadPart::Nothing
     }
 
     /// Reads to the end if that is near; false if the rest must be cut off with the connection. A
@@ -217,9 +217,9 @@ impl<'a> Upload<'a> {
     /// polled.
     pub(super) async fn skip(&mut self, headers: &HeaderMap) -> bool {
         match self.rest {
-            Rest::Nothing => return true,
-            Rest::Lost => return false,
-            Rest::Coming => {}
+            UnreadPart::Nothing => return true,
+            UnreadPart::Lost => return false,
+            UnreadPart::Coming => {}
         }
         if headers.contains_key(EXPECT) || self.body.size_hint().lower() > SKIP_BYTES {
             return false;
@@ -240,12 +240,12 @@ impl<'a> Upload<'a> {
 
     /// Returns the unread part of the body, if there is one.
     pub(super) fn into_rest(self) -> Option<Incoming> {
-        (self.rest == Rest::Coming).then_some(self.body)
+        (self.rest == UnreadPart::Coming).then_some(self.body)
     }
 
     /// Reads the next piece; `None` at the end. Trailers are ignored.
     async fn piece(&mut self) -> Result<Option<Bytes>, Problem> {
-        if self.rest == Rest::Nothing {
+        if self.rest == UnreadPart::Nothing {
             return Ok(None);
         }
         loop {
@@ -261,12 +261,12 @@ impl<'a> Upload<'a> {
             })
             .await;
             let Ok(frame) = frame else {
-                self.rest = Rest::Lost;
+                self.rest = UnreadPart::Lost;
                 return Err(Problem::overload(SLOWER).undone());
             };
             match frame {
                 Some(Ok(frame)) => {
-                    self.rest = Rest::of(&self.body);
+                    self.rest = UnreadPart::of(&self.body);
                     if let Ok(data) = frame.into_data() {
                         self.received += data.len() as u64;
                         self.watch.saw_piece(data.len());
@@ -274,16 +274,16 @@ impl<'a> Upload<'a> {
                     }
                 }
                 Some(Err(error)) => {
-                    self.rest = Rest::Lost;
+                    self.rest = UnreadPart::Lost;
                     return Err(cut_off(&error.to_string()));
                 }
                 // A client may reset a stream in a way that looks like the end of its body.
                 None if self.watch.is_stream() && !self.body.is_end_stream() => {
-                    self.rest = Rest::Lost;
+                    self.rest = UnreadPart::Lost;
                     return Err(cut_off("the client reset the stream"));
                 }
                 None => {
-                    self.rest = Rest::Nothing;
+                    self.rest = UnreadPart::Nothing;
                     return Ok(None);
                 }
             }

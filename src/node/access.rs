@@ -43,15 +43,15 @@ pub(crate) struct Access {
 struct Index {
     epoch: u64,
     access: Arc<layout::Access>,
-    by_hash: HashMap<TokenHash, Arc<Known>>,
+    by_hash: HashMap<TokenHash, Arc<RatedToken>>,
 }
 
 /// A token of the layout in force, with its rates.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct RatedToken {
     pub(crate) token: Token,
-    requests: Option<Pace>,
-    bytes: Option<Pace>,
+    requests: Option<TokenRate>,
+    bytes: Option<TokenRate>,
 }
 
 /// The last token that a connection sent, cached so that the next request with the same token costs
@@ -60,7 +60,7 @@ pub(crate) struct Remembered {
     /// The token's text.
     text: Box<[u8]>,
     epoch: u64,
-    pub(crate) known: Arc<Known>,
+    pub(crate) known: Arc<RatedToken>,
 }
 
 impl Access {
@@ -105,18 +105,18 @@ impl Access {
         shared: &Shared,
         given: &[u8],
         before: Option<&Remembered>,
-    ) -> Option<Found> {
+    ) -> Option<TokenLookup> {
         let epoch = shared.membership.views.epoch();
         if let Some(before) = before
             && before.epoch == epoch
             && is_same(&before.text, given)
         {
-            return Some(Found::Remembered);
+            return Some(TokenLookup::Remembered);
         }
         self.renew(shared, epoch);
         let index = self.index.load();
         let known = Arc::clone(index.by_hash.get(&Token::hash_of(given))?);
-        Some(Found::New(Remembered { text: given.into(), epoch: index.epoch, known }))
+        Some(TokenLookup::New(Remembered { text: given.into(), epoch: index.epoch, known }))
     }
 
     /// True if a token found earlier is still in the layout in force. While the layout is
@@ -150,7 +150,7 @@ impl Access {
         }
         let known = |token: &Token| {
             let known = before.by_hash.get(&token.hash).filter(|known| known.token == *token);
-            (token.hash, known.map_or_else(|| Arc::new(Known::new(token.clone())), Arc::clone))
+            (token.hash, known.map_or_else(|| Arc::new(RatedToken::new(token.clone())), Arc::clone))
         };
         let by_hash = layout.access.tokens.iter().map(known).collect();
         let (epoch, access) = (layout.epoch, Arc::clone(&layout.access));
@@ -179,16 +179,16 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// The result of a token lookup.
-pub(crate) enum Found {
+pub(crate) enum TokenLookup {
     /// The connection's cached token matches.
     Remembered,
     /// The token was looked up; the connection caches it.
     New(Remembered),
 }
 
-impl Known {
+impl RatedToken {
     fn new(token: Token) -> Self {
-        let (requests, bytes) = (Pace::new(token.requests), Pace::new(token.bytes));
+        let (requests, bytes) = (TokenRate::new(token.requests), TokenRate::new(token.bytes));
         Self { token, requests, bytes }
     }
 
@@ -218,13 +218,13 @@ impl Known {
 /// A rate limiter, the generic cell rate algorithm: `until` is the time at which the usage so far
 /// would end at the nominal rate.
 #[derive(Debug)]
-struct Pace {
+struct TokenRate {
     /// Units a second.
     rate: u64,
     until: AtomicU64,
 }
 
-impl Pace {
+impl TokenRate {
     /// Returns `None` for rate 0, which means unlimited.
     fn new(rate: u64) -> Option<Self> {
         (rate > 0).then(|| Self { rate, until: AtomicU64::new(0) })
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_kept_over_time_and_a_second_of_it_at_once() {
-        let pace = Pace::new(10).unwrap();
+        let pace = TokenRate::new(10).unwrap();
         let taken = |now| (0..1000).take_while(|_| pace.take(now, 1).is_ok()).count();
         assert_eq!(taken(5 * SECOND), 10);
         assert_eq!(pace.take(5 * SECOND, 1), Err(SECOND / 10));
@@ -267,14 +267,14 @@ mod tests {
         let ten_seconds =
             (0..10_000).filter(|n| pace.take(200 * SECOND + n * 1_000_000, 1).is_ok());
         assert_eq!(ten_seconds.count(), 10 + 99);
-        assert!(Pace::new(0).is_none());
-        let slowest = Pace::new(1).unwrap();
+        assert!(TokenRate::new(0).is_none());
+        let slowest = TokenRate::new(1).unwrap();
         assert_eq!([slowest.take(0, 1), slowest.take(0, 1)], [Ok(()), Err(SECOND)]);
     }
 
     #[test]
     fn bytes_are_used_ahead_of_time_and_waited_for() {
-        let pace = Pace::new(1 << 20).unwrap();
+        let pace = TokenRate::new(1 << 20).unwrap();
         assert_eq!(pace.take(0, 0), Ok(()));
         pace.used(0, 3 << 20);
         assert_eq!(pace.take(0, 0), Err(2 * SECOND));

@@ -21,11 +21,11 @@ static IDLE: profile::Place =
 
 /// The clock from which all loops take versions.
 pub(crate) struct NodeClock {
-    shared: Arc<Shared>,
+    shared: Arc<ClockState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
+struct ClockState {
     clock: BoundedClock,
     db: Arc<Db>,
     stopping: Mutex<bool>,
@@ -37,7 +37,7 @@ struct Shared {
 impl NodeClock {
     /// Starts the thread that keeps the bound of a started clock ahead.
     pub(crate) fn start(db: &Arc<Db>, clock: BoundedClock) -> Result<Self, StartError> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ClockState {
             clock,
             db: Arc::clone(db),
             stopping: Mutex::new(false),
@@ -98,7 +98,7 @@ impl NodeClock {
     }
 }
 
-impl Shared {
+impl ClockState {
     fn stopping(&self) -> parking_lot::MutexGuard<'_, bool> {
         self.stopping.lock()
     }

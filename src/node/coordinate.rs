@@ -27,9 +27,9 @@ use protocol::{
     Damage, Demand, Event, FailureKind, Message, NodeId, Now, OpId, PageRequest, Record, Reply,
     Request, StoreError,
 };
-use server::identity::Keeps;
+use server::identity::OwnRecords;
 use server::link::Room;
-use server::{Driver, Loop, Outcome, Purpose, TaskEvent, Turn, Wanted, store_error};
+use server::{Driver, Loop, Outcome, TaskEvent, Wanted, WriteBatcher, WritePurpose, store_error};
 use slab::Slab;
 use tokio::task::spawn_local;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
@@ -59,16 +59,16 @@ enum LoopEvent {
     /// The result of a read that had to wait, and the read's target with its limit on bytes.
     Read(OpId, Wanted, Result<Option<Record>, StoreError>),
     /// A batched write was stored, or failed.
-    Written(Purpose, Outcome),
+    Written(WritePurpose, Outcome),
     /// A record of the node's own (a `Keeps`) was stored, or failed.
-    Kept(OpId, Keeps, Result<(), lsm::Error>),
+    Kept(OpId, OwnRecords, Result<(), lsm::Error>),
     /// A timer has expired.
     Wake,
 }
 
 /// The state of a waiter for one result.
 #[derive(Debug)]
-enum Waiting<T> {
+enum ReplyWaiter<T> {
     /// Not polled yet, or polled with this waker.
     For(Option<Waker>),
     Done(T),
@@ -78,7 +78,7 @@ enum Waiting<T> {
 
 /// All waiters for results of one kind.
 #[derive(Debug)]
-struct PendingRequests<T>(RefCell<Slab<Waiting<T>>>);
+struct PendingRequests<T>(RefCell<Slab<ReplyWaiter<T>>>);
 
 impl<T> Default for PendingRequests<T> {
     fn default() -> Self {
@@ -88,34 +88,34 @@ impl<T> Default for PendingRequests<T> {
 
 impl<T> PendingRequests<T> {
     /// Opens a slot for one waiter.
-    fn open(&self) -> Slot<'_, T> {
-        let number = self.0.borrow_mut().insert(Waiting::For(None)) as u64;
-        Slot { pending: self, number, taken: false }
+    fn open(&self) -> ReplySlot<'_, T> {
+        let number = self.0.borrow_mut().insert(ReplyWaiter::For(None)) as u64;
+        ReplySlot { pending: self, number, taken: false }
     }
 
     fn done(&self, number: u64, with: T) {
         let mut waiting = self.0.borrow_mut();
         let place = &mut waiting[number as usize];
-        match std::mem::replace(place, Waiting::Done(with)) {
-            Waiting::For(Some(waker)) => {
+        match std::mem::replace(place, ReplyWaiter::Done(with)) {
+            ReplyWaiter::For(Some(waker)) => {
                 drop(waiting);
                 waker.wake();
             }
-            Waiting::For(None) => {}
-            Waiting::Gone => drop(waiting.remove(number as usize)),
-            Waiting::Done(_) => unreachable!("everything is answered once"),
+            ReplyWaiter::For(None) => {}
+            ReplyWaiter::Gone => drop(waiting.remove(number as usize)),
+            ReplyWaiter::Done(_) => unreachable!("everything is answered once"),
         }
     }
 
     fn poll(&self, number: u64, cx: &Context<'_>) -> Poll<T> {
         let mut waiting = self.0.borrow_mut();
         let place = &mut waiting[number as usize];
-        if let Waiting::For(waker) = place {
+        if let ReplyWaiter::For(waker) = place {
             *waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
         match waiting.remove(number as usize) {
-            Waiting::Done(with) => Poll::Ready(with),
+            ReplyWaiter::Done(with) => Poll::Ready(with),
             _ => unreachable!("who polls is not gone"),
         }
     }
@@ -124,21 +124,21 @@ impl<T> PendingRequests<T> {
     fn leave(&self, number: u64) {
         let mut waiting = self.0.borrow_mut();
         match waiting.get_mut(number as usize) {
-            Some(place @ Waiting::For(_)) => *place = Waiting::Gone,
-            Some(Waiting::Done(_)) => drop(waiting.remove(number as usize)),
-            Some(Waiting::Gone) | None => {}
+            Some(place @ ReplyWaiter::For(_)) => *place = ReplyWaiter::Gone,
+            Some(ReplyWaiter::Done(_)) => drop(waiting.remove(number as usize)),
+            Some(ReplyWaiter::Gone) | None => {}
         }
     }
 }
 
 /// A waiter's slot; dropping it abandons the slot unless the result was taken.
-struct Slot<'a, T> {
+struct ReplySlot<'a, T> {
     pending: &'a PendingRequests<T>,
     number: u64,
     taken: bool,
 }
 
-impl<T> Slot<'_, T> {
+impl<T> ReplySlot<'_, T> {
     async fn wait(mut self) -> T {
         let with = poll_fn(|cx| self.pending.poll(self.number, cx)).await;
         self.taken = true;
@@ -146,7 +146,7 @@ impl<T> Slot<'_, T> {
     }
 }
 
-impl<T> Drop for Slot<'_, T> {
+impl<T> Drop for ReplySlot<'_, T> {
     fn drop(&mut self) {
         if !self.taken {
             self.pending.leave(self.number);
@@ -280,7 +280,7 @@ impl Requests {
     }
 
     /// Dispatches the outcome of a batched write to the loop.
-    pub(crate) fn written(self: &Rc<Self>, purpose: Purpose, outcome: &Outcome) {
+    pub(crate) fn written(self: &Rc<Self>, purpose: WritePurpose, outcome: &Outcome) {
         self.handle(LoopEvent::Written(purpose, outcome.clone()));
     }
 
@@ -401,7 +401,7 @@ impl Requests {
 /// This process as the driver of a loop, and of the node's task.
 pub(crate) struct Process<'a>(pub(crate) &'a Rc<Requests>);
 
-impl Turn for Process<'_> {
+impl WriteBatcher for Process<'_> {
     fn now(&self) -> Now {
         clocks::now()
     }
@@ -409,7 +409,7 @@ impl Turn for Process<'_> {
     fn write(
         &mut self,
         bytes: usize,
-        purpose: Purpose,
+        purpose: WritePurpose,
         fill: impl FnOnce(&mut Batch) -> Result<(), lsm::Error>,
     ) -> Outcome {
         self.0.writes.add(bytes, purpose, fill)
@@ -477,7 +477,7 @@ impl Driver for Process<'_> {
         });
     }
 
-    fn keep(&mut self, op: OpId, batch: Batch, keeps: Keeps) {
+    fn keep(&mut self, op: OpId, batch: Batch, keeps: OwnRecords) {
         let this = Rc::clone(self.0);
         spawn_local(async move {
             let node = std::sync::Arc::clone(&this.node);

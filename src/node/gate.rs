@@ -26,7 +26,7 @@ const GOOD_TIME_SHARE: u32 = 2;
 
 /// One loop's congestion window and its admission permits.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct WriteWindow {
     free: Semaphore,
     /// Window size in permits; `window` + `debt` permits are in circulation.
     window: Cell<usize>,
@@ -41,8 +41,8 @@ pub(crate) struct Gate {
 
 /// The admission permit of a write that is under way.
 #[derive(Debug)]
-pub(crate) struct Pass<'a> {
-    gate: &'a Gate,
+pub(crate) struct WritePermit<'a> {
+    gate: &'a WriteWindow,
     permit: Option<SemaphorePermit<'a>>,
     since: Instant,
 }
@@ -51,7 +51,7 @@ fn units(bytes: usize) -> usize {
     bytes.div_ceil(UNIT).max(1)
 }
 
-impl Gate {
+impl WriteWindow {
     /// Creates a window for writes of at most `longest` bytes each, and `most` bytes in all.
     pub(crate) fn new(longest: usize, most: usize, deadline: Duration) -> Self {
         let least = units(longest);
@@ -68,7 +68,7 @@ impl Gate {
 
     /// Admits a write of `bytes` bytes, in the order of arrival; `None` if that takes longer than
     /// `patience`.
-    pub(crate) async fn enter(&self, bytes: usize, patience: Duration) -> Option<Pass<'_>> {
+    pub(crate) async fn enter(&self, bytes: usize, patience: Duration) -> Option<WritePermit<'_>> {
         let wanted = units(bytes).min(self.range.0) as u32;
         let permit = match self.free.try_acquire_many(wanted) {
             Ok(permit) => permit,
@@ -77,7 +77,7 @@ impl Gate {
                 tokio::time::timeout(patience, waiting).await.ok()?.ok()?
             }
         };
-        Some(Pass { gate: self, permit: Some(permit), since: Instant::now() })
+        Some(WritePermit { gate: self, permit: Some(permit), since: Instant::now() })
     }
 
     fn took(&self, units: usize, took: Duration) {
@@ -103,7 +103,7 @@ impl Gate {
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for WritePermit<'_> {
     fn drop(&mut self) {
         let Some(mut permit) = self.permit.take() else { return };
         let units = permit.num_permits();
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn writes_wait_until_others_are_done() {
         run(async {
-            let gate = Gate::new(10 * UNIT, 30 * UNIT, DEADLINE);
+            let gate = WriteWindow::new(10 * UNIT, 30 * UNIT, DEADLINE);
             let short = Duration::from_millis(1);
             let mut passes = Vec::new();
             for _ in 0..3 {
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_window_follows_how_long_writes_take() {
-        let gate = Gate::new(10 * UNIT, 100 * UNIT, DEADLINE);
+        let gate = WriteWindow::new(10 * UNIT, 100 * UNIT, DEADLINE);
         gate.took(10, DEADLINE);
         gate.took(10, DEADLINE);
         assert_eq!(gate.window.get(), 75, "once for all that were under way");
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn what_is_owed_is_taken_from_those_who_leave() {
         run(async {
-            let gate = Gate::new(10 * UNIT, 40 * UNIT, DEADLINE);
+            let gate = WriteWindow::new(10 * UNIT, 40 * UNIT, DEADLINE);
             let mut passes = Vec::new();
             for _ in 0..4 {
                 passes.push(gate.enter(10 * UNIT, DEADLINE).await.unwrap());

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use protocol::Incarnation;
 use protocol::layout::{Joiner, VoterId};
 
-use crate::peers::join::Asker;
+use crate::peers::join::JoinRequest;
 
 /// Limit on nodes that ask at once. Further nodes are refused until some have joined or given up.
 const MAX_JOINERS: usize = 64;
@@ -25,7 +25,7 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// The reason why a request to join cannot succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum InVain {
+pub(crate) enum JoinRejected {
     #[error(
         "another node asks to join as {name} too, at {url}, and asked first: give this one another \
          --name, or stop that one"
@@ -37,7 +37,7 @@ pub(crate) enum InVain {
 
 /// The outcome of a request to join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum JoinOutcome {
     /// The node is a new entry of the list.
     New,
     /// The node was in the list already.
@@ -49,16 +49,16 @@ pub(crate) enum Kept {
 
 /// A node that asks to join.
 #[derive(Debug)]
-struct Asking {
-    asker: Asker,
+struct WaitingNode {
+    asker: JoinRequest,
     /// When the node began to ask, by its own account.
     since: Instant,
     /// When the node last asked.
     last: Instant,
 }
 
-impl Asking {
-    fn new(asker: Asker, now: Instant) -> Self {
+impl WaitingNode {
+    fn new(asker: JoinRequest, now: Instant) -> Self {
         let asking = Duration::from_millis(asker.clock_ms.saturating_sub(asker.began_ms));
         Self { asker, since: now.checked_sub(asking).unwrap_or(now), last: now }
     }
@@ -81,34 +81,38 @@ impl Asking {
 
 /// The list of joining nodes, sorted by name.
 #[derive(Debug, Default)]
-pub(crate) struct Joiners(Mutex<Vec<Asking>>);
+pub(crate) struct Joiners(Mutex<Vec<WaitingNode>>);
 
 impl Joiners {
     /// Records a request to join. An error says why it cannot succeed.
-    pub(crate) fn keep(&self, asker: Asker, now: Instant) -> Result<Kept, InVain> {
-        let new = Asking::new(asker, now);
+    pub(crate) fn keep(
+        &self,
+        asker: JoinRequest,
+        now: Instant,
+    ) -> Result<JoinOutcome, JoinRejected> {
+        let new = WaitingNode::new(asker, now);
         let mut asking = self.lock(now);
         if let Some(known) = asking.iter_mut().find(|one| one.asker.name == new.asker.name) {
             if known.asker.incarnation == new.asker.incarnation {
-                *known = Asking { since: new.since.min(known.since), ..new };
-                return Ok(Kept::Known);
+                *known = WaitingNode { since: new.since.min(known.since), ..new };
+                return Ok(JoinOutcome::Known);
             }
             if known.asker.url == new.asker.url {
-                return Ok(Kept::NotYet);
+                return Ok(JoinOutcome::NotYet);
             }
             if new.is_before(known) {
                 *known = new;
-                return Ok(Kept::New);
+                return Ok(JoinOutcome::New);
             }
             let (name, url) = (known.asker.name.clone(), known.asker.url.clone());
-            return Err(InVain::SameName { name, url });
+            return Err(JoinRejected::SameName { name, url });
         }
         if asking.len() >= MAX_JOINERS {
-            return Err(InVain::TooMany);
+            return Err(JoinRejected::TooMany);
         }
         asking.push(new);
         asking.sort_by(|one, other| one.asker.name.cmp(&other.asker.name));
-        Ok(Kept::New)
+        Ok(JoinOutcome::New)
     }
 
     /// Removes a node that has joined.
@@ -117,14 +121,14 @@ impl Joiners {
     }
 
     /// Returns all joining nodes, by name.
-    pub(crate) fn all(&self) -> Vec<Asker> {
+    pub(crate) fn all(&self) -> Vec<JoinRequest> {
         self.lock(Instant::now()).iter().map(|one| one.asker.clone()).collect()
     }
 
     /// Returns the joining node with this name, as a plan needs it.
     pub(crate) fn find(&self, name: &str) -> Option<Joiner> {
         let asking = self.lock(Instant::now());
-        let Asking { asker, .. } = asking.iter().find(|one| one.asker.name == name)?;
+        let WaitingNode { asker, .. } = asking.iter().find(|one| one.asker.name == name)?;
         let number = u64::from_str_radix(&asker.incarnation, 16);
         let disk = number.ok().and_then(Incarnation::of_number);
         Some(Joiner { member: asker.member(), url: asker.url.clone(), disk })
@@ -133,12 +137,12 @@ impl Joiners {
     /// Returns the voter id of the joining node with this name.
     pub(crate) fn voter_of(&self, name: &str) -> Option<VoterId> {
         let asking = self.lock(Instant::now());
-        let Asking { asker, .. } = asking.iter().find(|one| one.asker.name == name)?;
+        let WaitingNode { asker, .. } = asking.iter().find(|one| one.asker.name == name)?;
         VoterId::of_number(u64::from_str_radix(&asker.voter, 16).ok()?)
     }
 
     /// Locks the list, and first drops the nodes that have not asked for `FORGOTTEN_AFTER`.
-    fn lock(&self, now: Instant) -> MutexGuard<'_, Vec<Asking>> {
+    fn lock(&self, now: Instant) -> MutexGuard<'_, Vec<WaitingNode>> {
         let mut asking = self.0.lock();
         asking.retain(|one| now.saturating_duration_since(one.last) < FORGOTTEN_AFTER);
         asking
@@ -149,8 +153,8 @@ impl Joiners {
 mod tests {
     use super::*;
 
-    fn asker(name: &str, incarnation: u64) -> Asker {
-        Asker {
+    fn asker(name: &str, incarnation: u64) -> JoinRequest {
+        JoinRequest {
             name: name.to_owned(),
             url: format!("http://{name}"),
             zone: String::new(),
@@ -171,7 +175,7 @@ mod tests {
         let found = joiners.find("b").unwrap();
         assert_eq!((found.member.weight, found.url.as_str()), (2, "http://b"));
         assert_eq!((joiners.voter_of("b"), joiners.voter_of("c")), (Some(VoterId(8)), None));
-        let elsewhere = || Asker { url: "http://c".to_owned(), ..asker("b", 8) };
+        let elsewhere = || JoinRequest { url: "http://c".to_owned(), ..asker("b", 8) };
         let why = joiners.keep(elsewhere(), now).unwrap_err().to_string();
         assert!(why.contains("another node asks to join as b too, at http://b"), "{why}");
 
@@ -189,21 +193,21 @@ mod tests {
         // Each node reports its start by its own clock; one clock is ten minutes behind the other.
         let first = |asking_s: u64| {
             let (began_ms, clock_ms) = (600_000, 600_000 + asking_s * 1000);
-            Asker { began_ms, clock_ms, ..asker("d", 9) }
+            JoinRequest { began_ms, clock_ms, ..asker("d", 9) }
         };
         let later = |asking_s: u64| {
             let (url, clock_ms) = ("http://elsewhere".to_owned(), 1 + asking_s * 1000);
-            Asker { url, began_ms: 1, clock_ms, ..asker("d", 7) }
+            JoinRequest { url, began_ms: 1, clock_ms, ..asker("d", 7) }
         };
         // The first node asks since 0, the other since 5, but reached this member before it.
         let joiners = Joiners::default();
-        assert_eq!(joiners.keep(later(0), at(5)), Ok(Kept::New));
-        assert_eq!(joiners.keep(first(6), at(6)), Ok(Kept::New));
+        assert_eq!(joiners.keep(later(0), at(5)), Ok(JoinOutcome::New));
+        assert_eq!(joiners.keep(first(6), at(6)), Ok(JoinOutcome::New));
         let why = joiners.keep(later(2), at(7)).unwrap_err().to_string();
         assert!(why.contains("at http://d, and asked first"), "{why}");
-        assert_eq!(joiners.keep(first(8), at(8)), Ok(Kept::Known));
+        assert_eq!(joiners.keep(first(8), at(8)), Ok(JoinOutcome::Known));
         // Of two nodes that began at once, all members choose the same.
-        for [one, other] in [[first as fn(u64) -> Asker, later], [later, first]] {
+        for [one, other] in [[first as fn(u64) -> JoinRequest, later], [later, first]] {
             let joiners = Joiners::default();
             joiners.keep(one(1), at(1)).unwrap();
             let _ = joiners.keep(other(1), at(1));
@@ -215,16 +219,16 @@ mod tests {
     fn who_comes_back_with_another_disk_is_to_wait_until_the_first_one_is_forgotten() {
         let (joiners, now) = (Joiners::default(), Instant::now());
         joiners.keep(asker("d", 9), now).unwrap();
-        assert_eq!(joiners.keep(asker("d", 7), now), Ok(Kept::NotYet));
+        assert_eq!(joiners.keep(asker("d", 7), now), Ok(JoinOutcome::NotYet));
         assert_eq!(joiners.all(), [asker("d", 9)]);
-        assert_eq!(joiners.keep(asker("d", 7), now + FORGOTTEN_AFTER), Ok(Kept::New));
+        assert_eq!(joiners.keep(asker("d", 7), now + FORGOTTEN_AFTER), Ok(JoinOutcome::New));
     }
 
     #[test]
     fn no_more_are_kept_than_may_ask() {
         let (joiners, now) = (Joiners::default(), Instant::now());
         let keep = |n: usize| joiners.keep(asker(&format!("n{n}"), 1), now);
-        assert!((0..MAX_JOINERS).all(|n| keep(n) == Ok(Kept::New)));
+        assert!((0..MAX_JOINERS).all(|n| keep(n) == Ok(JoinOutcome::New)));
         assert!(keep(MAX_JOINERS).is_err() && keep(0).is_ok());
     }
 }

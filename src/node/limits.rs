@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::counters::budget::Budget;
-use crate::node::places::Places;
+use crate::node::places::ConnectionSlots;
 use crate::settings::units::Ttl;
 
 /// The node's limits and budgets for client requests.
@@ -15,7 +15,7 @@ pub(crate) struct Limits {
     /// Budget for concurrent requests for the whole cluster's status.
     pub(crate) looks: Budget,
     /// Connection slots of the node.
-    pub(crate) places: Places,
+    pub(crate) places: ConnectionSlots,
     /// Maximum length of a value, in bytes.
     pub(crate) max_value: usize,
     /// Maximum time to live of a value.

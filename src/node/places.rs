@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 
 /// The kind of a connection's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ConnectionSlot {
     /// A client slot: all requests are served.
     Client,
     /// A guest slot: the connection came when all client slots were taken.
@@ -29,7 +29,7 @@ pub(crate) enum Place {
 
 /// All connection slots of a node.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct ConnectionSlots {
     clients: AtomicUsize,
     max_clients: usize,
     guests: AtomicUsize,
@@ -45,7 +45,7 @@ fn take(count: &AtomicUsize, most: usize) -> bool {
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
-impl Places {
+impl ConnectionSlots {
     pub(crate) fn new(clients: usize, guests: usize) -> Self {
         Self {
             clients: AtomicUsize::new(0),
@@ -58,11 +58,11 @@ impl Places {
     }
 
     /// Takes a slot for a new connection; `None` if all are taken.
-    pub(crate) fn enter(&self) -> Option<Place> {
+    pub(crate) fn enter(&self) -> Option<ConnectionSlot> {
         if self.nobody_waits() && take(&self.clients, self.max_clients) {
-            return Some(Place::Client);
+            return Some(ConnectionSlot::Client);
         }
-        take(&self.guests, self.max_guests).then_some(Place::Guest)
+        take(&self.guests, self.max_guests).then_some(ConnectionSlot::Guest)
     }
 
     /// Takes a client slot for a further concurrent request of an HTTP/2 connection, as a
@@ -84,16 +84,16 @@ impl Places {
     pub(crate) fn settle(&self) -> bool {
         let settled = take(&self.clients, self.max_clients);
         if settled {
-            self.leave(Place::Guest);
+            self.leave(ConnectionSlot::Guest);
         }
         settled
     }
 
     /// Releases a slot.
-    pub(crate) fn leave(&self, place: Place) {
+    pub(crate) fn leave(&self, place: ConnectionSlot) {
         let count = match place {
-            Place::Client => &self.clients,
-            Place::Guest => &self.guests,
+            ConnectionSlot::Client => &self.clients,
+            ConnectionSlot::Guest => &self.guests,
         };
         let before = count.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "a place is given back once");
@@ -111,9 +111,9 @@ impl Places {
     }
 
     /// Registers a guest or a request that waits for a slot, for the lifetime of the result.
-    pub(crate) fn wait(&self) -> Waiting<'_> {
+    pub(crate) fn wait(&self) -> SlotWaiter<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting(self)
+        SlotWaiter(self)
     }
 
     /// Returns the limit on concurrent clients.
@@ -123,9 +123,9 @@ impl Places {
 }
 
 /// A registered wait for a client slot, of a guest or of a request.
-pub(crate) struct Waiting<'a>(&'a Places);
+pub(crate) struct SlotWaiter<'a>(&'a ConnectionSlots);
 
-impl Drop for Waiting<'_> {
+impl Drop for SlotWaiter<'_> {
     fn drop(&mut self) {
         let before = self.0.waiting.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "who stops waiting was counted");
@@ -138,23 +138,26 @@ mod tests {
 
     #[test]
     fn guests_come_after_clients_and_settle_when_one_leaves() {
-        let places = Places::new(2, 2);
+        let places = ConnectionSlots::new(2, 2);
         let came: Vec<_> = (0..5).map(|_| places.enter()).collect();
-        let (client, guest) = (Some(Place::Client), Some(Place::Guest));
+        let (client, guest) = (Some(ConnectionSlot::Client), Some(ConnectionSlot::Guest));
         assert_eq!(came, [client, client, guest, guest, None]);
         assert!(!places.settle() && !places.guests_are_few());
-        places.leave(Place::Client);
+        places.leave(ConnectionSlot::Client);
         assert!(places.settle() && places.guests_are_few());
         assert_eq!([places.enter(), places.enter()], [guest, None]);
     }
 
     #[test]
     fn a_guest_that_waits_comes_before_whoever_is_new() {
-        let places = Places::new(1, 2);
-        assert_eq!([places.enter(), places.enter()], [Some(Place::Client), Some(Place::Guest)]);
+        let places = ConnectionSlots::new(1, 2);
+        assert_eq!(
+            [places.enter(), places.enter()],
+            [Some(ConnectionSlot::Client), Some(ConnectionSlot::Guest)]
+        );
         let waiting = places.wait();
-        places.leave(Place::Client);
-        assert_eq!(places.enter(), Some(Place::Guest));
+        places.leave(ConnectionSlot::Client);
+        assert_eq!(places.enter(), Some(ConnectionSlot::Guest));
         assert!(!places.enter_again(), "nor one of HTTP/2");
         assert!(places.settle());
         drop(waiting);

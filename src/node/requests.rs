@@ -18,18 +18,18 @@ use bytes::Bytes;
 use lsm::{Fields, Kind, SyncMode};
 use protocol::handshake::Channel;
 use protocol::{
-    Acks, AskedQuorum, Class, NodeEvent, NodeId, PageRequest, Record, Request, Shared, Topology,
-    Version, View,
+    Acks, AskedQuorum, BackgroundEvent, Class, NodeId, PageRequest, Record, Request, Shared,
+    Topology, Version, View,
 };
-use server::{Loop, NoVersion, PageAsked, Purpose, Range};
+use server::{Loop, NoVersion, PageAsked, Range, WritePurpose};
 use tokio::task::spawn_local;
 
 use crate::counters::Counters;
 use crate::counters::clocks::{now, wall_micros};
 use crate::node::Node;
-use crate::node::access::{self, Access, Found, Remembered};
+use crate::node::access::{self, Access, Remembered, TokenLookup};
 use crate::node::coordinate::Coordination;
-use crate::node::gate::{Gate, Pass};
+use crate::node::gate::{WritePermit, WriteWindow};
 use crate::node::limits::Limits;
 use crate::node::quotas::Quotas;
 use crate::node::writes::Writes;
@@ -46,9 +46,9 @@ const CLOCK_SHARE: u32 = 2;
 /// One loop's interface to the node.
 pub(crate) struct Requests {
     pub(super) node: Arc<Node>,
-    pub(super) writes: Writes<Purpose>,
+    pub(super) writes: Writes<WritePurpose>,
     /// Congestion window for long writes.
-    gate: Gate,
+    gate: WriteWindow,
     pub(super) coordination: Coordination,
     pub(super) peers: PeerConnections,
     /// Cached facts of the view, which spare each request a lock of the view.
@@ -69,16 +69,16 @@ struct KnownView {
 
 /// Returns the sink for input from other nodes: protocol events go to the loop, the rest to the
 /// node's task.
-fn receive(requests: Weak<Requests>) -> peers::Sink {
+fn receive(requests: Weak<Requests>) -> peers::EventSink {
     Rc::new(move |received| {
         let Some(this) = requests.upgrade() else { return };
         let event = match received {
             FromPeers::Event(event) => return this.dispatch(event),
             FromPeers::PeerSeen { peer, incarnation, knows_us, never_another, cluster } => {
-                NodeEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster }
+                BackgroundEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster }
             }
-            FromPeers::Later => NodeEvent::Behind,
-            FromPeers::Fenced => NodeEvent::Fenced,
+            FromPeers::Later => BackgroundEvent::Behind,
+            FromPeers::Fenced => BackgroundEvent::Fenced,
         };
         // At the end of the node there is nobody to take it.
         spawn_local(async move { this.node.task.send(event.into()).await.ok() });
@@ -110,7 +110,7 @@ impl Requests {
             let peers = PeerConnections::new(facts, Arc::clone(counters), receive(this.clone()));
             let db = Arc::clone(&node.db);
             let writes = Writes::new(db, Arc::clone(counters), config.sync, share, sink);
-            let gate = Gate::new(config.max_value, bodies, config.deadline);
+            let gate = WriteWindow::new(config.max_value, bodies, config.deadline);
             let (coordination, known) = (Coordination::new(part), Cell::default());
             Self { writes, gate, coordination, peers, node, known }
         })
@@ -244,7 +244,7 @@ impl Requests {
 
     /// Waits for an admission permit to write a long value; `None` if none was free within
     /// `patience`.
-    pub(crate) async fn enter(&self, bytes: usize, patience: Duration) -> Option<Pass<'_>> {
+    pub(crate) async fn enter(&self, bytes: usize, patience: Duration) -> Option<WritePermit<'_>> {
         self.gate.enter(bytes, patience).await
     }
 
@@ -344,7 +344,7 @@ impl Requests {
             return known;
         }
         let known = shared.membership.views.with(|view| {
-            let topologies = || [&view.topology].into_iter().chain(&view.other);
+            let topologies = || [&view.topology].into_iter().chain(&view.joint);
             let nodes = topologies().map(Topology::nodes).min().expect("there is one");
             let copies = topologies().map(Topology::default_copies).min().expect("there is one");
             let is_removed = !view.has(shared.own);
@@ -380,7 +380,7 @@ impl Requests {
     }
 
     /// Looks up the token with this text; `before` is the connection's cached token.
-    pub(crate) fn token(&self, given: &[u8], before: Option<&Remembered>) -> Option<Found> {
+    pub(crate) fn token(&self, given: &[u8], before: Option<&Remembered>) -> Option<TokenLookup> {
         self.node.access.find(&self.node.shared, given, before)
     }
 

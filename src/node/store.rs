@@ -12,7 +12,7 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 
 use crate::counters::clocks::wall_micros;
-use crate::node::way_out::WayOut;
+use crate::node::way_out::Advice;
 use crate::settings::config::Config;
 
 /// log2 of the number of trees of a new store. One tree: a scan merges the fewest sources, and one
@@ -43,7 +43,7 @@ pub(crate) fn keep_private() {
 
 /// An error together with the data directory in which it occurred.
 #[derive(Debug, thiserror::Error)]
-#[error("data directory {}: {source}{}", data.display(), WayOut::of(source, data))]
+#[error("data directory {}: {source}{}", data.display(), Advice::of(source, data))]
 pub(crate) struct InDirectory<E: Error + 'static> {
     pub(crate) data: PathBuf,
     pub(crate) source: E,

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use lsm::{Batch, PurgeRule};
 use protocol::{
-    CallId, Class, Clock, FailureKind, NODE_TICK_MICROS, NodeConfig, NodeEvent, NodeId, Reply,
-    Request,
+    BackgroundConfig, BackgroundEvent, CallId, Class, Clock, FailureKind, NODE_TICK_MICROS, NodeId,
+    Reply, Request,
 };
-use server::identity::Keeps;
+use server::identity::OwnRecords;
 use server::{HintsWanted, Task, TaskDriver, TaskEvent, hints};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_local};
@@ -31,7 +31,7 @@ pub(crate) const EVENTS: usize = 1024;
 /// Runs the node's task, and never ends.
 pub(crate) async fn run(requests: Rc<Requests>, mut events: mpsc::Receiver<TaskEvent>) {
     let node = &requests.node;
-    let config = NodeConfig {
+    let config = BackgroundConfig {
         deadline_micros: node.config.deadline.as_micros() as u64,
         syncs_always: node.config.sync == lsm::SyncMode::Always,
         max_skew_micros: node.config.max_clock_skew.as_micros() as u64,
@@ -44,8 +44,8 @@ pub(crate) async fn run(requests: Rc<Requests>, mut events: mpsc::Receiver<TaskE
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let event = tokio::select! {
-            event = events.recv() => event.unwrap_or(NodeEvent::Tick.into()),
-            _ = ticks.tick() => NodeEvent::Tick.into(),
+            event = events.recv() => event.unwrap_or(BackgroundEvent::Tick.into()),
+            _ = ticks.tick() => BackgroundEvent::Tick.into(),
         };
         task.handle(&mut Process(&requests), event);
     }
@@ -60,7 +60,7 @@ impl TaskDriver for Process<'_> {
             if streams {
                 note_unstreamed(&this.node, to, &result);
             }
-            dispatch(&this.node, NodeEvent::Returned { call, result }.into()).await;
+            dispatch(&this.node, BackgroundEvent::Returned { call, result }.into()).await;
         });
     }
 
@@ -73,7 +73,7 @@ impl TaskDriver for Process<'_> {
         });
     }
 
-    fn keep(&mut self, batch: Batch, keeps: Keeps) {
+    fn keep(&mut self, batch: Batch, keeps: OwnRecords) {
         dispatch_result_of(&self.0.node, move |node| TaskEvent::Kept(keeps, node.db.commit(batch)));
     }
 

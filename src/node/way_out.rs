@@ -15,12 +15,12 @@ use rustix::process::{Resource, getegid, geteuid, getrlimit};
 /// Advice after a failed operation on a data directory; displayed as sentences that follow the
 /// error, and empty if the cause is not an operating system error.
 #[derive(Debug)]
-pub(crate) struct WayOut<'a> {
+pub(crate) struct Advice<'a> {
     cause: Option<&'a io::Error>,
     data: &'a Path,
 }
 
-impl<'a> WayOut<'a> {
+impl<'a> Advice<'a> {
     /// Returns the advice for `error`, whose source chain may contain an operating system error.
     pub(crate) fn of(error: &'a (dyn Error + 'static), data: &'a Path) -> Self {
         let mut next = Some(error);
@@ -34,7 +34,7 @@ impl<'a> WayOut<'a> {
     }
 }
 
-impl fmt::Display for WayOut<'_> {
+impl fmt::Display for Advice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(cause) = self.cause else { return Ok(()) };
         f.write_str(". Nothing was deleted. ")?;
@@ -152,7 +152,7 @@ mod tests {
     fn each_error_of_the_system_has_a_way_out_and_none_of_them_is_an_empty_directory() {
         for errno in 1..134 {
             let error = Wraps(server::StartError::Unreadable(io::Error::from_raw_os_error(errno)));
-            let said = WayOut::of(&error, Path::new("/proc")).to_string();
+            let said = Advice::of(&error, Path::new("/proc")).to_string();
             assert!(said.starts_with(". Nothing was deleted. "), "{errno}: {said}");
             assert!(said.ends_with(", then start again"), "{errno}: {said}");
             assert!(!said.contains("empty") && !said.contains('\n'), "{errno}: {said}");
@@ -160,7 +160,7 @@ mod tests {
         let refused = server::StartError::Unreadable(Errno::ACCESS.into());
         let data = tempfile::tempdir().unwrap();
         fs::set_permissions(data.path(), fs::Permissions::from_mode(0o555)).unwrap();
-        let said = WayOut::of(&refused, data.path()).to_string();
+        let said = Advice::of(&refused, data.path()).to_string();
         let (user, group) = (geteuid().as_raw(), getegid().as_raw());
         let owned = format!("belongs to user {user}, group {group}, mode 0555: run it as");
         assert!(said.contains(&owned), "{said}");
@@ -177,7 +177,7 @@ mod tests {
             return;
         }
         let refused = server::StartError::Unreadable(Errno::ACCESS.into());
-        let said = WayOut::of(&refused, data.path()).to_string();
+        let said = Advice::of(&refused, data.path()).to_string();
         assert!(said.contains("; STORE in it belongs to user 12345: run it as"), "{said}");
     }
 
@@ -190,6 +190,6 @@ mod tests {
     #[test]
     fn what_is_no_error_of_the_system_has_none() {
         let another = server::StartError::Another("the name".to_owned());
-        assert_eq!(WayOut::of(&another, Path::new("/proc")).to_string(), "");
+        assert_eq!(Advice::of(&another, Path::new("/proc")).to_string(), "");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use protocol::layout::{self, AccessError};
-use protocol::{MembershipState, NodeEvent, Progress};
+use protocol::{BackgroundEvent, MembershipState, Progress};
 use tokio::time::sleep;
 
 use crate::node::{Node, task};
@@ -92,7 +92,7 @@ pub(super) async fn change(
         };
         let wanted = Arc::new(known.with_access(access));
         layouts.proposes_access(wanted.id());
-        task::dispatch(node, NodeEvent::Propose(wanted).into()).await;
+        task::dispatch(node, BackgroundEvent::Propose(wanted).into()).await;
         let mut looks = 0;
         while Instant::now() < until {
             sleep(LOOK).await;

@@ -7,8 +7,8 @@ use protocol::{Clock, ClusterId, FIRST_EPOCH, NodeId, TopologyError};
 
 use crate::counters::clocks::wall_micros;
 use crate::node::Node;
-use crate::node::joiners::{FORGOTTEN_AFTER, InVain, Kept};
-use crate::peers::join::{Asker, JoinAnswer, hex};
+use crate::node::joiners::{FORGOTTEN_AFTER, JoinOutcome, JoinRejected};
+use crate::peers::join::{JoinAnswer, JoinRequest, hex};
 use crate::settings::members::{NodeError, is_loopback, node_url};
 
 /// The longest time that a request to join is on its way, beyond which its sender's clock counts as
@@ -74,7 +74,7 @@ pub(crate) enum Refused {
     )]
     IsListed { name: String },
     #[error(transparent)]
-    InVain(#[from] InVain),
+    InVain(#[from] JoinRejected),
 }
 
 /// The reason why no node can be added by its name alone.
@@ -91,7 +91,7 @@ pub(crate) enum NotAsking {
 }
 
 /// Answers a request to join: the layout if the node is in it, or the advice to wait.
-pub(super) fn asks(node: &Node, asker: Asker) -> Result<JoinAnswer, JoinError> {
+pub(super) fn asks(node: &Node, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
     check(&asker)?;
     let skew = node.config.max_clock_skew;
     if let Some(ahead) = ahead(asker.clock_ms, wall_micros(), skew) {
@@ -123,12 +123,12 @@ pub(super) fn asks(node: &Node, asker: Asker) -> Result<JoinAnswer, JoinError> {
     }
     let (name, url) = (asker.name.clone(), asker.url.clone());
     let because = match node.joiners.keep(asker, Instant::now()).map_err(Refused::from)? {
-        Kept::New => {
+        JoinOutcome::New => {
             tracing::info!(name, url, "a node asks to join: kvorum cluster plan --add {name}");
             None
         }
-        Kept::Known => None,
-        Kept::NotYet => Some(format!(
+        JoinOutcome::Known => None,
+        JoinOutcome::NotYet => Some(format!(
             "another data directory was used at {url} to ask to join as {name}, less than {} s \
              ago: this one counts once that one asks no more",
             FORGOTTEN_AFTER.as_secs()
@@ -176,12 +176,12 @@ fn ahead(clock_ms: u64, wall_micros: u64, skew: Duration) -> Option<Duration> {
 
 /// True if this node would refuse to start with the joining node on its list: plaintext, over a
 /// network.
-fn is_in_clear(node: &Node, asker: &Asker) -> bool {
+fn is_in_clear(node: &Node, asker: &JoinRequest) -> bool {
     let minds = node.tls.is_some() && !node.config.insecure;
     minds && asker.url.starts_with("http://") && !is_loopback(&asker.url)
 }
 
-fn check(asker: &Asker) -> Result<(), Malformed> {
+fn check(asker: &JoinRequest) -> Result<(), Malformed> {
     asker.member().check()?;
     if asker.name.contains(',') {
         return Err(Malformed::Comma(asker.name.clone()));
@@ -200,7 +200,7 @@ fn check(asker: &Asker) -> Result<(), Malformed> {
 
 /// True if the member with id `id` is the node that asks, possibly with an empty disk in place of a
 /// lost one: it is then rebuilt from the other nodes, which know of the lost disk.
-fn takes_its_place(node: &Node, asker: &Asker, id: NodeId) -> Result<(), Refused> {
+fn takes_its_place(node: &Node, asker: &JoinRequest, id: NodeId) -> Result<(), Refused> {
     let url = node.url_of(id);
     let name = asker.name.clone();
     if url != asker.url {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::warnings;
 use super::words::words;
 use crate::node::Node;
-use crate::peers::join::Asker;
+use crate::peers::join::JoinRequest;
 
 /// The layout in force on a node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -182,7 +182,7 @@ impl From<Progress> for ChangeProgress {
 
 /// A planned change that has not been applied, and its effects.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Plan {
+pub(crate) struct LayoutPlan {
     /// The plan's id, the argument of `apply`.
     pub(crate) plan: String,
     /// Epoch of the layout on which the plan is based; in another epoch the plan is refused.
@@ -254,9 +254,9 @@ pub(crate) fn id_text(id: u128) -> String {
     format!("{id:032x}")
 }
 
-impl From<Asker> for JoinerStatus {
-    fn from(asker: Asker) -> Self {
-        let Asker { name, url, zone, weight, .. } = asker;
+impl From<JoinRequest> for JoinerStatus {
+    fn from(asker: JoinRequest) -> Self {
+        let JoinRequest { name, url, zone, weight, .. } = asker;
         Self { name, url, zone, weight }
     }
 }
@@ -313,7 +313,7 @@ impl LayoutStatus {
     }
 }
 
-impl Plan {
+impl LayoutPlan {
     /// Describes the effects of the layout `planned`, compared with `base`. Looks at all partitions
     /// of both.
     pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout) -> Self {

@@ -29,10 +29,10 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A file that takes lines, written by its thread. Clones share the file.
 #[derive(Debug, Clone)]
-pub(crate) struct Output(Arc<Shared>);
+pub(crate) struct LineWriter(Arc<WriterState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct WriterState {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -56,7 +56,7 @@ impl State {
     }
 }
 
-impl Output {
+impl LineWriter {
     /// Starts the writer thread with this name. After lines were dropped, `report` is called with
     /// their number once `to` takes lines again, and may log the loss.
     pub(crate) fn start(name: &str, to: &impl AsFd, report: fn(&Self, u64)) -> io::Result<Self> {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use protocol::handshake::Secrets;
 use protocol::layout::{Joiner, Layout, PlanChange, PlanError, Quota};
-use protocol::{Clock, ForgottenWhy, ForgottenWords, MembershipState, NodeEvent, NodeId, Progress};
+use protocol::{
+    BackgroundEvent, Clock, ForgottenWhy, ForgottenWords, MembershipState, NodeId, Progress,
+};
 use serde_json::Value;
 
 use crate::counters::clocks::{self, wall_micros};
@@ -14,14 +16,14 @@ use crate::operations::access::{self, ChangeError};
 use crate::operations::compact::Compactions;
 use crate::operations::history::{self, PastSecond};
 use crate::operations::joining::{self, JoinError, NotAsking};
-use crate::operations::layout::{LayoutStatus, Plan};
+use crate::operations::layout::{LayoutPlan, LayoutStatus};
 use crate::operations::quotas::{self, QuotaList, QuotaStatus};
 use crate::operations::rounds::Repair;
 use crate::operations::snapshot::Snapshot;
 use crate::operations::status::{ForgottenKeys, ForgottenReason, Membership, Peer, Status};
-use crate::operations::tokens::{self, TokenList, TokenMade, TokenStatus, Wanted};
+use crate::operations::tokens::{self, NewToken, TokenList, TokenMade, TokenStatus};
 use crate::operations::{metrics, usage};
-use crate::peers::join::{Asker, JoinAnswer};
+use crate::peers::join::{JoinAnswer, JoinRequest};
 use crate::settings::config::Config;
 
 /// The reports of one node.
@@ -98,7 +100,7 @@ impl Reports {
 
     /// Answers a node that belongs to no cluster and asks to join this one. An error is the reason
     /// why it can't.
-    pub(crate) fn asks_to_join(&self, asker: Asker) -> Result<JoinAnswer, JoinError> {
+    pub(crate) fn asks_to_join(&self, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
         joining::asks(&self.0, asker)
     }
 
@@ -131,7 +133,10 @@ impl Reports {
 
     /// Plans a change, and keeps the plan; `None` = the node is about to stop. With many nodes,
     /// planning takes seconds.
-    pub(crate) async fn plan(&self, mut change: PlanChange) -> Option<Result<Plan, PlanError>> {
+    pub(crate) async fn plan(
+        &self,
+        mut change: PlanChange,
+    ) -> Option<Result<LayoutPlan, PlanError>> {
         let node = Arc::clone(&self.0);
         let planned = task::off_the_loop(move || {
             let base = node.shared.membership.layouts.known();
@@ -139,7 +144,7 @@ impl Reports {
             let urls = base.nodes.iter().map(|known| (known.id, node.url_of(known.id)));
             change.urls = urls.filter(|(_, url)| !url.is_empty()).collect();
             let planned = base.planned(&change, |name| node.voter_of(name))?;
-            let plan = Plan::of(&node, &base, &planned);
+            let plan = LayoutPlan::of(&node, &base, &planned);
             node.plans.keep(Arc::new(planned));
             Ok(plan)
         });
@@ -152,7 +157,7 @@ impl Reports {
     }
 
     /// Creates a token, which all nodes soon know.
-    pub(crate) async fn create_token(&self, wanted: Wanted) -> Result<TokenMade, ChangeError> {
+    pub(crate) async fn create_token(&self, wanted: NewToken) -> Result<TokenMade, ChangeError> {
         tokens::create(&self.0, wanted).await
     }
 
@@ -195,7 +200,7 @@ impl Reports {
 
     /// Proposes a plan for decision; [`Reports::layout`] reports the progress.
     pub(crate) async fn apply(&self, plan: Arc<Layout>) {
-        task::dispatch(&self.0, NodeEvent::Propose(plan).into()).await;
+        task::dispatch(&self.0, BackgroundEvent::Propose(plan).into()).await;
     }
 
     /// Requests a compaction of the whole store; returns its number.

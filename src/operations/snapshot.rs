@@ -29,7 +29,7 @@ pub(crate) struct Snapshot {
     /// Upper bound of the first latency bucket, and the number of buckets for each doubling.
     first_nanos: u64,
     per_doubling: usize,
-    kinds: Vec<Requests>,
+    kinds: Vec<RequestFigures>,
     queues: Vec<Queue>,
     memory: Memory,
     store: Store,
@@ -39,7 +39,7 @@ pub(crate) struct Snapshot {
 
 /// Requests of one kind.
 #[derive(Debug, Serialize)]
-struct Requests {
+struct RequestFigures {
     kind: &'static str,
     /// Number of answers by status, for statuses that occurred; 0 stands for any other status.
     statuses: Vec<(u16, u64)>,
@@ -61,11 +61,11 @@ struct Memory {
     resident: u64,
     /// The budget of `--memory`, plus an allowance for memory outside of it.
     limit: u64,
-    parts: Vec<Part>,
+    parts: Vec<SnapshotPart>,
 }
 
 #[derive(Debug, Serialize)]
-struct Part {
+struct SnapshotPart {
     name: &'static str,
     used: u64,
     budget: u64,
@@ -116,7 +116,11 @@ impl Snapshot {
                 resident: usage::resident_bytes(),
                 limit: node.config.memory.budget_bytes + OUTSIDE_BYTES,
                 parts: parts
-                    .map(|part| Part { name: part.name, used: part.used, budget: part.budget })
+                    .map(|part| SnapshotPart {
+                        name: part.name,
+                        used: part.used,
+                        budget: part.budget,
+                    })
                     .collect(),
             },
             store: store(node, stats),
@@ -144,12 +148,12 @@ pub(super) fn kind_name(kind: RequestKind) -> &'static str {
     }
 }
 
-fn requests(node: &Node, kind: RequestKind) -> Requests {
+fn requests(node: &Node, kind: RequestKind) -> RequestFigures {
     let place = kind as usize;
     let count = |status: usize| sum(node, |counters| &counters.requests[place][status]);
     let statuses = STATUSES.iter().enumerate().map(|(number, status)| (*status, count(number)));
     let bucket = |number: usize| sum(node, |counters| &counters.latency[place].buckets[number]);
-    Requests {
+    RequestFigures {
         kind: kind_name(kind),
         statuses: statuses.filter(|(_, count)| *count > 0).collect(),
         latency: (0..latency::BUCKETS).map(bucket).collect(),

@@ -12,12 +12,12 @@ use protocol::visible;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::operations::output::Output;
+use crate::operations::output::LineWriter;
 use crate::settings::config::Logging;
 use crate::settings::values::LogFormat;
 
 /// The log and its format, once logging has started.
-static LOG: OnceLock<(Output, LogFormat)> = OnceLock::new();
+static LOG: OnceLock<(LineWriter, LogFormat)> = OnceLock::new();
 
 /// The format before logging has started.
 static BEFORE: OnceLock<LogFormat> = OnceLock::new();
@@ -35,7 +35,7 @@ pub(crate) fn format() -> LogFormat {
 
 /// Starts logging: traced events go to stderr from now on.
 pub(crate) fn log(logging: &Logging) -> io::Result<()> {
-    let output = Output::start("stderr", &io::stderr(), |_, lines| {
+    let output = LineWriter::start("stderr", &io::stderr(), |_, lines| {
         tracing::error!(lines, "log lines were dropped: stderr was blocked");
     });
     let output = output?;
@@ -53,7 +53,7 @@ pub(crate) fn log(logging: &Logging) -> io::Result<()> {
 
 /// A writer that passes each event on as one write.
 #[derive(Clone, Copy)]
-struct Lines(&'static Output);
+struct Lines(&'static LineWriter);
 
 impl Write for Lines {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {

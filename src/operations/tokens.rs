@@ -74,7 +74,7 @@ pub(crate) struct TokenMade {
 
 /// The wanted properties of a new token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct NewToken {
     pub(crate) name: String,
     pub(crate) methods: Methods,
     pub(crate) kinds: Kinds,
@@ -137,11 +137,11 @@ pub(super) fn list(node: &Node) -> TokenList {
 }
 
 /// Creates a token, and has it decided.
-pub(super) async fn create(node: &Node, wanted: Wanted) -> Result<TokenMade, ChangeError> {
+pub(super) async fn create(node: &Node, wanted: NewToken) -> Result<TokenMade, ChangeError> {
     let (random, id) = (random::<RANDOM>()?, u32::from_le_bytes(random()?));
     let text = format!("{MARK}{}", URL_SAFE_NO_PAD.encode(random));
     let now_ms = wall_micros() / 1000;
-    let Wanted { name, methods, kinds, prefix, lives_ms, requests, bytes } = wanted;
+    let NewToken { name, methods, kinds, prefix, lives_ms, requests, bytes } = wanted;
     let token = Token {
         id,
         name,

@@ -12,7 +12,7 @@ use crate::settings::memory::MEMTABLES;
 
 /// A part of the memory ledger.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Part {
+pub(crate) struct MemoryPart {
     /// Name of the part, used as a label.
     pub(crate) name: &'static str,
     /// Bytes in use.
@@ -23,9 +23,9 @@ pub(crate) struct Part {
 
 /// Returns the parts whose use is counted. (Messages to and from other nodes are bounded where they
 /// wait, and not counted.)
-pub(crate) fn parts(node: &Node, stats: &lsm::Stats) -> [Part; 9] {
+pub(crate) fn parts(node: &Node, stats: &lsm::Stats) -> [MemoryPart; 9] {
     let plan = &node.config.memory;
-    let part = |name, used, budget| Part { name, used, budget };
+    let part = |name, used, budget| MemoryPart { name, used, budget };
     let waiting = node.counters.iter().map(|counters| counters.waiting_bytes.get()).sum();
     let memtables = stats.memtable_bytes + stats.immutable_bytes;
     let connections = (node.config.connections + node.config.guests) as u64;

@@ -10,18 +10,18 @@ use protocol::NodeId;
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// The subject of a log line: a node of the cluster, or `None` for an unauthenticated connection.
-type Whom = Option<NodeId>;
+type Subject = Option<NodeId>;
 
 /// The logged complaints, with their times.
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
     /// Last time by subject and reason; bounded by the number of nodes and reasons.
-    said: Mutex<HashMap<(Whom, &'static str), Instant>>,
+    said: Mutex<HashMap<(Subject, &'static str), Instant>>,
 }
 
 impl Complaints {
     /// Calls `say` to log the complaint, unless the same was logged recently.
-    pub(super) fn about(&self, whom: impl Into<Whom>, what: &'static str, say: impl FnOnce()) {
+    pub(super) fn about(&self, whom: impl Into<Subject>, what: &'static str, say: impl FnOnce()) {
         let now = Instant::now();
         let mut said = self.said.lock();
         let last = said.entry((whom.into(), what)).or_insert(now);
@@ -34,9 +34,9 @@ impl Complaints {
 
     /// Returns the subjects of all complaints, in order.
     #[cfg(test)]
-    pub(super) fn about_whom(&self) -> Vec<Whom> {
+    pub(super) fn about_whom(&self) -> Vec<Subject> {
         let said = self.said.lock();
-        let mut whom: Vec<Whom> = said.keys().map(|(whom, _)| *whom).collect();
+        let mut whom: Vec<Subject> = said.keys().map(|(whom, _)| *whom).collect();
         whom.sort_unstable();
         whom
     }

@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use protocol::handshake::PeerSeen;
 use protocol::{Message, NodeId, Reply};
-use server::link::{Connection, Round, Way};
+use server::link::{Connection, Direction, Round};
 
 use super::facts::Facts;
 use crate::counters::Counters;
@@ -19,7 +19,7 @@ use crate::counters::clocks;
 pub(super) struct PeerConnection {
     pub(super) counters: Arc<Counters>,
     pub(super) peer: NodeId,
-    pub(super) way: Way,
+    pub(super) way: Direction,
     pub(super) machine: RefCell<Connection<Held>>,
     driver: RefCell<Option<Waker>>,
 }
@@ -29,7 +29,7 @@ impl PeerConnection {
         facts: &Arc<Facts>,
         counters: &Arc<Counters>,
         seen: &PeerSeen,
-        way: Way,
+        way: Direction,
     ) -> Rc<Self> {
         Rc::new(Self {
             counters: Arc::clone(counters),

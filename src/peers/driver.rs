@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 
 use protocol::wire::{ENVELOPE_MAX, Malformed};
 use protocol::{NodeId, Now};
-use server::link::{Came, Host, Traffic, Way};
+use server::link::{ConnectionInput, Direction, Host, Traffic};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::PeerConnection;
@@ -32,7 +32,7 @@ const READS_PER_TURN: usize = 4;
 
 /// The reason why a connection ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum End {
+pub(super) enum LinkEnd {
     #[error("{0}")]
     Closed(&'static str),
     #[error("it closed the connection")]
@@ -44,7 +44,7 @@ pub(super) enum End {
 }
 
 /// A pending reservation of memory.
-type Waiting = Option<Pin<Box<dyn Future<Output = Held>>>>;
+type CallWaiter = Option<Pin<Box<dyn Future<Output = Held>>>>;
 
 /// Reads and writes a connection's socket.
 pub(super) struct Driver {
@@ -53,7 +53,7 @@ pub(super) struct Driver {
     /// Bytes received behind the handshake.
     rest: Vec<u8>,
     /// A pending reservation for the long request being received.
-    waiting: Waiting,
+    waiting: CallWaiter,
     /// True once nothing more is written.
     finished: bool,
 }
@@ -62,7 +62,7 @@ pub(super) struct Driver {
 struct Lent<'a, 'c> {
     peers: &'a PeerConnections,
     cx: &'a mut Context<'c>,
-    waiting: &'a mut Waiting,
+    waiting: &'a mut CallWaiter,
 }
 
 impl Host for Lent<'_, '_> {
@@ -103,7 +103,7 @@ impl Driver {
     }
 
     /// Serves the connection to its end.
-    pub(super) async fn run(mut self, peers: &PeerConnections) -> End {
+    pub(super) async fn run(mut self, peers: &PeerConnections) -> LinkEnd {
         poll_fn(|cx| {
             self.connection.attend(cx.waker());
             match self.turn(cx, peers) {
@@ -114,7 +114,7 @@ impl Driver {
         .await
     }
 
-    fn turn(&mut self, cx: &mut Context<'_>, peers: &PeerConnections) -> Result<(), End> {
+    fn turn(&mut self, cx: &mut Context<'_>, peers: &PeerConnections) -> Result<(), LinkEnd> {
         if !self.rest.is_empty() {
             let rest = mem::take(&mut self.rest);
             self.take_in(&rest, cx, peers)?;
@@ -138,13 +138,13 @@ impl Driver {
     }
 
     /// True if reading is paused; an error if the connection is closed.
-    fn is_paused(&self) -> Result<bool, End> {
+    fn is_paused(&self) -> Result<bool, LinkEnd> {
         let machine = self.connection.machine.borrow();
-        machine.closed().map_or(Ok(machine.is_paused()), |why| Err(End::Closed(why)))
+        machine.closed().map_or(Ok(machine.is_paused()), |why| Err(LinkEnd::Closed(why)))
     }
 
     /// Reads once; returns true if anything was received.
-    fn read(&mut self, cx: &mut Context<'_>, peers: &PeerConnections) -> Result<bool, End> {
+    fn read(&mut self, cx: &mut Context<'_>, peers: &PeerConnections) -> Result<bool, LinkEnd> {
         let mut scratch = mem::take(&mut *peers.inner.scratch.borrow_mut());
         scratch.resize(ENVELOPE_MAX, 0);
         let mut buffer = ReadBuf::new(&mut scratch);
@@ -152,11 +152,11 @@ impl Driver {
         let read = buffer.filled().len();
         let result = match polled {
             Poll::Pending => Ok(false),
-            Poll::Ready(Err(error)) => Err(End::Broken(error)),
-            Poll::Ready(Ok(())) if read == 0 => Err(End::Left),
+            Poll::Ready(Err(error)) => Err(LinkEnd::Broken(error)),
+            Poll::Ready(Ok(())) if read == 0 => Err(LinkEnd::Left),
             Poll::Ready(Ok(())) => {
                 self.connection.counters.peers.bytes_received.add(read as u64);
-                self.take_in(&scratch[..read], cx, peers).map(|()| true).map_err(End::from)
+                self.take_in(&scratch[..read], cx, peers).map(|()| true).map_err(LinkEnd::from)
             }
         };
         *peers.inner.scratch.borrow_mut() = scratch;
@@ -177,20 +177,20 @@ impl Driver {
             let came = self.connection.machine.borrow_mut().receive(&mut input, &mut lent)?;
             match came {
                 None => return Ok(()),
-                Some(Came::Event(event)) => peers.dispatch(FromPeers::Event(event)),
-                Some(Came::Later) => peers.dispatch(FromPeers::Later),
-                Some(Came::Goodbye) if self.connection.way == Way::Dialed => {
+                Some(ConnectionInput::Event(event)) => peers.dispatch(FromPeers::Event(event)),
+                Some(ConnectionInput::Later) => peers.dispatch(FromPeers::Later),
+                Some(ConnectionInput::Goodbye) if self.connection.way == Direction::Dialed => {
                     if let Some(place) = peers.place(self.connection.peer) {
                         place.link.borrow_mut().leave();
                     }
                 }
-                Some(Came::Goodbye) => {}
+                Some(ConnectionInput::Goodbye) => {}
             }
         }
     }
 
     /// Writes as much as the socket takes.
-    fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+    fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), LinkEnd> {
         let PeerConnection { machine, counters, .. } = &*self.connection;
         let counts = &counters.peers;
         let mut machine = machine.borrow_mut();
@@ -200,7 +200,7 @@ impl Driver {
                 // TLS may have buffered written data.
                 match Pin::new(&mut self.stream).poll_flush(cx) {
                     Poll::Pending => break,
-                    Poll::Ready(Err(error)) => return Err(End::Broken(error)),
+                    Poll::Ready(Err(error)) => return Err(LinkEnd::Broken(error)),
                     Poll::Ready(Ok(())) => {}
                 }
                 if machine.is_finished() {
@@ -210,7 +210,7 @@ impl Driver {
             }
             match Pin::new(&mut self.stream).poll_write(cx, bytes) {
                 Poll::Pending => break,
-                Poll::Ready(Err(error)) => return Err(End::Broken(error)),
+                Poll::Ready(Err(error)) => return Err(LinkEnd::Broken(error)),
                 Poll::Ready(Ok(written)) => {
                     counts.writes.add(1);
                     counts.bytes_sent.add(written as u64);

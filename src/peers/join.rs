@@ -46,7 +46,7 @@ const ANSWERS: &[u8] = b"kvorum-join/1 answer";
 
 /// The node that asks to join.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Asker {
+pub(crate) struct JoinRequest {
     /// Name that the node asks for.
     pub(crate) name: String,
     /// URL at which the other nodes are to reach it.
@@ -93,7 +93,7 @@ pub(crate) enum JoinAnswer {
 
 /// The decoded answer to a join request.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum JoinReply {
     /// The node is a member: cluster, id, layout.
     Placed(Option<ClusterId>, NodeId, Layout),
     /// The node is not a member yet: the members' URLs, and the reason why the request is not
@@ -122,7 +122,7 @@ pub(crate) enum Unanswered {
     Refused(String),
 }
 
-impl Asker {
+impl JoinRequest {
     /// Returns the node as a member of a layout.
     pub(crate) fn member(&self) -> Member {
         Member { name: self.name.clone(), zone: self.zone.clone(), weight: self.weight }
@@ -196,10 +196,10 @@ impl Proven {
 /// Asks one node, at its URL; `token` is for nodes that require one.
 pub(crate) async fn ask(
     url: &str,
-    asker: &Asker,
+    asker: &JoinRequest,
     secret: Option<&Secret>,
     token: Option<&[u8]>,
-) -> Result<Answer, Unanswered> {
+) -> Result<JoinReply, Unanswered> {
     let body = serde_json::to_vec(asker).expect("strings and numbers always serialize");
     let nonce = nonce()?;
     let exchange = async {
@@ -232,7 +232,7 @@ fn read(
     received: &[u8],
     secret: Option<&Secret>,
     (nonce, channel): (&Nonce, Option<&Channel>),
-) -> Result<Answer, Unanswered> {
+) -> Result<JoinReply, Unanswered> {
     let unexpected = |what: &str| Unanswered::Unexpected(what.to_owned());
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut head = httparse::Response::new(&mut headers);
@@ -256,7 +256,7 @@ fn read(
         }
     }
     match serde_json::from_slice(body).map_err(|error| unexpected(&error.to_string()))? {
-        JoinAnswer::Waits { members, because, .. } => Ok(Answer::Waits(members, because)),
+        JoinAnswer::Waits { members, because, .. } => Ok(JoinReply::Waits(members, because)),
         JoinAnswer::Placed { cluster, id, layout } => {
             let cluster = u64::from_str_radix(&cluster, 16).map_err(|_| unexpected("its id"))?;
             let layout = unhex(&layout).ok_or_else(|| unexpected("its layout"))?;
@@ -264,7 +264,7 @@ fn read(
             if layout.node(NodeId(id)).is_none() {
                 return Err(unexpected("its layout does not have this node"));
             }
-            Ok(Answer::Placed(ClusterId::of_number(cluster), NodeId(id), layout))
+            Ok(JoinReply::Placed(ClusterId::of_number(cluster), NodeId(id), layout))
         }
     }
 }
@@ -321,7 +321,7 @@ mod tests {
             let head = format!("HTTP/1.0 202 Accepted\r\nX-Kvorum-Join: {proof}\r\n\r\n");
             read(&[head.as_bytes(), body].concat(), Some(&secret), (&nonce, None))
         };
-        let is_taken = |proof: &str| matches!(answer(proof), Ok(Answer::Waits(..)));
+        let is_taken = |proof: &str| matches!(answer(proof), Ok(JoinReply::Waits(..)));
         assert!(is_taken(&proven.proof_of_answer(body)));
         for bad in [
             About { nonce: &[8; 32], ..about }.prove(&secret, ANSWERS),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use protocol::handshake::ConnectionKind;
 use protocol::{Event, Message, NodeId};
-use server::link::{Attempt, Fallen, Stage, Way};
+use server::link::{Attempt, DialStage, Direction, Fallen};
 use tokio::task::AbortHandle;
 
 use super::connection::PeerConnection;
@@ -21,7 +21,7 @@ const FOREIGN: &str = "it belongs to another cluster";
 const LEFT: &str = "it is not a member of the cluster any more";
 
 /// The link to one peer.
-pub(super) type Link = server::link::Link<AbortHandle, Rc<PeerConnection>>;
+pub(super) type DialedLink = server::link::Link<AbortHandle, Rc<PeerConnection>>;
 
 /// Sends a message, or queues it until there is a connection. Returns false if too much is queued,
 /// or the peer is leaving, or has left the cluster.
@@ -110,7 +110,7 @@ async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
 fn rise(peers: &PeerConnections, peer: NodeId, falls: u64, connected: Connected) -> Option<Driver> {
     let (facts, counters) = (&peers.inner.facts, &peers.inner.counters);
     let Connected { stream, seen, rest } = connected;
-    let connection = PeerConnection::new(facts, counters, &seen, Way::Dialed);
+    let connection = PeerConnection::new(facts, counters, &seen, Direction::Dialed);
     let own = Rc::clone(&connection);
     let place = peers.place(peer)?;
     let waited = place.link.borrow_mut().up(seen.connection, falls, own, clocks::mono_micros())?;
@@ -143,11 +143,11 @@ fn fall(peers: &PeerConnections, peer: NodeId, falls: u64, refused: bool, why: &
     let Fallen { stages, left, event } = fallen;
     for stage in stages {
         match stage {
-            Stage::Up(connection) => {
+            DialStage::Up(connection) => {
                 connection.close("another connection to the same peer was lost")
             }
-            Stage::Dialing(dialing) => dialing.abort(),
-            Stage::Down => {}
+            DialStage::Dialing(dialing) => dialing.abort(),
+            DialStage::Down => {}
         }
     }
     if was_up && facts.table.link_down(peer) && !peers.inner.leaving.get() {

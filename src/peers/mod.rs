@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use protocol::handshake::{HandshakeRefused, PeerSeen};
 use protocol::{Claim, ClusterId, ConnectionId, Event, Incarnation, Message, NodeId, Reply};
-use server::link::{Keeper, MAX_ACCEPTED, PING_MICROS, Pings, Way};
+use server::link::{Direction, MAX_ACCEPTED, PING_MICROS, Pings, Redialer};
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
 
@@ -50,9 +50,9 @@ use crate::counters::clocks;
 use crate::transport::Stream;
 use connection::PeerConnection;
 pub(crate) use dial::{DialError, Lookup, connect};
-use driver::{Driver, End};
+use driver::{Driver, LinkEnd};
 pub(crate) use facts::Facts;
-use links::Link;
+use links::DialedLink;
 
 /// Interval of pings on each connection.
 const PING_EVERY: Duration = Duration::from_micros(PING_MICROS);
@@ -60,7 +60,7 @@ const PING_EVERY: Duration = Duration::from_micros(PING_MICROS);
 /// Limit on the wait for unsent data when the node stops.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
-/// Input from the other nodes.
+/// ConnectionInput from the other nodes.
 #[derive(Debug)]
 pub(crate) enum FromPeers {
     /// A protocol event, for the coordinator.
@@ -85,7 +85,7 @@ pub(crate) enum FromPeers {
 }
 
 /// Receives the input from all connections.
-pub(crate) type Sink = Rc<dyn Fn(FromPeers)>;
+pub(crate) type EventSink = Rc<dyn Fn(FromPeers)>;
 
 /// One loop's connections to and from the other nodes. Clones share them.
 #[derive(Clone)]
@@ -97,7 +97,7 @@ struct Inner {
     facts: Arc<Facts>,
     counters: Arc<Counters>,
     /// The receiver of input; taken away at the end, because it holds the owner of this struct.
-    sink: RefCell<Option<Sink>>,
+    sink: RefCell<Option<EventSink>>,
     /// State for each peer, created on first use, and dropped once the peer leaves the cluster.
     places: RefCell<BTreeMap<NodeId, Rc<PeerPlace>>>,
     accepted: RefCell<HashMap<u64, Rc<PeerConnection>>>,
@@ -106,12 +106,12 @@ struct Inner {
     next_connection: Cell<u64>,
     /// Handshakes of incoming connections, the oldest first.
     greeting: RefCell<VecDeque<AbortHandle>>,
-    /// Input queued for the sink.
+    /// ConnectionInput queued for the sink.
     waiting: RefCell<VecDeque<FromPeers>>,
     waker: RefCell<Option<Waker>>,
     dispatching: Cell<bool>,
     leaving: Cell<bool>,
-    keeper: RefCell<Keeper>,
+    keeper: RefCell<Redialer>,
     pings: RefCell<Pings>,
     /// Read buffer that the connections share, one at a time.
     scratch: RefCell<Vec<u8>>,
@@ -120,7 +120,7 @@ struct Inner {
 /// A loop's state for one peer.
 #[derive(Default)]
 struct PeerPlace {
-    link: RefCell<Link>,
+    link: RefCell<DialedLink>,
     /// The name lookup under way.
     lookup: RefCell<Option<Lookup>>,
 }
@@ -128,7 +128,7 @@ struct PeerPlace {
 impl PeerConnections {
     /// Creates a set without connections. `sink` is called with nothing borrowed, and may send and
     /// respond.
-    pub(crate) fn new(facts: Arc<Facts>, counters: Arc<Counters>, sink: Sink) -> Self {
+    pub(crate) fn new(facts: Arc<Facts>, counters: Arc<Counters>, sink: EventSink) -> Self {
         Self {
             inner: Rc::new(Inner {
                 facts,
@@ -288,7 +288,7 @@ impl PeerConnections {
         self.inner.next_connection.set(id + 1);
         let (facts, counters) = (&self.inner.facts, &self.inner.counters);
         let connection =
-            PeerConnection::new(facts, counters, &seen, Way::Accepted(ConnectionId(id)));
+            PeerConnection::new(facts, counters, &seen, Direction::Accepted(ConnectionId(id)));
         accepted.insert(id, Rc::clone(&connection));
         drop(accepted);
         self.dispatch_seen(seen);
@@ -314,9 +314,9 @@ impl PeerConnections {
         }
     }
 
-    fn note_end(&self, connection: &PeerConnection, end: &End) {
+    fn note_end(&self, connection: &PeerConnection, end: &LinkEnd) {
         let (facts, peer) = (&self.inner.facts, connection.peer);
-        if let End::Malformed(malformed) = end {
+        if let LinkEnd::Malformed(malformed) = end {
             self.inner.counters.peers.malformed.add(1);
             facts.complaints.about(peer, "malformed", || {
                 let name = facts.name(peer);

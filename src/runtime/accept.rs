@@ -11,8 +11,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::time::timeout;
 
 use crate::counters::Accepting;
-use crate::node::places::{Place, Places};
-use crate::runtime::event_loop::{Command, Handle};
+use crate::node::places::{ConnectionSlot, ConnectionSlots};
+use crate::runtime::event_loop::{Handle, LoopCommand};
 
 /// Connections that the kernel queues between two accepts. (It reduces this to net.core.somaxconn.)
 const BACKLOG: i32 = 4096;
@@ -40,7 +40,7 @@ pub(crate) fn listen(socket: Socket) -> io::Result<TcpListener> {
 pub(crate) async fn run(
     listener: TcpListener,
     loops: &[Handle],
-    places: &Places,
+    places: &ConnectionSlots,
     counts: &Accepting,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -73,13 +73,13 @@ pub(crate) async fn run(
             continue;
         }
         let place = find_place(loops, places).await;
-        if place == Place::Guest {
+        if place == ConnectionSlot::Guest {
             close_idle_client(loops);
         }
         let open = |handle: &&Handle| handle.counters.connections.load(Ordering::Relaxed);
         let Some(handle) = loops.iter().min_by_key(open) else { return Ok(()) };
         handle.counters.connections.fetch_add(1, Ordering::Relaxed);
-        if handle.commands.send(Command::Serve(stream, place)).await.is_err() {
+        if handle.commands.send(LoopCommand::Serve(stream, place)).await.is_err() {
             handle.counters.connections.fetch_sub(1, Ordering::Relaxed);
             return Err(io::Error::other("an event loop exited"));
         }
@@ -88,14 +88,14 @@ pub(crate) async fn run(
 
 /// Returns a slot for an accepted connection. While none is free, closes connections in reserve
 /// slots (guests) that owe a request.
-async fn find_place(loops: &[Handle], places: &Places) -> Place {
+async fn find_place(loops: &[Handle], places: &ConnectionSlots) -> ConnectionSlot {
     loop {
         if let Some(place) = places.enter() {
             return place;
         }
         for handle in loops {
             // A loop with a full queue gets the command later.
-            let _ = handle.commands.try_send(Command::CloseGuest);
+            let _ = handle.commands.try_send(LoopCommand::CloseGuest);
         }
         // Bounded, because no connection may leave soon.
         let _ = timeout(BACK_OFF, places.left()).await;
@@ -107,7 +107,7 @@ fn close_idle_client(loops: &[Handle]) {
     let idle = |handle: &&Handle| handle.counters.idle_ticks.load(Ordering::Relaxed);
     if let Some(handle) = loops.iter().max_by_key(idle).filter(|handle| idle(handle) > 0) {
         // Best effort: the next guest sends the command again.
-        let _ = handle.commands.try_send(Command::CloseIdleClient);
+        let _ = handle.commands.try_send(LoopCommand::CloseIdleClient);
     }
 }
 

@@ -8,7 +8,7 @@ use protocol::TopologyError;
 use server::StartError;
 
 use crate::node::store::InDirectory;
-use crate::node::way_out::{WayOut, limit, port};
+use crate::node::way_out::{Advice, limit, port};
 use crate::runtime::set_aside::SetAsideError;
 use crate::runtime::unusable::Unusable;
 use crate::settings::error::ConfigError;
@@ -77,7 +77,7 @@ pub(crate) enum ServeError {
         "{OUTDATED}. What is in {} could not be moved aside: {source}{}: the node tries that \
          again, and is then rebuilt from the other nodes",
         data.display(),
-        WayOut::of(source, data)
+        Advice::of(source, data)
     )]
     OutdatedStays { data: PathBuf, source: io::Error },
     #[error(transparent)]

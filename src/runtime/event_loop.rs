@@ -21,15 +21,15 @@ use tokio::sync::mpsc;
 
 use crate::counters::Counters;
 use crate::http::connection::streams::Watches;
-use crate::http::connection::{Scratch, Security, Socket, TICK, Watch};
+use crate::http::connection::{ConnectionState, Scratch, Security, Socket, TICK};
 use crate::http::etags::Etags;
 use crate::http::{self, Names, Service, http2};
 use crate::node::Node;
-use crate::node::places::Place;
+use crate::node::places::ConnectionSlot;
 use crate::node::requests::Requests;
 use crate::node::task;
 use crate::operations::reports::Reports;
-use crate::transport::{Came, Stream, Tls};
+use crate::transport::{AcceptedStream, Stream, Tls};
 
 /// hyper's buffer limit for a connection in either direction, in bytes: a large body is read in few
 /// pieces, and a request's head (at most [`http::MAX_HEAD_LEN`]) fits.
@@ -47,9 +47,9 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// A command from another thread to a loop.
 #[derive(Debug)]
-pub(crate) enum Command {
+pub(crate) enum LoopCommand {
     /// Serve this connection, which holds this connection slot.
-    Serve(TcpStream, Place),
+    Serve(TcpStream, ConnectionSlot),
     /// Close the client connection that has been idle for longest; another connection waits.
     CloseIdleClient,
     /// Close the connection in a reserve slot (guest) that has owed a request for longest; another
@@ -63,7 +63,7 @@ pub(crate) enum Command {
 #[derive(Debug)]
 pub(crate) struct Handle {
     /// Commands for the loop.
-    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) commands: mpsc::Sender<LoopCommand>,
     /// The loop's counters.
     pub(crate) counters: Arc<Counters>,
     thread: JoinHandle<()>,
@@ -149,7 +149,7 @@ impl EventLoop {
         })
     }
 
-    async fn run(self: Rc<Self>, mut commands: mpsc::Receiver<Command>) {
+    async fn run(self: Rc<Self>, mut commands: mpsc::Receiver<LoopCommand>) {
         self.requests.start();
         let events = self.node.task_events.lock().take();
         if let Some(events) = events {
@@ -160,10 +160,10 @@ impl EventLoop {
         tokio::task::spawn_local(async move { this.sweep().await });
         loop {
             match commands.recv().await {
-                Some(Command::Serve(stream, place)) => self.serve(stream, place),
-                Some(Command::CloseIdleClient) => self.close_idle_client(),
-                Some(Command::CloseGuest) => self.close_longest(Watch::owing),
-                Some(Command::Stop) | None => break,
+                Some(LoopCommand::Serve(stream, place)) => self.serve(stream, place),
+                Some(LoopCommand::CloseIdleClient) => self.close_idle_client(),
+                Some(LoopCommand::CloseGuest) => self.close_longest(ConnectionState::owing),
+                Some(LoopCommand::Stop) | None => break,
             }
         }
         let begun = Instant::now();
@@ -243,11 +243,11 @@ impl EventLoop {
 
     /// Closes the client connection that has been idle for longest, if there is one.
     fn close_idle_client(&self) {
-        self.close_longest(Watch::idle_ticks);
+        self.close_longest(ConnectionState::idle_ticks);
         self.report_idle();
     }
 
-    fn close_longest<T: Ord + Copy>(&self, time: impl Fn(&Watch) -> Option<T>) {
+    fn close_longest<T: Ord + Copy>(&self, time: impl Fn(&ConnectionState) -> Option<T>) {
         let watches = self.watches.all();
         let left = watches.iter().filter(|watch| !watch.reaped());
         let longest = left.filter_map(|watch| Some((time(watch)?, watch)));
@@ -265,7 +265,7 @@ impl EventLoop {
         self.counters.idle_ticks.store(longest.unwrap_or(0), Ordering::Relaxed);
     }
 
-    fn serve(self: &Rc<Self>, stream: TcpStream, place: Place) {
+    fn serve(self: &Rc<Self>, stream: TcpStream, place: ConnectionSlot) {
         let stream = match tokio::net::TcpStream::from_std(stream) {
             Ok(stream) => stream,
             Err(error) => {
@@ -275,7 +275,7 @@ impl EventLoop {
                 return;
             }
         };
-        let watch = Watch::new(Rc::clone(&self.now), place);
+        let watch = ConnectionState::new(Rc::clone(&self.now), place);
         watch.client.set(stream.peer_addr().ok());
         self.watches.add(&watch);
         let this = Rc::clone(self);
@@ -285,7 +285,7 @@ impl EventLoop {
         });
     }
 
-    fn forget(&self, watch: &Watch) {
+    fn forget(&self, watch: &ConnectionState) {
         self.watches.remove(watch);
         self.counters.connections.fetch_sub(1, Ordering::Relaxed);
         self.node.limits.places.leave(watch.place());
@@ -293,7 +293,11 @@ impl EventLoop {
 
     /// Waits for `beginning`, the first bytes of a connection; `None` = the connection is given up,
     /// or the node stops.
-    async fn begin<T>(&self, watch: &Watch, beginning: impl Future<Output = T>) -> Option<T> {
+    async fn begin<T>(
+        &self,
+        watch: &ConnectionState,
+        beginning: impl Future<Output = T>,
+    ) -> Option<T> {
         let mut beginning = pin!(beginning);
         let come = poll_fn(|cx| {
             if watch.reaped() || self.stopping.get() {
@@ -310,16 +314,16 @@ impl EventLoop {
         &self,
         tls: &Tls,
         stream: tokio::net::TcpStream,
-        watch: &Watch,
+        watch: &ConnectionState,
     ) -> Option<Stream> {
         let (stream, security) = match self.begin(watch, tls.accept(stream)).await? {
-            Ok(Came::Client(stream)) => (stream, Security::Tls),
-            Ok(Came::Peer(stream)) => {
+            Ok(AcceptedStream::Client(stream)) => (stream, Security::Tls),
+            Ok(AcceptedStream::Peer(stream)) => {
                 let lacks_certificate = tls.asks_clients();
                 let channel = stream.channel()?;
                 (stream, Security::Peer { channel, lacks_certificate })
             }
-            Ok(Came::InClear(stream)) => {
+            Ok(AcceptedStream::InClear(stream)) => {
                 watch.security.set(Security::Missing);
                 return Some(stream.into());
             }
@@ -336,7 +340,7 @@ impl EventLoop {
     }
 
     /// Serves a connection to its end.
-    async fn converse(self: &Rc<Self>, stream: tokio::net::TcpStream, watch: &Rc<Watch>) {
+    async fn converse(self: &Rc<Self>, stream: tokio::net::TcpStream, watch: &Rc<ConnectionState>) {
         let stream = match &self.node.tls {
             None => Stream::from(stream),
             Some(tls) => match self.shake(tls, stream, watch).await {

@@ -30,10 +30,10 @@ use super::{accept, credentials, notify};
 use crate::counters::clocks::wall_micros;
 use crate::http::waiting;
 use crate::node::store::InDirectory;
-use crate::peers::join::{self, Answer, Asker, Unanswered};
+use crate::peers::join::{self, JoinReply, JoinRequest, Unanswered};
 use crate::settings::config::Config;
 use crate::settings::members::{At, Members, Unlisted};
-use crate::transport::{Came, Tls};
+use crate::transport::{AcceptedStream, Tls};
 
 /// Interval at which each node is asked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// Outcome of the join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum JoinEnd {
     /// The directory is that of a member: the node can start.
     Placed,
     /// The node was told to stop.
@@ -65,16 +65,16 @@ pub(super) fn place(
     db: &lsm::Db,
     (socket, address): (&Socket, SocketAddr),
     tls: Option<&Arc<Tls>>,
-) -> Result<Ended, ServeError> {
-    let Members::Unlisted(unlisted) = &config.members else { return Ok(Ended::Placed) };
+) -> Result<JoinEnd, ServeError> {
+    let Members::Unlisted(unlisted) = &config.members else { return Ok(JoinEnd::Placed) };
     if unlisted.join.is_empty() {
-        return Ok(Ended::Placed);
+        return Ok(JoinEnd::Placed);
     }
     let in_data = |source| InDirectory { data: config.data.clone(), source };
     let (incarnation, voter) = (Incarnation(random("incarnation")), VoterId(random("voter")));
     let new = Candidate { incarnation, voter };
     let candidate = Candidate::of(db, new).map_err(in_data)?;
-    let Some(candidate) = candidate else { return Ok(Ended::Placed) };
+    let Some(candidate) = candidate else { return Ok(JoinEnd::Placed) };
     let asker = asker(unlisted, config.at(address), candidate);
     if unlisted.join.iter().all(|url| *url == asker.url) {
         return Err(ServeError::JoinsItself { url: asker.url });
@@ -85,7 +85,7 @@ pub(super) fn place(
     }
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let runtime = runtime.map_err(ServeError::Asking)?;
-    let asking = Asking {
+    let asking = JoinAttempt {
         asker: &asker,
         secret: credentials::secret(config),
         token: config.admin_token.as_ref().map(|token| token.bytes()),
@@ -102,18 +102,18 @@ pub(super) fn place(
         tokio::task::spawn_local(notify::keep_alive(&[]));
         asking.run().await
     };
-    let Some(placed) = runtime.block_on(asked)? else { return Ok(Ended::Stopped) };
+    let Some(placed) = runtime.block_on(asked)? else { return Ok(JoinEnd::Stopped) };
     tracing::info!(epoch = placed.layout.epoch, "accepted into the cluster");
     let skew = config.max_clock_skew.as_micros() as u64;
     candidate.takes(db, placed, wall_micros(), skew).map_err(in_data)?;
-    Ok(Ended::Placed)
+    Ok(JoinEnd::Placed)
 }
 
-fn asker(unlisted: &Unlisted, at: At, candidate: Candidate) -> Asker {
+fn asker(unlisted: &Unlisted, at: At, candidate: Candidate) -> JoinRequest {
     let url = unlisted.url.clone().unwrap_or_else(|| at.url());
     let member = unlisted.member(&url);
     let Candidate { incarnation, voter } = candidate;
-    Asker {
+    JoinRequest {
         name: member.name,
         url,
         zone: member.zone,
@@ -126,7 +126,7 @@ fn asker(unlisted: &Unlisted, at: At, candidate: Candidate) -> Asker {
 }
 
 /// Prints that the node waits, and the commands that add it.
-fn greet(unlisted: &Unlisted, asker: &Asker) {
+fn greet(unlisted: &Unlisted, asker: &JoinRequest) {
     let (name, url, first) = (&asker.name, &asker.url, &unlisted.join[0]);
     serve::say(format!(
         "kvorum {} at {url}{WAITS}{first}, as node {name}. It serves nothing until then. Run:\n\
@@ -155,7 +155,7 @@ async fn answer(listener: TcpListener, tls: Option<Arc<Tls>>, asked: String) {
                 Some(tls) => {
                     // A client in clear text, or a node, has come too early.
                     let came = timeout(HANDSHAKE, tls.accept(stream)).await;
-                    if let Ok(Ok(Came::Client(stream))) = came {
+                    if let Ok(Ok(AcceptedStream::Client(stream))) = came {
                         waiting::converse(stream, &asked).await;
                     }
                 }
@@ -166,8 +166,8 @@ async fn answer(listener: TcpListener, tls: Option<Arc<Tls>>, asked: String) {
 }
 
 /// The state of the join across rounds.
-struct Asking<'a> {
-    asker: &'a Asker,
+struct JoinAttempt<'a> {
+    asker: &'a JoinRequest,
     secret: Option<Secret>,
     token: Option<&'a [u8]>,
     /// URLs of the cluster's nodes.
@@ -178,7 +178,7 @@ struct Asking<'a> {
     said: BTreeMap<String, String>,
 }
 
-impl Asking<'_> {
+impl JoinAttempt<'_> {
     /// Asks until the node is accepted; `None` = the node was told to stop.
     async fn run(mut self) -> Result<Option<Placed>, ServeError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
@@ -211,7 +211,7 @@ impl Asking<'_> {
     async fn round(&mut self) -> Result<Option<Placed>, ServeError> {
         let mut asked = JoinSet::new();
         for url in self.due() {
-            let asker = Asker { clock_ms: wall_micros() / 1000, ..self.asker.clone() };
+            let asker = JoinRequest { clock_ms: wall_micros() / 1000, ..self.asker.clone() };
             let secret = self.secret.clone();
             let token = self.token.map(<[u8]>::to_vec);
             asked.spawn_local(async move {
@@ -223,10 +223,10 @@ impl Asking<'_> {
             // The panic was printed, and ended the process.
             let Ok((url, answer)) = done else { continue };
             match answer {
-                Ok(Answer::Placed(cluster, own, layout)) => {
+                Ok(JoinReply::Placed(cluster, own, layout)) => {
                     return Ok(Some(Placed { cluster, own, layout }));
                 }
-                Ok(Answer::Waits(members, because)) => {
+                Ok(JoinReply::Waits(members, because)) => {
                     let known = "it knows that this node asks to join";
                     self.say(&url, because.as_deref().unwrap_or(known));
                     let others = members.into_iter().filter(|member| *member != self.asker.url);

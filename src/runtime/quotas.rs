@@ -20,16 +20,16 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Pause after each step, as a multiple of its CPU time (`cpu`), and at least of its elapsed time
 /// (`disk`), which may include waiting for the disk.
-struct Pace {
+struct CountingPace {
     cpu: u32,
     disk: u32,
 }
 
 /// 2 % of a core, and at most a fifth of the disk's time.
-const USUAL: Pace = Pace { cpu: 49, disk: 4 };
+const USUAL: CountingPace = CountingPace { cpu: 49, disk: 4 };
 
 /// A quarter of a core, and at most half of the disk's time.
-const HURRIED: Pace = Pace { cpu: 3, disk: 1 };
+const HURRIED: CountingPace = CountingPace { cpu: 3, disk: 1 };
 
 /// The counting thread.
 pub(super) struct Counting {
@@ -47,7 +47,7 @@ struct Lap {
 
 /// State of the thread between two steps.
 #[derive(Default)]
-struct Laps {
+struct Counts {
     of: BTreeMap<Vec<u8>, Lap>,
     /// The view for which the node's shares were computed.
     placed: Option<ViewId>,
@@ -59,7 +59,7 @@ impl Counting {
         let (stop, stopped) = mpsc::channel();
         let node = Arc::clone(node);
         let count = move || {
-            let mut laps = Laps::default();
+            let mut laps = Counts::default();
             let mut pause = Duration::ZERO;
             while stopped.recv_timeout(pause) == Err(mpsc::RecvTimeoutError::Timeout) {
                 pause = laps.step(&node);
@@ -77,7 +77,7 @@ impl Counting {
     }
 }
 
-impl Laps {
+impl Counts {
     /// Continues the count that has waited longest; returns the pause to take after that.
     fn step(&mut self, node: &Node) -> Duration {
         node.quotas.renew(&node.shared);

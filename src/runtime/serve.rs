@@ -19,7 +19,7 @@ use protocol::handshake::Secrets;
 use protocol::layout::Layout;
 use protocol::{Incarnation, MembershipState, Shared, handshake};
 use server::identity::{self, Identity, Named};
-use server::link::{Bounds, PeerTable};
+use server::link::{LinkBounds, PeerTable};
 use server::{PageWork, Pages, StartError, Started, Starting};
 use socket2::Socket;
 use tokio::runtime::{Builder, Runtime};
@@ -37,7 +37,7 @@ use crate::node::comparison::Comparison;
 use crate::node::joiners::Joiners;
 use crate::node::life_file::DataDirectory;
 use crate::node::limits::Limits;
-use crate::node::places::Places;
+use crate::node::places::ConnectionSlots;
 use crate::node::plans::Plans;
 use crate::node::quotas::Quotas;
 use crate::node::reads::ReadPool;
@@ -49,7 +49,7 @@ use crate::peers::Facts;
 use crate::runtime::accept;
 use crate::runtime::credentials::{self, Credentials};
 use crate::runtime::error::ServeError;
-use crate::runtime::event_loop::{self, Command, Handle};
+use crate::runtime::event_loop::{self, Handle, LoopCommand};
 use crate::runtime::history::Sampling;
 use crate::runtime::join;
 use crate::runtime::limits;
@@ -146,7 +146,7 @@ fn start_node(
     let failed = |cause| Unusable { data: config.data.clone(), has_others, cause };
     let db = Arc::new(store::open(&config).map_err(|error| failed(StartError::Open(error)))?);
     modes::warn_of_readers(&config.data);
-    if join::place(&config, &db, (socket, address), tls.as_ref())? == join::Ended::Stopped {
+    if join::place(&config, &db, (socket, address), tls.as_ref())? == join::JoinEnd::Stopped {
         close(db)?;
         return Ok(None);
     }
@@ -171,7 +171,7 @@ fn start_node(
         bodies: Budget::new(config.memory.body_bytes as usize),
         streams: Budget::new(http::MAX_STREAMS),
         looks: Budget::new(http::MAX_LOOKS),
-        places: Places::new(config.connections, config.guests),
+        places: ConnectionSlots::new(config.connections, config.guests),
         max_value: config.max_value,
         max_ttl: config.max_ttl,
         deadline: config.deadline,
@@ -221,7 +221,7 @@ fn facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> Arc<F
             Arc::clone(&shared.membership.layouts),
         ),
     );
-    let bounds = Bounds {
+    let bounds = LinkBounds {
         encoded_bytes: config.memory.peer_bytes as usize,
         loops: config.loops,
         queue_bytes: config.memory.queue_bytes() as usize,
@@ -440,7 +440,7 @@ impl Acceptor {
 fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), ServeError> {
     for handle in &loops {
         // A loop that has already ended needs no command.
-        let _ = handle.commands.blocking_send(Command::Stop);
+        let _ = handle.commands.blocking_send(LoopCommand::Stop);
     }
     loops.into_iter().for_each(Handle::join);
     node.reads.stop();

@@ -13,7 +13,7 @@ use server::StartError;
 
 use rustix::io::Errno;
 
-use crate::node::way_out::{self, WayOut};
+use crate::node::way_out::{self, Advice};
 
 /// The error for an unusable data directory.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ impl fmt::Display for Unusable {
         if !cause_text.starts_with("data directory ") {
             write!(f, "data directory {}: ", data.display())?;
         }
-        write!(f, "{cause_text}{}", WayOut::of(cause, data))?;
+        write!(f, "{cause_text}{}", Advice::of(cause, data))?;
         let way_out = match cause.is_damage() {
             false => return Ok(()),
             true if *has_others => {

@@ -15,7 +15,7 @@ use crate::settings::error::ConfigError;
 use crate::settings::list::{ServeArgs, Settings};
 use crate::settings::log;
 use crate::settings::machine;
-use crate::settings::members::{At, Lone, Members};
+use crate::settings::members::{At, Members, UnlistedArgs};
 use crate::settings::memory::{self, GUESTS, MemoryPlan};
 use crate::settings::secret::{self, Secret, SecretKind};
 use crate::settings::units::{Every, Size, Ttl};
@@ -186,7 +186,7 @@ fn complete(
     let settings = settings.chosen();
     let (listen, replicas) = (settings.listen.0, settings.replicas.0 as u8);
     let (cluster, advertise) = (settings.cluster.as_deref(), settings.advertise.as_deref());
-    let lone = Lone {
+    let lone = UnlistedArgs {
         join: settings.join.as_deref(),
         name: settings.name.as_deref(),
         zone: settings.zone.as_deref(),

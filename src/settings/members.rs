@@ -75,7 +75,7 @@ pub(crate) struct Unlisted {
 
 /// The unparsed settings of [`Unlisted`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lone<'a> {
+pub(crate) struct UnlistedArgs<'a> {
     /// See [`Unlisted::join`]; URLs separated by commas.
     pub(crate) join: Option<&'a str>,
     /// Name of the node.
@@ -86,7 +86,7 @@ pub(crate) struct Lone<'a> {
     pub(crate) weight: u32,
 }
 
-impl Lone<'_> {
+impl UnlistedArgs<'_> {
     /// The default settings.
     #[cfg(test)]
     pub(crate) const NOTHING: Self = Self { join: None, name: None, zone: None, weight: 1 };
@@ -166,7 +166,7 @@ impl Members {
     pub(crate) fn parse(
         cluster: Option<&str>,
         advertise: Option<&str>,
-        lone: Lone<'_>,
+        lone: UnlistedArgs<'_>,
         at: At,
         replicas: u8,
     ) -> Result<Self, MembersError> {
@@ -378,7 +378,8 @@ mod tests {
     }
 
     fn listed(cluster: &str, advertise: Option<&str>) -> Membership {
-        match Members::parse(Some(cluster), advertise, Lone::NOTHING, listen(), 3).unwrap() {
+        match Members::parse(Some(cluster), advertise, UnlistedArgs::NOTHING, listen(), 3).unwrap()
+        {
             Members::Listed(membership) => membership,
             Members::Unlisted(_) => panic!("{cluster:?} is a list"),
         }
@@ -412,7 +413,7 @@ mod tests {
         let own = Some("http://h:1");
         let cluster = listed("http://h:1;zone=x,b=http://h:2;weight=20;zone=y,c=http://h:3", own);
         let facts = |name: &str| {
-            let id = cluster.topology.own(name).unwrap();
+            let id = cluster.topology.find(name).unwrap();
             let member = cluster.topology.member(id);
             (member.zone.as_str(), member.weight)
         };
@@ -447,7 +448,8 @@ mod tests {
             ("a=http://127.0.0.1:8080;zone=", None, "neither zone=ZONE nor weight"),
             ("a=http://127.0.0.1:8080;color=red", None, "\"color=red\" of node a"),
         ] {
-            let refused = Members::parse(Some(cluster), advertise, Lone::NOTHING, listen(), 3);
+            let refused =
+                Members::parse(Some(cluster), advertise, UnlistedArgs::NOTHING, listen(), 3);
             let error = refused.unwrap_err().to_string();
             assert!(error.contains(said), "{cluster}: {error}");
             assert!(error.starts_with("--") && !error.contains('\n'), "{error}");
@@ -456,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_node_alone_keeps_the_name_that_its_directory_has() {
-        let alone = Members::parse(None, None, Lone::NOTHING, listen(), 3).unwrap();
+        let alone = Members::parse(None, None, UnlistedArgs::NOTHING, listen(), 3).unwrap();
         let first = alone.settle(at("127.0.0.1:4711"), None, 3, false).unwrap();
         assert_eq!((first.name(), first.named), ("http://127.0.0.1:4711", false));
         let kept = Some(first.name().to_owned());
@@ -464,7 +466,7 @@ mod tests {
         assert_eq!(again.name(), "http://127.0.0.1:4711");
         assert_eq!(again.urls, ["http://127.0.0.1:4712"]);
         let advertised =
-            Members::parse(None, Some("http://h:1"), Lone::NOTHING, listen(), 3).unwrap();
+            Members::parse(None, Some("http://h:1"), UnlistedArgs::NOTHING, listen(), 3).unwrap();
         let named = advertised.settle(listen(), None, 3, false).unwrap();
         assert_eq!((named.name(), named.named), ("http://h:1", true));
         let joined = advertised.settle(listen(), Some("n4".to_owned()), 3, true).unwrap();
@@ -474,13 +476,14 @@ mod tests {
 
     #[test]
     fn a_node_that_lists_none_may_say_its_name_zone_and_weight() {
-        let said = Lone { name: Some("n4"), zone: Some("z"), weight: 3, ..Lone::NOTHING };
+        let said =
+            UnlistedArgs { name: Some("n4"), zone: Some("z"), weight: 3, ..UnlistedArgs::NOTHING };
         let parse = |cluster, lone| Members::parse(cluster, None, lone, listen(), 3);
         let alone = parse(None, said).unwrap().settle(listen(), None, 3, false).unwrap();
         let member = alone.topology.member(alone.own);
         assert_eq!((member.name.as_str(), member.zone.as_str(), member.weight), ("n4", "z", 3));
         assert!(alone.named);
-        let joins = Lone { join: Some("http://h:1,http://h:2/"), ..said };
+        let joins = UnlistedArgs { join: Some("http://h:1,http://h:2/"), ..said };
         let asks = parse(None, joins).unwrap();
         assert_eq!(asks.joins(), ["http://h:1", "http://h:2"]);
         assert_eq!(asks.beyond_loopback(), ["http://h:1", "http://h:2"]);
@@ -491,11 +494,15 @@ mod tests {
         for (cluster, lone, says) in [
             (own, joins, "--join is for a node that joins"),
             (own, said, "--name is for a node that joins"),
-            (own, Lone { weight: 2, ..Lone::NOTHING }, "--weight is for a node that joins"),
-            (None, Lone { join: Some("h:1"), ..said }, "--join: \"h:1\" is not a node URL"),
+            (
+                own,
+                UnlistedArgs { weight: 2, ..UnlistedArgs::NOTHING },
+                "--weight is for a node that joins",
+            ),
+            (None, UnlistedArgs { join: Some("h:1"), ..said }, "--join: \"h:1\" is not a node URL"),
             (
                 None,
-                Lone { name: Some("a b"), ..said },
+                UnlistedArgs { name: Some("a b"), ..said },
                 "--name, --zone: \"a b\" is not a valid name",
             ),
         ] {
@@ -515,7 +522,7 @@ mod tests {
         }
         let own = Some("http://127.0.0.1:1");
         let cluster = Some("http://127.0.0.1:1,http://10.0.0.1:1");
-        let mixed = Members::parse(cluster, own, Lone::NOTHING, listen(), 3).unwrap();
+        let mixed = Members::parse(cluster, own, UnlistedArgs::NOTHING, listen(), 3).unwrap();
         assert_eq!(mixed.beyond_loopback(), ["http://10.0.0.1:1"]);
     }
 }

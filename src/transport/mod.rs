@@ -25,4 +25,4 @@ mod tls;
 pub(crate) use client::{Blocking, Certificates};
 pub(crate) use files::TlsError;
 pub(crate) use stream::Stream;
-pub(crate) use tls::{Came, Tls, connect};
+pub(crate) use tls::{AcceptedStream, Tls, connect};

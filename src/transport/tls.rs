@@ -84,7 +84,7 @@ struct Served {
 }
 
 /// An accepted connection, by the protocol of the other end.
-pub(crate) enum Came {
+pub(crate) enum AcceptedStream {
     /// A connection of a client.
     Client(Stream),
     /// A connection that announced the peer protocol; not authenticated yet.
@@ -255,13 +255,13 @@ impl Tls {
     }
 
     /// Accepts a connection, and completes its TLS handshake if it speaks TLS.
-    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Came> {
+    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<AcceptedStream> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if first != [HANDSHAKE] {
-            return Ok(Came::InClear(stream));
+            return Ok(AcceptedStream::InClear(stream));
         }
         let start = LazyConfigAcceptor::new(Acceptor::default(), Bounded::new(stream)).await?;
         let served = self.served.load_full();
@@ -276,7 +276,7 @@ impl Tls {
         };
         let stream = start.into_stream_with(Arc::clone(config), bound).await?;
         let stream = Stream::secured(stream.into());
-        Ok(if is_peer { Came::Peer(stream) } else { Came::Client(stream) })
+        Ok(if is_peer { AcceptedStream::Peer(stream) } else { AcceptedStream::Client(stream) })
     }
 }
 

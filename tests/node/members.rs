@@ -42,8 +42,8 @@ fn a_leaves() -> Layout {
 pub(crate) fn tells(node: &Node, layout: &Layout) {
     let met = shake(&mut upgraded(node), good_b()).0.unwrap();
     let topology = layout.topology().unwrap();
-    let own = topology.own("b").unwrap();
-    let view = View::settled(layout.epoch, layout.began, topology);
+    let own = topology.find("b").unwrap();
+    let view = View::settled(layout.epoch, layout.placement_epoch, topology);
     let voter = Voter { node: own, id: Some(VoterId(1)), is_first: true };
     let layouts = Arc::new(Layouts::first(voter, layout.clone()));
     let known =

@@ -46,7 +46,7 @@ pub(crate) fn secrets(secret: &str) -> Arc<Secrets> {
 
 /// Returns node b's identity in handshakes.
 fn b(topology: Topology, secret: &str) -> Arc<HandshakeIdentity> {
-    let own = topology.own("b").unwrap();
+    let own = topology.find("b").unwrap();
     let layouts = Arc::new(Layouts::fixed(&topology, own));
     let proofs = Arc::new(Proofs::new(Proof::default()));
     let known = (Arc::new(Logs::first(Incarnation(7))), proofs, layouts);
@@ -289,7 +289,7 @@ fn another_epoch_is_answered_and_never_served() {
     let view = ViewId { epoch: 1, placement: 1 };
     let sender = Sender { view, ..honest() };
     peer.write_all(&envelope(&request(1, Request::Ping), sender)).unwrap();
-    assert_eq!(reply(&mut peer).2, Reply::WrongEpoch);
+    assert_eq!(reply(&mut peer).2, Reply::TopologyMismatch);
     peer.write_all(&envelope(&request(2, Request::Ping), honest())).unwrap();
     assert_eq!(reply(&mut peer).2, Reply::Pong);
 }

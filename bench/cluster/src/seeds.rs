@@ -159,7 +159,7 @@ fn at_once(plans: &[Plan]) -> Result<Vec<Outcome>, String> {
 fn share_of_others() -> f64 {
     let member = |n| Member { name: node_name(n), zone: String::new(), weight: 1 };
     let topology = Topology::new((0..3).map(member).collect(), 3).expect("these are a cluster");
-    let first = topology.own(&node_name(0));
+    let first = topology.find(&node_name(0));
     let mut nodes: Vec<NodeId> = Vec::new();
     let others = (0..KEYS).filter(|number| {
         let key = format!("key{number}");

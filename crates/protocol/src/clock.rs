@@ -290,7 +290,7 @@ impl Clock {
 
     /// Takes in the ballot of a conditional write. Returns true if the ballot may be promised: the
     /// next start then begins above it.
-    pub(crate) fn admit(&self, ballot: u64, now: Now, max_skew_micros: u64) -> bool {
+    pub(crate) fn merge_ballot(&self, ballot: u64, now: Now, max_skew_micros: u64) -> bool {
         if !self.merge(ballot, now, max_skew_micros) {
             return false;
         }
@@ -362,7 +362,7 @@ impl Clock {
 
     /// Notes that `bound` is durable, `took_micros` after it was wanted: versions up to it may be
     /// issued.
-    pub fn persisted(&self, bound: u64, took_micros: u64) {
+    pub fn mark_durable(&self, bound: u64, took_micros: u64) {
         self.bound.fetch_max(bound, Ordering::Relaxed);
         // A slow persist is forgotten within minutes. Load and store suffice: there is one caller
         // at a time.
@@ -413,7 +413,7 @@ mod tests {
     fn running(wall: u64, persisted: u64) -> Clock {
         let clock = Clock::start(7, wall, persisted);
         let bound = clock.bound_wanted(at(wall)).expect("a new clock wants a bound");
-        clock.persisted(bound, 0);
+        clock.mark_durable(bound, 0);
         clock
     }
 
@@ -433,7 +433,7 @@ mod tests {
         let time = |mono, wall| Now { mono, wall };
         let bound = |clock: &Clock, now| {
             if let Some(bound) = clock.bound_wanted(now) {
-                clock.persisted(bound, 0);
+                clock.mark_durable(bound, 0);
             }
         };
         clock.compared(Some(limit), 2);
@@ -492,7 +492,7 @@ mod tests {
         let late = (WALL + 3_600_000_000) << 12;
         clock.compared(Some(most), 2);
         assert!(clock.is_ahead(late, wrong, skew) && !clock.is_ahead(WALL << 12, wrong, skew));
-        assert!(!clock.merge(late, wrong, skew) && !clock.admit(late, wrong, skew));
+        assert!(!clock.merge(late, wrong, skew) && !clock.merge_ballot(late, wrong, skew));
         assert!(clock.last() <= WALL << 12 && clock.now(wrong) <= Clock::limit(WALL, skew));
         assert!(!clock.is_ahead(late, wrong, u64::MAX), "what is its own was looked at before");
         // A clock that is merely fast does not follow a faster one, which no other node accepts.
@@ -509,7 +509,7 @@ mod tests {
     fn a_clock_that_was_ahead_is_not_said_to_be() {
         let ahead = (WALL + 300_000_000) << 12;
         let clock = Clock::start(7, WALL, ahead);
-        clock.persisted(ahead + (1_000_000 << 12), 0);
+        clock.mark_durable(ahead + (1_000_000 << 12), 0);
         clock.compared(Some(WALL as i64 + 500_000), 2);
         let was_ahead = NotIssued::WasAhead { seconds: 300 };
         for wall in [WALL, WALL - 60_000_000, WALL + 500_000] {
@@ -586,7 +586,7 @@ mod tests {
         assert!(clock.issue(at(WALL + 1_000_000)).is_ok());
         assert_eq!(clock.issue(at(late)), Err(NotIssued::BoundReached));
         let bound = clock.bound_wanted(at(late)).unwrap();
-        clock.persisted(bound, 0);
+        clock.mark_durable(bound, 0);
         assert_eq!(clock.issue(at(late)).unwrap().time, late << 12);
         assert_eq!(clock.bound_wanted(at(late)), None, "a fresh bound is far enough");
         assert!(clock.bound_wanted(at(late + 500_001)).is_some());
@@ -600,7 +600,7 @@ mod tests {
         for now in (0..10_000_000).step_by(1_000) {
             let wall = WALL + now;
             if let Some((bound, asked, done)) = under_way.take_if(|(_, _, done)| now >= *done) {
-                clock.persisted(bound, done - asked);
+                clock.mark_durable(bound, done - asked);
             }
             // Checked every 30 ms.
             if under_way.is_none() && now % 30_000 == 0 {
@@ -633,12 +633,12 @@ mod tests {
         let ahead = |clock: &Clock, wall: u64| {
             clock.bound_wanted(at(wall)).map(|bound| (bound >> 12) - wall)
         };
-        clock.persisted(0, 400_000);
+        clock.mark_durable(0, 400_000);
         assert_eq!(ahead(&clock, WALL + 500_000), Some(1_600_000));
-        clock.persisted(0, 3_000_000);
+        clock.mark_durable(0, 3_000_000);
         assert_eq!(ahead(&clock, WALL + 500_000), Some(2_000_000));
         for _ in 0..600 {
-            clock.persisted(0, 1_000);
+            clock.mark_durable(0, 1_000);
         }
         assert_eq!(ahead(&clock, WALL + 1_000_000), Some(1_000_000));
     }
@@ -655,7 +655,7 @@ mod tests {
             assert!(clock.issue(at(wall)).is_ok());
             for _ in 0..15 {
                 if let Some(bound) = clock.bound_wanted(at(wall)) {
-                    clock.persisted(bound, 1_000);
+                    clock.mark_durable(bound, 1_000);
                 }
                 wall += 30_000;
             }

@@ -31,7 +31,7 @@ use bytes::Bytes;
 
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::paxos::operation::{Conditional, Done};
-use crate::paxos::recent::{Recalled, Via, WriteName};
+use crate::paxos::recent::{OpLookup, Via, WriteName};
 use crate::placement::view::ViewId;
 use crate::repair::compare::{CompareRequest, Compared, Damage};
 use crate::repair::watermark::Proof;
@@ -178,7 +178,7 @@ pub enum Event {
         /// The owner of the operation.
         op: OpId,
         /// The store's memory of the write.
-        result: Result<Option<Recalled>, StoreError>,
+        result: Result<Option<OpLookup>, StoreError>,
     },
     /// A read of the store found a record longer than `most`.
     Outlined {

@@ -22,8 +22,8 @@ mod transfer;
 mod visible;
 pub mod wire;
 
-pub use background::effect::{NODE_TICK_MICROS, NodeConfig, NodeEffect};
-pub use background::{Background, NodeEvent};
+pub use background::effect::{BackgroundConfig, BackgroundEffect, NODE_TICK_MICROS};
+pub use background::{Background, BackgroundEvent};
 pub use by_node::ByNode;
 pub use clock::{Clock, NotIssued, Now, origin_of};
 pub use dispatch::Protocol;
@@ -32,12 +32,12 @@ pub use event::{
     OpId, Part, RequestFailed, SlotId, StoreError,
 };
 pub use membership::cluster_id::{ClusterId, OwnCluster};
-pub use membership::directory::{Incarnation, LifeId, LogPosition};
+pub use membership::directory::{BootId, Incarnation, LogPosition};
 pub use membership::known_disk::KnownDisk;
 pub use membership::layout;
 pub use membership::layouts::{ChangeReport, Layouts, LayoutsKept, LayoutsRecord, Progress};
-pub use membership::logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Reported};
-pub use membership::moves::Moves;
+pub use membership::logs::{Boot, BootHistory, Claim, Logs, MAX_BOOTS, Reported};
+pub use membership::moves::TransitionProgress;
 pub use membership::state::{Membership, MembershipState};
 pub use message::{
     Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request, Waits,
@@ -46,7 +46,7 @@ pub use paxos::operation::{
     Change, Condition, Conditional, Done, Impossible, REMEMBERED_MICROS, Tag, decimal,
     digest_of_request, has_idempotency_key, id_of_idempotency_key,
 };
-pub use paxos::recent::{Recalled, Via, WriteName};
+pub use paxos::recent::{OpLookup, Via, WriteName};
 pub use placement::topology::{
     Buckets, Fill, HashWeight, Member, PARTITIONS, Topology, TopologyError, difference,
     partition_of,
@@ -58,9 +58,9 @@ pub use record::{
 pub use repair::compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, Sum};
 pub use repair::status::{RoundConfig, RoundReport, RoundStatus, Rounds, Unhealed};
 pub use repair::sums::Sums;
-pub use repair::watermark::{Passing, Proof, Proofs, RoundId, RoundState, RoundStep};
+pub use repair::watermark::{FencePermit, Proof, Proofs, RoundId, RoundState, RoundStep};
 pub use replica::before_writes::BeforeWrites;
-pub use replica::leftovers::Leftovers;
+pub use replica::leftovers::OrphanDrops;
 pub use replica::newest::Newest;
 pub use replica::unreadable::Unreadable;
 pub use request::acks::{Acks, ReplicaSet};

@@ -10,21 +10,21 @@ use crate::clock::{Clock, Now};
 use crate::membership::cluster_id::{ClusterId, OwnCluster};
 use crate::membership::known_disk::KnownDisk;
 use crate::membership::layout::Stage;
-use crate::membership::layouts::{Lacks, Layouts, LayoutsKept};
+use crate::membership::layouts::{Layouts, LayoutsKept, PullNeed};
 use crate::membership::logs::Logs;
-use crate::membership::moves::Moves;
+use crate::membership::moves::TransitionProgress;
 use crate::membership::state::Membership;
 use crate::message::{MovesState, NodeId};
-use crate::paxos::kept::Keeper;
+use crate::paxos::kept::StateCache;
 use crate::paxos::promises::Promises;
-use crate::paxos::recent::{Recalled, Recent, WriteName};
-use crate::paxos::turns::Turns;
+use crate::paxos::recent::{OpLookup, Recent, WriteName};
+use crate::paxos::turns::KeyLocks;
 use crate::placement::topology::{Topology, partition_of};
 use crate::placement::view::{View, Views};
 use crate::repair::status::Rounds;
 use crate::repair::watermark::{Proof, Proofs, RoundId};
 use crate::replica::before_writes::BeforeWrites;
-use crate::replica::leftovers::Leftovers;
+use crate::replica::leftovers::OrphanDrops;
 use crate::replica::newest::Newest;
 use crate::transfer::ledger::HintLedger;
 use crate::transfer::missed::{Mark, Missed};
@@ -68,7 +68,7 @@ pub struct SharedMembership {
     /// The other nodes that know this node's disk.
     pub known_disk: KnownDisk,
     /// The progress of all nodes in a transition.
-    pub moves: Moves,
+    pub moves: TransitionProgress,
     /// True while this node has not pulled all partitions that move to it.
     pub lacks: AtomicBool,
     /// The clock when the present placement of keys began. Each later write went to all nodes that
@@ -101,7 +101,7 @@ pub struct SharedTransfer {
     /// Writes that nodes are known to have missed.
     pub missed: Missed,
     /// Orphaned records: those that the present placement puts on other nodes.
-    pub leftovers: Leftovers,
+    pub leftovers: OrphanDrops,
 }
 
 /// Conditional writes in progress and their promises.
@@ -112,9 +112,9 @@ pub(crate) struct SharedPaxos {
     /// Conditional writes that this node has stored lately.
     pub(crate) recent: Recent,
     /// Locks of the keys whose conditional writes are in progress.
-    pub(crate) turns: Turns,
+    pub(crate) turns: KeyLocks,
     /// Leaders' state that the next conditional write of a key continues from.
-    pub(crate) keeper: Keeper,
+    pub(crate) keeper: StateCache,
 }
 
 impl SharedPaxos {
@@ -123,8 +123,8 @@ impl SharedPaxos {
         Self {
             promises: Promises::new(floor),
             recent: Recent::new(floor),
-            turns: Turns::default(),
-            keeper: Keeper::default(),
+            turns: KeyLocks::default(),
+            keeper: StateCache::default(),
         }
     }
 }
@@ -175,7 +175,7 @@ impl Shared {
             cluster: Arc::new(OwnCluster::new(Some(ClusterId(1)))),
             logs,
             known_disk: KnownDisk::default(),
-            moves: Moves::default(),
+            moves: TransitionProgress::default(),
             lacks: AtomicBool::new(false),
             placed_at: AtomicU64::new(floor),
             entering: Mutex::new(()),
@@ -191,16 +191,16 @@ impl Shared {
             paxos: SharedPaxos::new(floor),
             replica: SharedReplica { newest, before_writes },
         };
-        this.note_lacks(this.membership.layouts.lacks(own));
+        this.note_lacks(this.membership.layouts.pull_need(own));
         this
     }
 }
 
 impl Shared {
     /// Notes what this node lacks by a layout, before the first request under it is served.
-    fn note_lacks(&self, lacks: Lacks) {
-        self.replica.before_writes.set_empty(lacks == Lacks::ToBeEmptied);
-        self.membership.lacks.store(lacks != Lacks::Nothing, Ordering::SeqCst);
+    fn note_lacks(&self, lacks: PullNeed) {
+        self.replica.before_writes.set_empty(lacks == PullNeed::ToBeEmptied);
+        self.membership.lacks.store(lacks != PullNeed::Nothing, Ordering::SeqCst);
     }
 
     /// True if the node stores nothing of partitions that move to it at present.
@@ -215,7 +215,7 @@ impl Shared {
         self.is_to_be_emptied()
             && self.membership.views.with(|view| {
                 let holds = |topology: &Topology| topology.holds(self.own, partition(), copies);
-                !holds(&view.topology) && view.other.as_ref().is_some_and(holds)
+                !holds(&view.topology) && view.joint.as_ref().is_some_and(holds)
             })
     }
 
@@ -225,7 +225,7 @@ impl Shared {
         // afterwards.
         let layout = self.membership.layouts.entered();
         let has_all = match layout.stage {
-            Stage::Prepare => self.membership.layouts.is_empty_of_others(&layout),
+            Stage::Prepare => self.membership.layouts.has_no_orphans(&layout),
             Stage::Settled | Stage::ReadOld | Stage::ReadNew => {
                 !self.membership.lacks.load(Ordering::SeqCst)
             }
@@ -235,7 +235,7 @@ impl Shared {
 
     /// Puts a later layout into force, now that this node's knowledge of layouts is durable.
     /// Returns true if a later layout than before is in force.
-    pub fn enters(&self, kept: &LayoutsKept) -> bool {
+    pub fn install_layout(&self, kept: &LayoutsKept) -> bool {
         let _alone = self.membership.entering.lock();
         let moves = self.membership.layouts.is_placed_otherwise(kept);
         // The fence is forgotten before and after the change: nothing of a round that began before
@@ -245,7 +245,7 @@ impl Shared {
             self.membership.placed_at.store(self.clock.last(), Ordering::Relaxed);
         }
         let lacks = kept.lacks(self.own);
-        if lacks != Lacks::Nothing {
+        if lacks != PullNeed::Nothing {
             self.note_lacks(lacks);
             if moves {
                 self.membership.moves.begin();
@@ -256,7 +256,7 @@ impl Shared {
             self.repair.proofs.forget_seal();
         }
         // Another layout may be in force by now.
-        self.note_lacks(self.membership.layouts.lacks(self.own));
+        self.note_lacks(self.membership.layouts.pull_need(self.own));
         is_later
     }
 
@@ -286,7 +286,7 @@ impl Shared {
     pub(crate) fn received_proof(&self, node: NodeId, theirs: Proof) {
         self.joins_after(theirs.proven);
         if self.repair.proofs.is_outdated_by(theirs.proven) {
-            self.membership.state.outdated();
+            self.membership.state.mark_outdated();
         }
         self.repair.proofs.received(node, theirs);
     }
@@ -294,7 +294,7 @@ impl Shared {
     /// A node that is about to join has an empty directory, whatever is proven.
     fn joins_after(&self, proven: RoundId) {
         if self.membership.views.with(|view| view.awaits(self.own)) {
-            self.repair.proofs.holds_nothing_of(proven);
+            self.repair.proofs.mark_made_after(proven);
         }
     }
 
@@ -343,13 +343,13 @@ impl Shared {
     pub fn has_stored(&self, key: &[u8], &Operation { id, digest, .. }: &Operation) -> bool {
         matches!(
             self.paxos.recent.recall(key, WriteName { id, digest }, 0),
-            Recalled::Stored { .. }
+            OpLookup::Stored { .. }
         )
     }
 
     /// Promises a ballot for all keys. Returns `false` if that can't be done yet.
     pub(crate) fn promise_all(&self, now: Now, ballot: u64, max_skew_micros: u64) -> bool {
-        self.clock.admit(ballot, now, max_skew_micros) && self.paxos.promises.raise(ballot)
+        self.clock.merge_ballot(ballot, now, max_skew_micros) && self.paxos.promises.raise(ballot)
     }
 
     /// Marks that a node missed a write that no hint will bring it. A node alone in its cluster is

@@ -27,7 +27,7 @@ const ANSWER_SHARE: u64 = 8;
 
 /// Whether a write checks for a newer record of its key.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Look {
+pub(crate) enum KeyCheck {
     No,
     Yes,
     /// The check is done; holds the newer record's version time, if there is one.
@@ -41,7 +41,7 @@ pub struct Write {
     pub(crate) key: Bytes,
     pub(crate) record: Record,
     pub(crate) via: Via,
-    pub(crate) look: Look,
+    pub(crate) look: KeyCheck,
     /// True if the write must be durable when it is done, whatever the sync mode.
     pub(crate) durable: bool,
     /// Time until which the requester waits.
@@ -144,7 +144,7 @@ mod tests {
         let (op, until) = (OpId::Slot(SlotId(number)), 100 + 80_000);
         let demand = Demand { class: Class::Client, until };
         let via = Via::Accept;
-        Write { op, key: Bytes::new(), record, via, look: Look::No, durable: false, demand }
+        Write { op, key: Bytes::new(), record, via, look: KeyCheck::No, durable: false, demand }
     }
 
     fn backlog() -> Backlog {

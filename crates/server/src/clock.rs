@@ -145,7 +145,7 @@ impl BoundedClock {
         state.failed = result.err();
         drop(state);
         if durable {
-            self.clock.persisted(bound, took);
+            self.clock.mark_durable(bound, took);
         }
     }
 

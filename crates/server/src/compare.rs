@@ -146,17 +146,17 @@ mod tests {
     use protocol::RoundId;
 
     use super::*;
-    use crate::stage::Stage;
+    use crate::stage::TestNode;
     use crate::store::Store;
 
-    fn sums(stage: &Stage, watermark: u64) -> Compared {
+    fn sums(stage: &TestNode, watermark: u64) -> Compared {
         let (start, end, since, until) = (Bytes::new(), None, 0, u64::MAX);
         let (round, detail) = (RoundId::default(), Detail::Sums);
         let request = CompareRequest { start, end, since, until, round, watermark, detail };
         compare(&stage.engine, &stage.shared, &request).unwrap()
     }
 
-    fn commit(stage: &Stage, fill: impl FnOnce(&mut Batch)) {
+    fn commit(stage: &TestNode, fill: impl FnOnce(&mut Batch)) {
         let mut batch = Batch::new();
         fill(&mut batch);
         Store::commit(&stage.engine, batch).unwrap();
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn what_may_be_purged_is_in_no_sum() {
         let at = |time| Version { time, origin: 1 };
-        let [kept, purged] = [Stage::new(), Stage::new()];
+        let [kept, purged] = [TestNode::new(), TestNode::new()];
         for stage in [&kept, &purged] {
             commit(stage, |batch| batch.put(Space::Data, b"value", at(5), b"v").unwrap());
         }
@@ -179,7 +179,7 @@ mod tests {
     /// which is compared.
     #[test]
     fn what_continues_an_older_family_is_told() {
-        let stage = Stage::new();
+        let stage = TestNode::new();
         let fields = |time| lsm::Fields {
             ballot: 9,
             step: 1,
@@ -200,7 +200,7 @@ mod tests {
     /// A sum without the record would equal that of a replica that never held it.
     #[test]
     fn what_cannot_be_read_is_told() {
-        let stage = Stage::new();
+        let stage = TestNode::new();
         let version = Version { time: 5, origin: 1 };
         commit(&stage, |batch| batch.put(Space::Data, b"k", version, b"value").unwrap());
         assert_eq!(sums(&stage, 0).damaged, []);

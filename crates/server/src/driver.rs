@@ -4,13 +4,13 @@ use bytes::Bytes;
 use lsm::{Batch, Engine, Lookup, PurgeRule, Space};
 use protocol::{
     AloneId, Answer, CallId, Class, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
-    FailureKind, Message, NodeId, Now, OpId, PageRequest, Passing, Record, Reply, Request,
+    FailureKind, FencePermit, Message, NodeId, Now, OpId, PageRequest, Record, Reply, Request,
     WriteName,
 };
 
 use crate::backlog::Write;
 use crate::hints::Hint;
-use crate::identity::Keeps;
+use crate::identity::OwnRecords;
 use crate::task::TaskEvent;
 
 /// Reason why a write is not known to be stored.
@@ -47,13 +47,13 @@ pub type Outcome = Result<(), WriteError>;
 
 /// The purpose of a write to the store.
 #[derive(Debug)]
-pub enum Purpose {
+pub enum WritePurpose {
     /// The coordinator waits for the write. Holds the version time of a newer record, if the node
     /// has one, and the write's pass of the repair fence, for which a new fence may wait.
-    Op(OpId, Option<u64>, Passing),
+    Op(OpId, Option<u64>, FencePermit),
     /// A client waits for the write, which this node's store decides alone. Holds the write's pass
     /// of the repair fence.
-    Alone(AloneId, Passing),
+    Alone(AloneId, FencePermit),
     /// A hint for a replica that missed a write.
     Hint(Hint),
     /// The removal of delivered hints.
@@ -105,7 +105,7 @@ impl Wanted {
 }
 
 /// A turn of a loop: its time, and the writes that it collects.
-pub trait Turn {
+pub trait WriteBatcher {
     /// Returns the time, read once for this turn from the node's clocks.
     fn now(&self) -> Now;
 
@@ -114,13 +114,13 @@ pub trait Turn {
     fn write(
         &mut self,
         bytes: usize,
-        purpose: Purpose,
+        purpose: WritePurpose,
         fill: impl FnOnce(&mut Batch) -> Result<(), lsm::Error>,
     ) -> Outcome;
 }
 
 /// The services that a loop needs. None of them calls back into the loop before it returns.
-pub trait Driver: Turn {
+pub trait Driver: WriteBatcher {
     /// The engine, for reads that need no waiting.
     fn engine(&self) -> &Engine;
 
@@ -145,7 +145,7 @@ pub trait Driver: Turn {
 
     /// Stores one of the node's own records, bypassing the store's backlog, because such small
     /// records must not wait for compactions. Ends in [`Loop::kept`](crate::Loop::kept).
-    fn keep(&mut self, op: OpId, batch: Batch, keeps: Keeps);
+    fn keep(&mut self, op: OpId, batch: Batch, keeps: OwnRecords);
 
     /// Sends a message to another node: see [`Effect::Send`](protocol::Effect::Send).
     fn send(&mut self, peer: NodeId, message: Message);
@@ -172,7 +172,7 @@ pub trait Driver: Turn {
 }
 
 /// The services that the node task needs. Results come back later, as a [`TaskEvent`].
-pub trait TaskDriver: Turn {
+pub trait TaskDriver: WriteBatcher {
     /// Sends a request to a node; ends in [`NodeEvent::Returned`](protocol::NodeEvent::Returned).
     fn call(&mut self, call: CallId, node: NodeId, class: Class, request: Request);
 
@@ -181,7 +181,7 @@ pub trait TaskDriver: Turn {
 
     /// Stores one of the node's own records, bypassing the store's backlog; ends in
     /// [`TaskEvent::Kept`].
-    fn keep(&mut self, batch: Batch, keeps: Keeps);
+    fn keep(&mut self, batch: Batch, keeps: OwnRecords);
 
     /// Reports that the node's directory is an outdated copy, which must not be used any more: see
     /// [`NodeEffect::Outdated`](protocol::NodeEffect::Outdated). The report repeats until the node

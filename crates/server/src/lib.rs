@@ -39,7 +39,8 @@ mod usage;
 pub use clock::{BoundedClock, NoVersion, refuse_after_last_day};
 pub use compare::{compare, discard};
 pub use driver::{
-    Delivered, Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, Wanted, WriteError,
+    Delivered, Driver, HintsWanted, Outcome, TaskDriver, Wanted, WriteBatcher, WriteError,
+    WritePurpose,
 };
 pub use event_loop::Loop;
 pub use operations::remembered;

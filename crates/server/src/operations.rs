@@ -20,7 +20,7 @@
 use bytes::{Buf, Bytes};
 use lsm::{Batch, Fields, Kind, Space};
 use protocol::{
-    Done, Operation, Recalled, Record, Remembered, Shared, StoreError, Tag, Version, Via,
+    Done, OpLookup, Operation, Record, Remembered, Shared, StoreError, Tag, Version, Via,
     WriteName, has_idempotency_key,
 };
 use xxhash_rust::xxh3::xxh3_64;
@@ -126,7 +126,7 @@ fn digest(mut extension: &[u8]) -> u64 {
 }
 
 /// Returns the entry's answer to a write that is retried.
-pub(crate) fn parse(asked: WriteName, entry: &Record) -> Result<Recalled, StoreError> {
+pub(crate) fn parse(asked: WriteName, entry: &Record) -> Result<OpLookup, StoreError> {
     let damaged = || StoreError::Failed {
         begun: false,
         detail: "what is kept of a write with an idempotency key is malformed".to_owned(),
@@ -143,7 +143,7 @@ mod tests {
     use lsm::{Lookup, Wait};
 
     use super::*;
-    use crate::stage::Stage;
+    use crate::stage::TestNode;
     use crate::store::Store;
 
     const FAMILY: Version = Version { time: 7 << 40, origin: 9 };
@@ -159,7 +159,7 @@ mod tests {
         Record::new(b"k", &fields, b"v")
     }
 
-    fn found(stage: &Stage, id: u64) -> Option<Recalled> {
+    fn found(stage: &TestNode, id: u64) -> Option<OpLookup> {
         let entry = stage.engine.get(Space::Idempotency, &name(b"k", id), Wait::No).unwrap();
         let Lookup::Found(entry) = entry else { return None };
         Some(parse(WriteName { id, digest: 0 }, &entry).unwrap())
@@ -167,14 +167,14 @@ mod tests {
 
     #[test]
     fn those_with_an_idempotency_key_are_kept() {
-        let stage = Stage::new();
+        let stage = TestNode::new();
         let mut batch = Batch::new();
         let record = record(99, &[(4, None), (5, None), (7, Some(-3))]);
         put(&stage.shared, &mut batch, (b"k", &record), Via::Accept).unwrap();
         Store::commit(&stage.engine, batch).unwrap();
         let stored = |id, step, result| {
             let tag = Tag { version: FAMILY, last: Some((step, id)) };
-            Some(Recalled::Stored {
+            Some(OpLookup::Stored {
                 ballot: 99,
                 done: Done::Changed { tag, result, expiry_ms: 0, fence: 0 },
             })
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn another_request_with_the_same_word_is_told_apart() {
-        let stage = Stage::new();
+        let stage = TestNode::new();
         let put_one = |ballot, digest| {
             let operations = [Operation { id: 5, result: None, digest }];
             let record = changed(ballot, &operations);
@@ -207,11 +207,11 @@ mod tests {
             expiry_ms: 0,
             fence: 0,
         };
-        let stored = |ballot| Recalled::Stored { ballot, done };
+        let stored = |ballot| OpLookup::Stored { ballot, done };
         put_one(99, 0);
         assert_eq!(told(8), (stored(99), Bytes::new()), "without a digest");
         put_one(100, 0x0102_0304_0506_0708);
-        assert_eq!(told(8).0, Recalled::Reused);
+        assert_eq!(told(8).0, OpLookup::Reused);
         assert_eq!(told(0).0, stored(100), "asked without a digest");
         let (recalled, extension) = told(0x0102_0304_0506_0708);
         assert_eq!((recalled, &extension[..]), (stored(100), &[1, 8, 7, 6, 5, 4, 3, 2, 1][..]));
@@ -219,19 +219,19 @@ mod tests {
 
     #[test]
     fn what_came_from_a_replica_does_not_count_as_accepted() {
-        let stage = Stage::new();
+        let stage = TestNode::new();
         let mut batch = Batch::new();
         put(&stage.shared, &mut batch, (b"k", &record(99, &[(5, None)])), Via::Replica).unwrap();
         Store::commit(&stage.engine, batch).unwrap();
         let tag = Tag { version: FAMILY, last: Some((20, 5)) };
         let done = Done::Changed { tag, result: None, expiry_ms: 0, fence: 0 };
-        let stored = Recalled::Stored { ballot: 0, done };
+        let stored = OpLookup::Stored { ballot: 0, done };
         assert_eq!(found(&stage, 5), Some(stored));
     }
 
     #[test]
     fn what_was_chosen_before_it_moved_holds_whatever_its_record_brought() {
-        let stage = Stage::new();
+        let stage = TestNode::new();
         let mut batch = Batch::new();
         put(&stage.shared, &mut batch, (b"k", &record(99, &[(5, Some(8))])), Via::Replica).unwrap();
         Store::commit(&stage.engine, batch).unwrap();
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(get(), chosen);
         let tag = Tag { version: FAMILY, last: Some((20, 5)) };
         let done = Done::Changed { tag, result: Some(8), expiry_ms: 0, fence: 0 };
-        assert_eq!(found(&stage, 5), Some(Recalled::Stored { ballot: 60, done }));
+        assert_eq!(found(&stage, 5), Some(OpLookup::Stored { ballot: 60, done }));
         let entry = stage.engine.get(Space::Idempotency, &name(b"k", 5), Wait::No).unwrap();
         let Lookup::Found(entry) = entry else { panic!("it was put") };
         assert_eq!(remembered(&name(b"k", 4), &entry), None, "it is another one's");

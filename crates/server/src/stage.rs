@@ -12,8 +12,10 @@ use protocol::{
 };
 
 use crate::Loop;
-use crate::driver::{Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, Wanted, WriteError};
-use crate::identity::{Identity, Keeps, Named, NewIdentity};
+use crate::driver::{
+    Driver, HintsWanted, Outcome, TaskDriver, Wanted, WriteBatcher, WriteError, WritePurpose,
+};
+use crate::identity::{Identity, Named, NewIdentity, OwnRecords};
 use crate::store::{Store, purge_rule};
 use crate::task::TaskEvent;
 
@@ -30,7 +32,7 @@ pub(crate) const DEADLINE: u64 = 1_000_000;
 pub(crate) enum Done {
     Read(OpId, Wanted),
     Page,
-    Keep(Option<OpId>, Batch, Keeps),
+    Keep(Option<OpId>, Batch, OwnRecords),
     Send,
     Respond(u64, Reply),
     Answer(Answer),
@@ -42,7 +44,7 @@ pub(crate) enum Done {
 }
 
 /// Node `a` of `a`, `b` and `c`, a member.
-pub(crate) struct Stage {
+pub(crate) struct TestNode {
     pub(crate) disk: Arc<MemDisk>,
     pub(crate) engine: Engine,
     pub(crate) shared: Arc<Shared>,
@@ -60,7 +62,7 @@ pub(crate) struct Stage {
     /// Number and result of the last compaction requested.
     pub(crate) compaction: (u64, Option<bool>),
     batch: Batch,
-    purposes: Vec<Purpose>,
+    purposes: Vec<WritePurpose>,
 }
 
 /// The cluster's nodes, unless a test names others.
@@ -76,7 +78,7 @@ pub(crate) fn under() -> ViewId {
     View::first(topology(&USUAL)).id()
 }
 
-impl Stage {
+impl TestNode {
     pub(crate) fn new() -> Self {
         Self::of(&USUAL)
     }
@@ -124,7 +126,7 @@ impl Stage {
     }
 
     /// Commits the writes of a turn; returns their purposes.
-    pub(crate) fn commit(&mut self) -> Vec<Purpose> {
+    pub(crate) fn commit(&mut self) -> Vec<WritePurpose> {
         Store::commit(&self.engine, std::mem::take(&mut self.batch)).unwrap();
         std::mem::take(&mut self.purposes)
     }
@@ -163,7 +165,7 @@ pub(crate) fn conditional(key: &[u8], age: u64, ballot: u64) -> Record {
     Record::new(key, &Fields { ballot, ..Fields::new(Kind::Value, family) }, b"v")
 }
 
-impl Turn for Stage {
+impl WriteBatcher for TestNode {
     fn now(&self) -> Now {
         Now { mono: self.mono, wall: WALL }
     }
@@ -171,13 +173,13 @@ impl Turn for Stage {
     fn write(
         &mut self,
         _bytes: usize,
-        purpose: Purpose,
+        purpose: WritePurpose,
         fill: impl FnOnce(&mut Batch) -> Result<(), lsm::Error>,
     ) -> Outcome {
         if let Some(refusal) = &self.refusal {
             return Err(refusal.clone());
         }
-        if self.refuses_hints && matches!(purpose, Purpose::Hint(_)) {
+        if self.refuses_hints && matches!(purpose, WritePurpose::Hint(_)) {
             return Err(WriteError::Busy);
         }
         fill(&mut self.batch).map_err(WriteError::Store)?;
@@ -186,7 +188,7 @@ impl Turn for Stage {
     }
 }
 
-impl Driver for Stage {
+impl Driver for TestNode {
     fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -218,7 +220,7 @@ impl Driver for Stage {
         unreachable!("no round is driven here");
     }
 
-    fn keep(&mut self, op: OpId, batch: Batch, keeps: Keeps) {
+    fn keep(&mut self, op: OpId, batch: Batch, keeps: OwnRecords) {
         self.done.push(Done::Keep(Some(op), batch, keeps));
     }
 
@@ -243,7 +245,7 @@ impl Driver for Stage {
     }
 }
 
-impl TaskDriver for Stage {
+impl TaskDriver for TestNode {
     fn call(&mut self, call: CallId, _node: NodeId, _class: Class, _request: Request) {
         self.done.push(Done::Call(call));
     }
@@ -252,7 +254,7 @@ impl TaskDriver for Stage {
         self.done.push(Done::ReadHints(wanted));
     }
 
-    fn keep(&mut self, batch: Batch, keeps: Keeps) {
+    fn keep(&mut self, batch: Batch, keeps: OwnRecords) {
         self.done.push(Done::Keep(None, batch, keeps));
     }
 

@@ -97,7 +97,7 @@ mod tests {
     use protocol::Member;
 
     use super::*;
-    use crate::stage::Stage;
+    use crate::stage::TestNode;
     use crate::store::Store;
 
     fn topology(nodes: usize, replicas: u8) -> Topology {
@@ -108,7 +108,7 @@ mod tests {
     /// Has each node store its part of these keys; returns each node's estimate for a prefix.
     fn estimates(topology: &Topology, keys: &[(Vec<u8>, u8, usize)], prefix: &[u8]) -> Vec<u64> {
         let of = |own: NodeId| {
-            let stage = Stage::new();
+            let stage = TestNode::new();
             let mut batch = Batch::new();
             for (key, copies, length) in keys {
                 if topology.holds(own, protocol::partition_of(key), *copies) {

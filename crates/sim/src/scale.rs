@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use protocol::{
-    Background, Clock, Config, Incarnation, Logs, Member, Membership, MembershipState, NodeConfig,
-    NodeId, Protocol, RoundConfig, Shared, Topology,
+    Background, BackgroundConfig, Clock, Config, Incarnation, Logs, Member, Membership,
+    MembershipState, NodeId, Protocol, RoundConfig, Shared, Topology,
 };
 
 use crate::plan::Plan;
@@ -110,7 +110,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
             _protocols: (0..loops).map(protocol).collect(),
             _node: Background::new(
                 Arc::clone(&shared),
-                NodeConfig {
+                BackgroundConfig {
                     deadline_micros: config.deadline_micros,
                     syncs_always: true,
                     max_skew_micros: config.max_skew_micros,

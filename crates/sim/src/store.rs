@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use lsm::{Backlog, Batch, Compactions, Engine, Error, MemDisk, Moment, Options, Whole, Work};
 use protocol::OpId;
-use server::Purpose;
-use server::identity::Keeps;
+use server::WritePurpose;
+use server::identity::OwnRecords;
 
 use crate::plan::Plan;
 use crate::random::Random;
@@ -21,11 +21,11 @@ use crate::random::Random;
 #[derive(Debug)]
 pub(crate) enum Asker {
     /// A loop, for these writes of a turn.
-    Loop(usize, Vec<Purpose>),
+    Loop(usize, Vec<WritePurpose>),
     /// A loop, for another node that waits for it.
-    Kept(usize, OpId, Keeps),
+    Kept(usize, OpId, OwnRecords),
     /// The node's task.
-    Task(Keeps),
+    Task(OwnRecords),
     /// The clock: its bound is durable.
     Clock(u64),
 }

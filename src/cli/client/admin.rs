@@ -9,10 +9,10 @@ use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::args::Ask;
-use super::connection::{Connection, Head, malformed};
-use super::problem::{Asked, Problem, Unknown};
-use super::{BY, Unable, connect, fail, unreachable_node, unreachable_text};
+use super::args::ConnectionArgs;
+use super::connection::{ClientConnection, Head, malformed};
+use super::problem::{ProblemDetails, UncertainRequest, Unknown};
+use super::{BY, CommandFailure, connect, fail, unreachable_node, unreachable_text};
 use crate::operations::stderr;
 
 /// Polling interval of the progress.
@@ -26,8 +26,8 @@ pub(super) const EACH_LINE: Duration = Duration::from_secs(10);
 
 /// A node that carries out admin work.
 pub(super) struct Worker<'a> {
-    connection: Connection,
-    asked: &'a Ask,
+    connection: ClientConnection,
+    asked: &'a ConnectionArgs,
 }
 
 /// A node's answer to a request for work.
@@ -42,7 +42,7 @@ pub(super) fn asked_json(number: u64) -> String {
 }
 
 impl<'a> Worker<'a> {
-    pub(super) fn new(ask: &'a Ask) -> Result<Self, Unable> {
+    pub(super) fn new(ask: &'a ConnectionArgs) -> Result<Self, CommandFailure> {
         Ok(Self { connection: connect(ask)?, asked: ask })
     }
 
@@ -52,7 +52,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Requests work; returns its number.
-    pub(super) fn ask(&mut self, target: &str) -> Result<u64, Unable> {
+    pub(super) fn ask(&mut self, target: &str) -> Result<u64, CommandFailure> {
         let Accepted { number } = self.change(target, 202)?;
         Ok(number)
     }
@@ -63,7 +63,7 @@ impl<'a> Worker<'a> {
         &mut self,
         target: &str,
         mut ended: impl FnMut(&mut Self, Answer, &ProgressBar) -> Option<End>,
-    ) -> Result<End, Unable> {
+    ) -> Result<End, CommandFailure> {
         let bar = progress();
         let mut next_line = Instant::now() + FIRST_LINE;
         loop {
@@ -94,12 +94,12 @@ impl<'a> Worker<'a> {
         method: &str,
         target: &str,
         status: u16,
-    ) -> Result<T, Unable> {
+    ) -> Result<T, CommandFailure> {
         let url = &self.asked.url;
         let (head, body) =
             self.answer(method, target).map_err(|error| unreachable_node(url, &error, BY))?;
         if head.status != status {
-            return Err(Problem::report(head.status, &body, self.asked));
+            return Err(ProblemDetails::report(head.status, &body, self.asked));
         }
         let parsed = serde_json::from_slice(&body);
         parsed.map_err(|error| fail(format!("{url}: {}", malformed(&error.to_string()))))
@@ -110,15 +110,20 @@ impl<'a> Worker<'a> {
         &mut self,
         target: &str,
         status: u16,
-    ) -> Result<T, Unable> {
+    ) -> Result<T, CommandFailure> {
         let ask = self.asked;
         let unknown = |error: &io::Error| {
             let why = unreachable_text(&ask.url, error, BY);
-            Unknown::of(error).report(Asked::Change, &why, ask)
+            Unknown::of(error).report(UncertainRequest::Change, &why, ask)
         };
         let (head, body) = self.answer("POST", target).map_err(|error| unknown(&error))?;
         if head.status != status {
-            return Err(Problem::report_of(Asked::Change, head.status, &body, ask));
+            return Err(ProblemDetails::report_of(
+                UncertainRequest::Change,
+                head.status,
+                &body,
+                ask,
+            ));
         }
         serde_json::from_slice(&body).map_err(|error| unknown(&malformed(&error.to_string())))
     }

@@ -17,7 +17,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Where to ask, and how to answer.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
-pub(crate) struct Ask {
+pub(crate) struct ConnectionArgs {
     /// URL of any node of the cluster
     #[arg(long, env = "KVORUM_URL", value_name = "URL", default_value = "http://127.0.0.1:8080")]
     #[arg(value_parser = node_url)]
@@ -42,7 +42,7 @@ pub(crate) struct Ask {
     pub(crate) json: bool,
 }
 
-impl Ask {
+impl ConnectionArgs {
     /// Returns the flags of the connection for a printed command, so that it asks the same node
     /// with the same credentials.
     pub(super) fn flags(&self) -> String {
@@ -60,7 +60,7 @@ impl Ask {
 
 /// How many replicas must do their part.
 #[derive(Debug, Args)]
-pub(crate) struct Votes {
+pub(crate) struct VoteArgs {
     /// Number of replicas that must answer, 1..from [default: a majority of from]
     #[arg(long, value_name = "N")]
     pub(crate) ack: Option<u32>,
@@ -81,7 +81,7 @@ pub(crate) struct IfMatch {
 
 /// What a write is known by.
 #[derive(Debug, Args)]
-pub(crate) struct Known {
+pub(crate) struct IdempotencyArgs {
     /// A word of 1 to 64 bytes, another one for each write: a write that is sent again with the
     /// same word within a day is done once; another write of the key with it is refused
     #[arg(long, value_name = "WORD")]
@@ -90,7 +90,7 @@ pub(crate) struct Known {
 
 /// How long a value lives.
 #[derive(Debug, Args)]
-pub(crate) struct Life {
+pub(crate) struct TtlArgs {
     /// Time to live, in s, m, h or d, as in 90s or 30d, up to the node's --max-ttl; after it the
     /// value is gone [default: put: it never expires; add: the value's expiry stays]
     #[arg(long, value_name = "TIME")]
@@ -111,7 +111,7 @@ pub(crate) struct RepairArgs {
     pub(crate) wait: bool,
 
     #[command(flatten)]
-    pub(crate) ask: Ask,
+    pub(crate) ask: ConnectionArgs,
 }
 
 /// Everything after `compact`.
@@ -122,7 +122,7 @@ pub(crate) struct CompactArgs {
     pub(crate) wait: bool,
 
     #[command(flatten)]
-    pub(crate) ask: Ask,
+    pub(crate) ask: ConnectionArgs,
 }
 
 /// Whether to ask for a receipt.
@@ -159,19 +159,19 @@ pub(crate) struct PutArgs {
     pub(crate) if_none_match: Option<String>,
 
     #[command(flatten)]
-    pub(crate) life: Life,
+    pub(crate) life: TtlArgs,
 
     #[command(flatten)]
-    pub(crate) known: Known,
+    pub(crate) known: IdempotencyArgs,
 
     #[command(flatten)]
     pub(crate) receipt: WantReceipt,
 
     #[command(flatten)]
-    pub(crate) votes: Votes,
+    pub(crate) votes: VoteArgs,
 
     #[command(flatten)]
-    pub(crate) ask: Ask,
+    pub(crate) ask: ConnectionArgs,
 }
 
 /// Everything after `del`.
@@ -181,7 +181,7 @@ pub(crate) struct DelArgs {
     pub(crate) condition: IfMatch,
 
     #[command(flatten)]
-    pub(crate) known: Known,
+    pub(crate) known: IdempotencyArgs,
 
     #[command(flatten)]
     pub(crate) receipt: WantReceipt,
@@ -205,16 +205,16 @@ pub(crate) struct AddArgs {
     pub(crate) escaped: bool,
 
     #[command(flatten)]
-    pub(crate) life: Life,
+    pub(crate) life: TtlArgs,
 
     #[command(flatten)]
-    pub(crate) known: Known,
+    pub(crate) known: IdempotencyArgs,
 
     #[command(flatten)]
     pub(crate) receipt: WantReceipt,
 
     #[command(flatten)]
-    pub(crate) ask: Ask,
+    pub(crate) ask: ConnectionArgs,
 }
 
 /// Everything after `get`, and the keys of `del`.
@@ -229,10 +229,10 @@ pub(crate) struct KeyArgs {
     pub(crate) escaped: bool,
 
     #[command(flatten)]
-    pub(crate) votes: Votes,
+    pub(crate) votes: VoteArgs,
 
     #[command(flatten)]
-    pub(crate) ask: Ask,
+    pub(crate) ask: ConnectionArgs,
 }
 
 /// Everything after `scan`.
@@ -263,10 +263,10 @@ pub(crate) struct ScanArgs {
     pub(crate) escaped: bool,
 
     #[command(flatten)]
-    pub(crate) votes: Votes,
+    pub(crate) votes: VoteArgs,
 
     #[command(flatten)]
-    pub(crate) ask: Ask,
+    pub(crate) ask: ConnectionArgs,
 }
 
 /// Everything after `status`.
@@ -277,7 +277,7 @@ pub(crate) struct StatusArgs {
     pub(crate) watch: bool,
 
     #[command(flatten)]
-    pub(crate) ask: Ask,
+    pub(crate) ask: ConnectionArgs,
 }
 
 /// Why a text is no value of a flag.

@@ -3,13 +3,13 @@
 use indicatif::HumanBytes;
 
 use super::admin::{Worker, asked_json, show, took_text};
-use super::{CompactArgs, Unable, fail, print_done};
+use super::{CommandFailure, CompactArgs, fail, print_done};
 use crate::operations::compact::{Compaction, Compactions};
 
 const TARGET: &str = "/admin/compact";
 
 /// Runs the command.
-pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
+pub(crate) fn compact(args: &CompactArgs) -> Result<(), CommandFailure> {
     let url = &args.ask.url;
     let mut worker = Worker::new(&args.ask)?;
     let number = worker.ask(TARGET)?;
@@ -40,7 +40,7 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
     }
     if let Some(why) = &ended.failed {
         fail(format_args!("{url}: the compaction ended early: {why}"));
-        return Err(Unable::No);
+        return Err(CommandFailure::No);
     }
     if args.ask.json { Ok(()) } else { print_done(&summary(&ended), "the compaction has ended") }
 }

@@ -28,7 +28,7 @@ const MAX_LINE: u64 = 8 << 10;
 const STEP: usize = 64 << 10;
 
 /// A blocking connection to one node, with the headers common to its requests.
-pub(super) struct Connection {
+pub(super) struct ClientConnection {
     stream: BufReader<Blocking>,
     /// Header lines of every request, with line ends.
     headers: String,
@@ -64,8 +64,8 @@ enum Length {
 
 /// A body, read as it arrives, whatever its framing. A premature end is an error, except for a body
 /// that ends with the connection.
-pub(super) struct Body<'a> {
-    connection: &'a mut Connection,
+pub(super) struct ResponseBody<'a> {
+    connection: &'a mut ClientConnection,
     length: Length,
     /// Bytes left of the body or of the chunk.
     left: u64,
@@ -73,7 +73,7 @@ pub(super) struct Body<'a> {
     has_ended: bool,
 }
 
-impl Read for Body<'_> {
+impl Read for ResponseBody<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.left == 0 && self.length == Length::Chunked && !self.has_ended {
             self.next_chunk()?;
@@ -96,7 +96,7 @@ impl Read for Body<'_> {
     }
 }
 
-impl Body<'_> {
+impl ResponseBody<'_> {
     /// Reads up to the content of the next chunk, or past the trailers after the last one.
     fn next_chunk(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.has_begun, true) && !self.connection.line()?.is_empty() {
@@ -135,7 +135,7 @@ pub(super) fn malformed(what: &str) -> io::Error {
     )
 }
 
-impl Connection {
+impl ClientConnection {
     /// Connects to a node's URL. Connecting, and each wait after that, is limited to `patience`.
     /// Every request carries the token.
     pub(super) fn open(
@@ -252,14 +252,14 @@ impl Connection {
     }
 
     /// Returns the body as a stream.
-    pub(super) fn stream(&mut self, head: &Head) -> Body<'_> {
+    pub(super) fn stream(&mut self, head: &Head) -> ResponseBody<'_> {
         let length = head.length;
         let left = match length {
             Length::Bytes(bytes) => bytes,
             Length::Chunked => 0,
             Length::Connection => u64::MAX,
         };
-        Body { connection: self, length, left, has_begun: false, has_ended: false }
+        ResponseBody { connection: self, length, left, has_begun: false, has_ended: false }
     }
 
     /// Reads the whole body.

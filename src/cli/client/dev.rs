@@ -21,11 +21,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::admin::Worker;
-use super::args::Ask;
+use super::args::ConnectionArgs;
 use super::cluster::{applied, come_to_rest, plan_text, planned, settled};
-use super::{Unable, fail, print_done};
+use super::{CommandFailure, fail, print_done};
 use crate::cli::dev::plan::CERTS;
-use crate::cli::dev::socket::{DevAnswer, DevNode, Wanted, ask};
+use crate::cli::dev::socket::{DevAnswer, DevNode, DevRequest, ask};
 use crate::cli::{DevAddArgs, DevCommand, DevRemoveArgs, DevRunning};
 use crate::operations::layout::LayoutStatus;
 use crate::operations::status::Cluster;
@@ -67,7 +67,7 @@ impl Truth {
 }
 
 /// Runs the command until it is done or interrupted.
-pub(crate) fn dev(command: DevCommand) -> Result<(), Unable> {
+pub(crate) fn dev(command: DevCommand) -> Result<(), CommandFailure> {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fail(format!("cannot handle signals: {error}")))?;
     let truth = Truth(Arc::new(Mutex::new("nothing was changed".to_owned())));
@@ -93,14 +93,14 @@ pub(crate) fn dev(command: DevCommand) -> Result<(), Unable> {
         };
         tokio::select! {
             // The panic was printed, and ended the process.
-            ended = ended => ended.unwrap_or(Err(Unable::Failed)),
+            ended = ended => ended.unwrap_or(Err(CommandFailure::Failed)),
             _ = interrupt.recv() => Err(interrupted()),
             _ = terminate.recv() => Err(interrupted()),
         }
     })
 }
 
-fn add(args: &DevAddArgs, truth: &Truth) -> Result<(), Unable> {
+fn add(args: &DevAddArgs, truth: &Truth) -> Result<(), CommandFailure> {
     let DevAddArgs { zone, weight, running } = args;
     let members = members(&running.data)?;
     let Some(asked) = members.iter().find(|node| answers(node)) else {
@@ -109,7 +109,7 @@ fn add(args: &DevAddArgs, truth: &Truth) -> Result<(), Unable> {
     let to = ask_of(running, asked);
     let mut worker = Worker::new(&to)?;
     all_are_up(&mut worker)?;
-    let wanted = Wanted::Add { zone: zone.clone(), weight: *weight };
+    let wanted = DevRequest::Add { zone: zone.clone(), weight: *weight };
     let DevAnswer::Added { name, before } = ask(&running.data, &wanted).map_err(fail)? else {
         return Err(confused());
     };
@@ -136,7 +136,7 @@ fn add(args: &DevAddArgs, truth: &Truth) -> Result<(), Unable> {
     )
 }
 
-fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), Unable> {
+fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), CommandFailure> {
     let DevRemoveArgs { node: name, replicas, running } = args;
     let all = nodes(&running.data)?;
     let Some(node) = all.iter().find(|node| node.name == *name) else {
@@ -162,7 +162,7 @@ fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), Unable> {
         };
         leave(name, *replicas, &ask_of(running, asked), &running.data, truth)?;
     }
-    let stop = Wanted::Stop { name: name.clone() };
+    let stop = DevRequest::Stop { name: name.clone() };
     let DevAnswer::Stopped { data } = ask(&running.data, &stop).map_err(fail)? else {
         return Err(confused());
     };
@@ -187,10 +187,10 @@ fn answers(node: &DevNode) -> bool {
 fn leave(
     name: &String,
     replicas: Option<u8>,
-    to: &Ask,
+    to: &ConnectionArgs,
     data: &Path,
     truth: &Truth,
-) -> Result<(), Unable> {
+) -> Result<(), CommandFailure> {
     let mut worker = Worker::new(to)?;
     let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
     if layout.nodes.iter().all(|node| node.name != *name) {
@@ -211,7 +211,7 @@ fn change(
     lists: &[(&str, &Vec<String>)],
     replicas: Option<u8>,
     (name, truth): (&str, &Truth),
-) -> Result<(), Unable> {
+) -> Result<(), CommandFailure> {
     let plan = planned(worker, lists, replicas)?;
     print_done(&plan_text(&plan), truth)?;
     truth.is_applied(name, &worker.flags());
@@ -220,32 +220,32 @@ fn change(
     print_done(&format!("done: epoch {epoch}\n"), truth)
 }
 
-fn nodes(data: &Path) -> Result<Vec<DevNode>, Unable> {
-    match ask(data, &Wanted::Nodes).map_err(fail)? {
+fn nodes(data: &Path) -> Result<Vec<DevNode>, CommandFailure> {
+    match ask(data, &DevRequest::Nodes).map_err(fail)? {
         DevAnswer::Nodes(nodes) => Ok(nodes),
         _ => Err(confused()),
     }
 }
 
-fn members(data: &Path) -> Result<Vec<DevNode>, Unable> {
+fn members(data: &Path) -> Result<Vec<DevNode>, CommandFailure> {
     Ok(nodes(data)?.into_iter().filter(|node| node.is_member).collect())
 }
 
-fn confused() -> Unable {
+fn confused() -> CommandFailure {
     fail("the kvorum dev that runs answers something else than was asked: it is of another version")
 }
 
-fn ask_of(running: &DevRunning, node: &DevNode) -> Ask {
+fn ask_of(running: &DevRunning, node: &DevNode) -> ConnectionArgs {
     let (url, token_file) = (node.url.clone(), running.token_file.clone());
     let certificates = match url.starts_with("https://") {
         true => Certificates::of_ca(running.data.join(CERTS).join("ca.pem")),
         false => Certificates::default(),
     };
-    Ask { url, certificates, token_file, timeout: None, json: false }
+    ConnectionArgs { url, certificates, token_file, timeout: None, json: false }
 }
 
 /// Waits until the started node asks to join; returns true if it is already a member.
-fn has_place(worker: &mut Worker<'_>, data: &Path, name: &str) -> Result<bool, Unable> {
+fn has_place(worker: &mut Worker<'_>, data: &Path, name: &str) -> Result<bool, CommandFailure> {
     let until = Instant::now() + PATIENCE;
     let mut looks = 0;
     let answered = worker.wait("/admin/layout", |_, layout: LayoutStatus, _| {
@@ -270,7 +270,7 @@ fn has_place(worker: &mut Worker<'_>, data: &Path, name: &str) -> Result<bool, U
 }
 
 /// Fails if nodes are down: a change would wait for them, so it is better not to begin one.
-fn all_are_up(worker: &mut Worker<'_>) -> Result<(), Unable> {
+fn all_are_up(worker: &mut Worker<'_>) -> Result<(), CommandFailure> {
     let until = Instant::now() + RESTART;
     let down = worker.wait("/v0/cluster", |_, cluster: Cluster, _| {
         let down = cluster.nodes.into_iter().filter(|row| !row.up);
@@ -290,7 +290,7 @@ fn all_are_up(worker: &mut Worker<'_>) -> Result<(), Unable> {
 
 /// Waits until all nodes use the changed layout, and then tells `kvorum dev`: they no longer need
 /// the initial list.
-fn is_known_to_all(worker: &mut Worker<'_>, data: &Path) -> Result<(), Unable> {
+fn is_known_to_all(worker: &mut Worker<'_>, data: &Path) -> Result<(), CommandFailure> {
     let until = Instant::now() + PATIENCE;
     let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
     let all = worker.wait("/v0/cluster", |_, cluster: Cluster, _| {
@@ -303,7 +303,7 @@ fn is_known_to_all(worker: &mut Worker<'_>, data: &Path) -> Result<(), Unable> {
         (all || Instant::now() > until).then_some(all)
     })?;
     if all {
-        ask(data, &Wanted::Settled).map_err(fail)?;
+        ask(data, &DevRequest::Settled).map_err(fail)?;
     }
     Ok(())
 }

@@ -11,12 +11,13 @@ use protocol::visible;
 use rustix::fs::OFlags;
 use serde_json::{Map, Value};
 
-use super::args::{IfMatch, Known, WantReceipt};
+use super::args::{IdempotencyArgs, IfMatch, WantReceipt};
 use super::bytes::{add as add_bytes, escape, percent};
-use super::connection::{self, Connection, Head};
-use super::problem::{Asked, Unknown, stranger_at};
+use super::connection::{self, ClientConnection, Head};
+use super::problem::{UncertainRequest, Unknown, stranger_at};
 use super::{
-    AddArgs, Ask, DelArgs, KeyArgs, Problem, PutArgs, Unable, connect, fail, key_bytes, print_done,
+    AddArgs, CommandFailure, ConnectionArgs, DelArgs, KeyArgs, ProblemDetails, PutArgs, connect,
+    fail, key_bytes, print_done,
 };
 use super::{BY, unreachable_node, unreachable_text};
 use crate::http::receipt::{RECEIPT, Receipt};
@@ -30,7 +31,7 @@ const LONG: usize = 256 << 10;
 const APPLIED: &str = "the write was applied: do not repeat it (kvorum get KEY shows the value)";
 
 /// Writes a value.
-pub(crate) fn put(args: &PutArgs) -> Result<(), Unable> {
+pub(crate) fn put(args: &PutArgs) -> Result<(), CommandFailure> {
     let key = key_bytes(&args.key, args.escaped)?;
     let value = match (&args.file, &args.value) {
         (Some(path), _) => read_file(path)?,
@@ -43,24 +44,24 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Unable> {
     let condition = args.if_none_match.as_ref().map(|any| format!("If-None-Match: {any}\r\n"));
     let condition = condition.map_or_else(|| if_match(&args.condition), Ok)?;
     let headers = condition + &known(&args.known)?;
-    let (head, body) = Asker::new(&args.ask, &headers).ask("PUT", &target, Some(&value))?;
+    let (head, body) = EntityClient::new(&args.ask, &headers).ask("PUT", &target, Some(&value))?;
     finish_write(&key, &head, &body, &args.ask, (&args.receipt, STORED))
 }
 
 /// Reads values: the bytes alone for one key, or a line each for several, as `scan` prints them.
-pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
+pub(crate) fn get(args: &KeyArgs) -> Result<(), CommandFailure> {
     let keys = keys_of(args)?;
     let mut outcome = Ok(());
-    let mut asker = Asker::new(&args.ask, "");
+    let mut asker = EntityClient::new(&args.ask, "");
     for key in &keys {
         let target = format!("/v0/entity?id={}{}", percent(key), args.votes.query());
         let (head, body) = asker.ask("GET", &target, None)?;
-        if head.status == 404 && Problem::is_absence(head.status, &body) {
+        if head.status == 404 && ProblemDetails::is_absence(head.status, &body) {
             let _ = match args.ask.json {
-                true => Problem::report_absent(key, &body),
+                true => ProblemDetails::report_absent(key, &body),
                 false => fail(format!("key not found: {}", escape(key))),
             };
-            outcome = Err(Unable::No);
+            outcome = Err(CommandFailure::No);
             continue;
         }
         if head.status != 200 {
@@ -70,7 +71,7 @@ pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
                     "kvorum: stopped at {key}: of {all} keys none behind it was read"
                 ));
             }
-            return Err(Problem::report(head.status, &body, &args.ask));
+            return Err(ProblemDetails::report(head.status, &body, &args.ask));
         }
         if head.version.is_none() {
             return Err(fail(stranger_at(&args.ask.url, head.status)));
@@ -86,7 +87,7 @@ fn print_value(
     body: &[u8],
     json: bool,
     is_one_of_several: bool,
-) -> Result<(), Unable> {
+) -> Result<(), CommandFailure> {
     let mut out = io::stdout().lock();
     let written = if json {
         let mut object = described(key, head, None);
@@ -107,7 +108,7 @@ fn print_value(
 }
 
 /// Deletes values, one after the other.
-pub(crate) fn del(args: &DelArgs) -> Result<(), Unable> {
+pub(crate) fn del(args: &DelArgs) -> Result<(), CommandFailure> {
     let DelArgs { condition, known: word, receipt, key: args } = args;
     let keys = keys_of(args)?;
     let is_known = word.idempotency_key.is_some();
@@ -118,7 +119,7 @@ pub(crate) fn del(args: &DelArgs) -> Result<(), Unable> {
     }
     let votes = args.votes.query();
     let headers = if_match(condition)? + &known(word)?;
-    let mut asker = Asker::new(&args.ask, &headers);
+    let mut asker = EntityClient::new(&args.ask, &headers);
     for (done, key) in keys.iter().enumerate() {
         // The receipt proves that the answer is a node's.
         let target = format!("/v0/entity?id={}{votes}&receipt=true", percent(key));
@@ -140,19 +141,24 @@ pub(crate) fn del(args: &DelArgs) -> Result<(), Unable> {
 }
 
 /// Returns the keys of a command line.
-fn keys_of(args: &KeyArgs) -> Result<Vec<Vec<u8>>, Unable> {
+fn keys_of(args: &KeyArgs) -> Result<Vec<Vec<u8>>, CommandFailure> {
     args.keys.iter().map(|key| key_bytes(key, args.escaped)).collect()
 }
 
 /// Adds to a number.
-pub(crate) fn add(args: &AddArgs) -> Result<(), Unable> {
+pub(crate) fn add(args: &AddArgs) -> Result<(), CommandFailure> {
     let key = key_bytes(&args.key, args.escaped)?;
     let (number, receipt, ttl) = (args.number, args.receipt.query(), args.life.query());
     let target = format!("/v0/entity?id={}&add={number}{receipt}{ttl}", percent(&key));
     let headers = known(&args.known)?;
-    let (head, body) = Asker::new(&args.ask, &headers).ask("POST", &target, Some(b""))?;
+    let (head, body) = EntityClient::new(&args.ask, &headers).ask("POST", &target, Some(b""))?;
     if head.status != 200 {
-        return Err(Problem::report_of(Asked::Write, head.status, &body, &args.ask));
+        return Err(ProblemDetails::report_of(
+            UncertainRequest::Write,
+            head.status,
+            &body,
+            &args.ask,
+        ));
     }
     let sum = str::from_utf8(&body).ok().and_then(|sum| sum.parse::<i64>().ok());
     let Some(sum) = sum.filter(|_| head.version.is_some()) else {
@@ -182,7 +188,11 @@ fn receipt_line(receipt: Option<&Receipt>) -> String {
 }
 
 /// Fails if a receipt was wanted and the answer has none, although the write was done.
-fn check_receipt(head: &Head, ask: &Ask, wanted: &WantReceipt) -> Result<(), Unable> {
+fn check_receipt(
+    head: &Head,
+    ask: &ConnectionArgs,
+    wanted: &WantReceipt,
+) -> Result<(), CommandFailure> {
     if wanted.receipt && head.receipt.is_none() {
         let url = &ask.url;
         return Err(fail(format!("{url}: written, but the response has no {RECEIPT} header")));
@@ -191,7 +201,7 @@ fn check_receipt(head: &Head, ask: &Ask, wanted: &WantReceipt) -> Result<(), Una
 }
 
 /// Returns the header line of an idempotency key, or nothing.
-fn known(Known { idempotency_key }: &Known) -> Result<String, Unable> {
+fn known(IdempotencyArgs { idempotency_key }: &IdempotencyArgs) -> Result<String, CommandFailure> {
     let Some(word) = idempotency_key else { return Ok(String::new()) };
     if word.is_empty() || !word.bytes().all(|byte| byte.is_ascii_graphic()) {
         let shown = word.escape_debug();
@@ -201,7 +211,7 @@ fn known(Known { idempotency_key }: &Known) -> Result<String, Unable> {
 }
 
 /// Returns the header line of a condition, or nothing.
-fn if_match(IfMatch { if_match }: &IfMatch) -> Result<String, Unable> {
+fn if_match(IfMatch { if_match }: &IfMatch) -> Result<String, CommandFailure> {
     if if_match.is_empty() {
         return Ok(String::new());
     }
@@ -226,15 +236,15 @@ fn if_match(IfMatch { if_match }: &IfMatch) -> Result<String, Unable> {
 }
 
 /// Sends requests to a node one after the other, over one connection while the node keeps it open.
-struct Asker<'a> {
-    ask: &'a Ask,
+struct EntityClient<'a> {
+    ask: &'a ConnectionArgs,
     /// Header lines of each request, with line ends.
     headers: &'a str,
-    connection: Option<Connection>,
+    connection: Option<ClientConnection>,
 }
 
-impl<'a> Asker<'a> {
-    fn new(ask: &'a Ask, headers: &'a str) -> Self {
+impl<'a> EntityClient<'a> {
+    fn new(ask: &'a ConnectionArgs, headers: &'a str) -> Self {
         Self { ask, headers, connection: None }
     }
 
@@ -244,7 +254,7 @@ impl<'a> Asker<'a> {
         method: &str,
         target: &str,
         body: Option<&[u8]>,
-    ) -> Result<(Head, Vec<u8>), Unable> {
+    ) -> Result<(Head, Vec<u8>), CommandFailure> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => {
@@ -262,7 +272,7 @@ impl<'a> Asker<'a> {
                 return unreachable_node(&self.ask.url, &error, BY);
             }
             let why = unreachable_text(&self.ask.url, &error, BY);
-            Unknown::of(&error).report(Asked::Write, &why, self.ask)
+            Unknown::of(&error).report(UncertainRequest::Write, &why, self.ask)
         })?;
         self.connection = Some(connection).filter(|_| !answer.0.closes);
         Ok(answer)
@@ -291,15 +301,15 @@ fn finish_write(
     key: &[u8],
     head: &Head,
     body: &[u8],
-    ask: &Ask,
+    ask: &ConnectionArgs,
     (wanted, done): (&WantReceipt, Done),
-) -> Result<(), Unable> {
-    if head.status == 412 && Problem::is_unmet(head.status, body) {
-        Problem::report_unmet(body, head.version.as_deref(), ask);
-        return Err(Unable::No);
+) -> Result<(), CommandFailure> {
+    if head.status == 412 && ProblemDetails::is_unmet(head.status, body) {
+        ProblemDetails::report_unmet(body, head.version.as_deref(), ask);
+        return Err(CommandFailure::No);
     }
     if head.status != done.0 {
-        return Err(Problem::report_of(Asked::Write, head.status, body, ask));
+        return Err(ProblemDetails::report_of(UncertainRequest::Write, head.status, body, ask));
     }
     if !(done.1)(head) {
         return Err(foreign(ask, head.status));
@@ -315,8 +325,8 @@ fn finish_write(
 }
 
 /// Reports an answer that confirms a write, but not in the way that kvorum does.
-fn foreign(ask: &Ask, status: u16) -> Unable {
-    Unknown::Stranger(status).report(Asked::Write, &stranger_at(&ask.url, status), ask)
+fn foreign(ask: &ConnectionArgs, status: u16) -> CommandFailure {
+    Unknown::Stranger(status).report(UncertainRequest::Write, &stranger_at(&ask.url, status), ask)
 }
 
 /// Returns a JSON object that describes a key, without its value.
@@ -335,7 +345,7 @@ fn described(key: &[u8], head: &Head, receipt: Option<&Receipt>) -> Map<String, 
     object
 }
 
-fn read_stdin() -> Result<Vec<u8>, Unable> {
+fn read_stdin() -> Result<Vec<u8>, CommandFailure> {
     if is_closed(io::stdin()) {
         return Err(fail(
             "stdin: it is closed, so there is no value. Nothing was written; for an empty value, \
@@ -356,14 +366,14 @@ fn is_closed(stream: impl AsFd) -> bool {
         && is_null().unwrap_or(false)
 }
 
-fn read_file(path: &Path) -> Result<Vec<u8>, Unable> {
+fn read_file(path: &Path) -> Result<Vec<u8>, CommandFailure> {
     let shown = path.display().to_string();
     let file = File::open(path).map_err(|error| fail(format!("{shown}: {error}")))?;
     read(file, &shown)
 }
 
 /// Reads all bytes, up to the greatest size of a value.
-fn read(from: impl Read, shown: &str) -> Result<Vec<u8>, Unable> {
+fn read(from: impl Read, shown: &str) -> Result<Vec<u8>, CommandFailure> {
     let mut value = Vec::new();
     let read = from.take(MAX_VALUE.0 + 1).read_to_end(&mut value);
     read.map_err(|error| fail(format!("{shown}: {error}")))?;

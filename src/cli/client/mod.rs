@@ -34,13 +34,13 @@ use std::time::Duration;
 pub(crate) use args::{
     AddArgs, CompactArgs, DelArgs, KeyArgs, PutArgs, RepairArgs, ScanArgs, StatusArgs,
 };
-use args::{Ask, Life, Votes, WantReceipt};
+use args::{ConnectionArgs, TtlArgs, VoteArgs, WantReceipt};
 pub(crate) use cluster::{ClusterArgs, cluster};
 pub(crate) use compact::compact;
-use connection::Connection;
+use connection::ClientConnection;
 pub(crate) use dev::dev;
 pub(crate) use entity::{add, del, get, put};
-use problem::Problem;
+use problem::ProblemDetails;
 pub(crate) use profile::{ProfileArgs, profile};
 use protocol::visible;
 pub(crate) use quota::{QuotaArgs, quota};
@@ -58,7 +58,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reason why a command failed. The reason was already printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unable {
+pub(crate) enum CommandFailure {
     /// The answer is no: there is no value under the key, a condition is not met, or not every node
     /// is up.
     No,
@@ -66,28 +66,28 @@ pub(crate) enum Unable {
     Failed,
 }
 
-impl From<Unable> for ExitCode {
-    fn from(unable: Unable) -> Self {
+impl From<CommandFailure> for ExitCode {
+    fn from(unable: CommandFailure) -> Self {
         match unable {
-            Unable::No => Self::from(1),
-            Unable::Failed => Self::from(2),
+            CommandFailure::No => Self::from(1),
+            CommandFailure::Failed => Self::from(2),
         }
     }
 }
 
 /// Prints the reason of a failure on one line.
-fn fail(why: impl std::fmt::Display) -> Unable {
+fn fail(why: impl std::fmt::Display) -> CommandFailure {
     stderr::say(format_args!("kvorum: {why}"));
-    Unable::Failed
+    CommandFailure::Failed
 }
 
 /// Prints a result, with control characters escaped: names in it come from any client.
-fn print(text: &str) -> Result<(), Unable> {
+fn print(text: &str) -> Result<(), CommandFailure> {
     printed(text).map_err(|error| fail(format!("stdout: {error}")))
 }
 
 /// Prints the result of a change. If that fails, says `done`: what was done, and what to do.
-fn print_done(text: &str, done: impl std::fmt::Display) -> Result<(), Unable> {
+fn print_done(text: &str, done: impl std::fmt::Display) -> Result<(), CommandFailure> {
     printed(text).map_err(|error| fail(format!("stdout: {error}; {done}")))
 }
 
@@ -100,10 +100,11 @@ fn printed(text: &str) -> io::Result<()> {
 }
 
 /// Connects to the node named by the arguments.
-fn connect(ask: &Ask) -> Result<Connection, Unable> {
+fn connect(ask: &ConnectionArgs) -> Result<ClientConnection, CommandFailure> {
     let token = token_of(ask.token_file.as_deref())?;
     let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
-    let connection = Connection::open(&ask.url, &ask.certificates, patience, token.as_deref());
+    let connection =
+        ClientConnection::open(&ask.url, &ask.certificates, patience, token.as_deref());
     connection.map_err(|error| unreachable_node(&ask.url, &error, BY))
 }
 
@@ -111,7 +112,7 @@ fn connect(ask: &Ask) -> Result<Connection, Unable> {
 const BY: &str = " (--url, KVORUM_URL)";
 
 /// Reports an unreachable node; `by` is the hint at how to name another one.
-fn unreachable_node(url: &str, error: &io::Error, by: &str) -> Unable {
+fn unreachable_node(url: &str, error: &io::Error, by: &str) -> CommandFailure {
     fail(unreachable_text(url, error, by))
 }
 
@@ -127,7 +128,7 @@ fn unreachable_text(url: &str, error: &io::Error, by: &str) -> String {
 }
 
 /// Returns the token for requests, from the file or a variable.
-fn token_of(file: Option<&Path>) -> Result<Option<String>, Unable> {
+fn token_of(file: Option<&Path>) -> Result<Option<String>, CommandFailure> {
     let variable = || secret::CLIENT.variable().or_else(|| secret::ADMIN.variable());
     let variable = if file.is_some() { None } else { variable() };
     let (token, warning) = secret::CLIENT.load(file, variable).map_err(fail)?;
@@ -142,7 +143,7 @@ fn token_of(file: Option<&Path>) -> Result<Option<String>, Unable> {
 }
 
 /// Returns the bytes of a key on the command line.
-fn key_bytes(key: &OsStr, escaped: bool) -> Result<Vec<u8>, Unable> {
+fn key_bytes(key: &OsStr, escaped: bool) -> Result<Vec<u8>, CommandFailure> {
     let bytes = match escaped {
         true => bytes::unescape(key.as_bytes()).map_err(fail)?,
         false => key.as_bytes().to_vec(),
@@ -157,14 +158,14 @@ impl WantReceipt {
     }
 }
 
-impl Life {
+impl TtlArgs {
     /// Returns the query parameter, to be appended to another one.
     fn query(&self) -> String {
         self.ttl.map(|ttl| format!("&ttl={ttl}")).unwrap_or_default()
     }
 }
 
-impl Votes {
+impl VoteArgs {
     /// Returns the query parameters, to be appended to another one.
     fn query(&self) -> String {
         let ack = self.ack.map(|ack| format!("&ack={ack}"));

@@ -6,12 +6,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::bytes::add as add_bytes;
-use super::{Ask, Unable, fail};
+use super::{CommandFailure, ConnectionArgs, fail};
 use crate::operations::stderr;
 
 /// An `application/problem+json` body, as far as it is shown to users.
 #[derive(Debug, Deserialize)]
-pub(super) struct Problem {
+pub(super) struct ProblemDetails {
     /// The kind of problem, a word. Other programs' answers lack it, or have a URI.
     #[serde(rename = "type")]
     kind: String,
@@ -31,7 +31,7 @@ const NOT_FOUND: &str = "not-found";
 /// Kind of the answer for a condition that is not met.
 const UNMET: &str = "precondition-failed";
 
-impl Problem {
+impl ProblemDetails {
     /// Parses an answer's problem; `None` = it is not one of kvorum's.
     fn read(status: u16, body: &[u8]) -> Option<Self> {
         let problem: Self = serde_json::from_slice(body).ok()?;
@@ -50,17 +50,22 @@ impl Problem {
     }
 
     /// Reports the problem to the user, or as JSON.
-    pub(super) fn report(status: u16, body: &[u8], ask: &Ask) -> Unable {
+    pub(super) fn report(status: u16, body: &[u8], ask: &ConnectionArgs) -> CommandFailure {
         if ask.json && Self::read(status, body).is_some() {
             stderr::say(format_args!("{}", String::from_utf8_lossy(body).trim_end()));
-            return Unable::Failed;
+            return CommandFailure::Failed;
         }
         Self::report_from(status, body, &ask.url)
     }
 
     /// Reports the answer to a write or another change, with its outcome: if it is another
     /// program's, the outcome is unknown.
-    pub(super) fn report_of(what: Asked, status: u16, body: &[u8], ask: &Ask) -> Unable {
+    pub(super) fn report_of(
+        what: UncertainRequest,
+        status: u16,
+        body: &[u8],
+        ask: &ConnectionArgs,
+    ) -> CommandFailure {
         match Self::read(status, body) {
             Some(_) if ask.json => Self::report(status, body, ask),
             Some(problem) => {
@@ -71,16 +76,16 @@ impl Problem {
     }
 
     /// Reports as JSON that a key has no value.
-    pub(super) fn report_absent(key: &[u8], body: &[u8]) -> Unable {
+    pub(super) fn report_absent(key: &[u8], body: &[u8]) -> CommandFailure {
         let object = serde_json::from_slice::<serde_json::Map<String, Value>>(body);
         let mut object = object.unwrap_or_default();
         add_bytes(&mut object, "key", key);
         stderr::say(format_args!("{}", Value::from(object)));
-        Unable::No
+        CommandFailure::No
     }
 
     /// Reports that a write's condition is not met, with the current version.
-    pub(super) fn report_unmet(body: &[u8], current: Option<&str>, ask: &Ask) {
+    pub(super) fn report_unmet(body: &[u8], current: Option<&str>, ask: &ConnectionArgs) {
         let object = serde_json::from_slice::<serde_json::Map<String, Value>>(body);
         if let (true, Ok(mut object)) = (ask.json, object) {
             object.extend(current.map(|version| ("version".to_owned(), version.into())));
@@ -94,7 +99,7 @@ impl Problem {
     }
 
     /// Reports the answer of the node at `url` to the user.
-    pub(super) fn report_from(status: u16, body: &[u8], url: &str) -> Unable {
+    pub(super) fn report_from(status: u16, body: &[u8], url: &str) -> CommandFailure {
         fail(format!("{url} answers {}", Self::shown(status, body)))
     }
 
@@ -131,7 +136,7 @@ impl Problem {
 
 /// A request whose outcome may be unknown.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Asked {
+pub(super) enum UncertainRequest {
     /// A write of a key.
     Write,
     /// Any other change.
@@ -159,12 +164,17 @@ impl Unknown {
     }
 
     /// Reports the failure described by `why`, and the unknown outcome, to the user or as JSON.
-    pub(super) fn report(self, what: Asked, why: &str, ask: &Ask) -> Unable {
+    pub(super) fn report(
+        self,
+        what: UncertainRequest,
+        why: &str,
+        ask: &ConnectionArgs,
+    ) -> CommandFailure {
         if !ask.json {
             let failed = fail(why);
             let what = match what {
-                Asked::Write => "the write may have been applied",
-                Asked::Change => "what was asked for may have been done",
+                UncertainRequest::Write => "the write may have been applied",
+                UncertainRequest::Change => "what was asked for may have been done",
             };
             stderr::say(format_args!("kvorum: outcome unknown: {what}, or may be later"));
             return failed;
@@ -178,7 +188,7 @@ impl Unknown {
             object["status"] = status.into();
         }
         stderr::say(format_args!("{object}"));
-        Unable::Failed
+        CommandFailure::Failed
     }
 }
 
@@ -203,7 +213,7 @@ mod tests {
     fn a_problem_says_all_it_knows() {
         let words = |rest: &str| {
             let json = format!(r#"{{"type":"t","status":400,"title":"T"{rest}}}"#);
-            let problem = Problem::read(400, json.as_bytes()).unwrap();
+            let problem = ProblemDetails::read(400, json.as_bytes()).unwrap();
             problem.words() + problem.end()
         };
         assert_eq!(words(r#","detail":"d""#), "T: d");
@@ -217,7 +227,7 @@ mod tests {
     #[test]
     fn other_programs_are_told_from_kvorum() {
         let own = r#"{"type":"not-found","title":"Key not found","status":404}"#;
-        assert!(Problem::is_absence(404, own.as_bytes()));
+        assert!(ProblemDetails::is_absence(404, own.as_bytes()));
         for (status, body) in [
             (404, ""),
             (404, "<html>not found</html>"),
@@ -227,8 +237,8 @@ mod tests {
             (404, r#"{"type":"bad-request","title":"T","status":404}"#),
             (400, own),
         ] {
-            assert!(!Problem::is_absence(status, body.as_bytes()), "{body}");
+            assert!(!ProblemDetails::is_absence(status, body.as_bytes()), "{body}");
         }
-        assert!(Problem::shown(502, b"<html>").contains("is this a kvorum node"));
+        assert!(ProblemDetails::shown(502, b"<html>").contains("is this a kvorum node"));
     }
 }

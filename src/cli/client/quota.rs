@@ -6,9 +6,9 @@ use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
 
 use super::admin::Worker;
-use super::args::Ask;
+use super::args::ConnectionArgs;
 use super::bytes::percent;
-use super::{Unable, print, print_done};
+use super::{CommandFailure, print, print_done};
 use crate::operations::quotas::{QuotaList, QuotaStatus};
 use crate::settings::units::Size;
 
@@ -30,7 +30,7 @@ enum QuotaCommand {
     /// all the same.
     Set(SetArgs),
     /// List the quotas, and how much is stored under each as the node estimates it
-    List(Ask),
+    List(ConnectionArgs),
     /// Remove the quota of a prefix
     Remove(RemoveArgs),
 }
@@ -50,7 +50,7 @@ struct SetArgs {
     hard: Option<Size>,
 
     #[command(flatten)]
-    ask: Ask,
+    ask: ConnectionArgs,
 }
 
 #[derive(Debug, Args)]
@@ -60,11 +60,11 @@ struct RemoveArgs {
     prefix: String,
 
     #[command(flatten)]
-    ask: Ask,
+    ask: ConnectionArgs,
 }
 
 /// Runs the command.
-pub(crate) fn quota(args: &QuotaArgs) -> Result<(), Unable> {
+pub(crate) fn quota(args: &QuotaArgs) -> Result<(), CommandFailure> {
     match &args.command {
         QuotaCommand::Set(args) => set(args),
         QuotaCommand::List(ask) => list(ask),
@@ -72,7 +72,7 @@ pub(crate) fn quota(args: &QuotaArgs) -> Result<(), Unable> {
     }
 }
 
-fn set(args: &SetArgs) -> Result<(), Unable> {
+fn set(args: &SetArgs) -> Result<(), CommandFailure> {
     let SetArgs { prefix, soft, hard, ask } = args;
     let mut target = format!("/admin/quotas?prefix={}", percent(prefix.as_bytes()));
     for (name, limit) in [("soft", soft), ("hard", hard)] {
@@ -84,7 +84,7 @@ fn set(args: &SetArgs) -> Result<(), Unable> {
     report("set", &set, ask)
 }
 
-fn list(ask: &Ask) -> Result<(), Unable> {
+fn list(ask: &ConnectionArgs) -> Result<(), CommandFailure> {
     let list: QuotaList = Worker::new(ask)?.exchange("GET", "/admin/quotas", 200)?;
     if ask.json {
         return print(&json(&list));
@@ -93,14 +93,14 @@ fn list(ask: &Ask) -> Result<(), Unable> {
     print(&if lines.is_empty() { "there are no quotas\n".to_owned() } else { lines })
 }
 
-fn remove(args: &RemoveArgs) -> Result<(), Unable> {
+fn remove(args: &RemoveArgs) -> Result<(), CommandFailure> {
     let RemoveArgs { prefix, ask } = args;
     let target = format!("/admin/quotas/remove?prefix={}", percent(prefix.as_bytes()));
     let removed: QuotaStatus = Worker::new(ask)?.change(&target, 200)?;
     report("removed", &removed, ask)
 }
 
-fn report(what: &str, quota: &QuotaStatus, ask: &Ask) -> Result<(), Unable> {
+fn report(what: &str, quota: &QuotaStatus, ask: &ConnectionArgs) -> Result<(), CommandFailure> {
     let text = if ask.json { json(quota) } else { format!("{what}: {}\n", limits(quota)) };
     print_done(&text, format_args!("the quota was {what}"))
 }

@@ -6,12 +6,12 @@ use indicatif::{HumanBytes, HumanCount, HumanDuration};
 
 use super::admin::{EACH_LINE, FIRST_LINE, Worker, asked_json, show, took_text};
 use super::status::{clock_problems, problems};
-use super::{RepairArgs, Unable, print_done};
+use super::{CommandFailure, RepairArgs, print_done};
 use crate::operations::rounds::{Repair, Round};
 use crate::operations::status::{Cluster, Row};
 
 /// Runs the command.
-pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
+pub(crate) fn repair(args: &RepairArgs) -> Result<(), CommandFailure> {
     let url = &args.ask.url;
     let mut worker = Worker::new(&args.ask)?;
     let number = worker.ask(&format!("/admin/repair?full={}", args.full))?;
@@ -52,7 +52,7 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
     } else {
         print_done(&summary(&round, &args.ask.flags()), "the repair round has ended")?;
     }
-    if round.equal { Ok(()) } else { Err(Unable::No) }
+    if round.equal { Ok(()) } else { Err(CommandFailure::No) }
 }
 
 /// Returns a round's progress, its total if known, and a description.

@@ -11,8 +11,10 @@ use protocol::visible;
 use serde_json::{Map, Value};
 
 use super::bytes::{add, escape, percent};
-use super::connection::{self, Connection, Head};
-use super::{BY, Problem, ScanArgs, Unable, connect, fail, key_bytes, unreachable_node};
+use super::connection::{self, ClientConnection, Head};
+use super::{
+    BY, CommandFailure, ProblemDetails, ScanArgs, connect, fail, key_bytes, unreachable_node,
+};
 use crate::http::MAX_LIMIT;
 use crate::http::frames::{CONTENT_TYPE, Frame, Frames};
 
@@ -20,7 +22,7 @@ use crate::http::frames::{CONTENT_TYPE, Frame, Frames};
 const STEP: u64 = 1000;
 
 /// The range to read, as bytes.
-struct Wanted<'a> {
+struct ScanRange<'a> {
     args: &'a ScanArgs,
     start: Option<Vec<u8>>,
     prefix: Option<Vec<u8>>,
@@ -40,17 +42,17 @@ struct Printed {
 enum Stop {
     /// The reader has closed the pipe, as `head` does.
     Enough,
-    Unable(Unable),
+    Unable(CommandFailure),
 }
 
-impl From<Unable> for Stop {
-    fn from(unable: Unable) -> Self {
+impl From<CommandFailure> for Stop {
+    fn from(unable: CommandFailure) -> Self {
         Self::Unable(unable)
     }
 }
 
 /// Prints a range.
-pub(crate) fn scan(args: &ScanArgs) -> Result<(), Unable> {
+pub(crate) fn scan(args: &ScanArgs) -> Result<(), CommandFailure> {
     if args.end.as_ref().is_some_and(|end| end.is_empty()) {
         return Err(fail("--end must not be empty: no key is before the empty one"));
     }
@@ -60,7 +62,7 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), Unable> {
         key.map(|key| key_bytes(key, args.escaped)).transpose()
     };
     let [start, prefix, end] = [bytes(&args.start)?, bytes(&args.prefix)?, bytes(&args.end)?];
-    let wanted = Wanted { args, start, prefix, end };
+    let wanted = ScanRange { args, start, prefix, end };
     let mut printed = Printed {
         out: BufWriter::new(io::stdout().lock()),
         bar: progress(),
@@ -79,12 +81,12 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), Unable> {
 }
 
 /// Prints page after page; without a limit there is only one.
-fn pages(wanted: &Wanted<'_>, printed: &mut Printed) -> Result<(), Stop> {
+fn pages(wanted: &ScanRange<'_>, printed: &mut Printed) -> Result<(), Stop> {
     let ask = &wanted.args.ask;
     let open = || {
         let mut connection = connect(ask)?;
         connection.add_header(&format!("Accept: {CONTENT_TYPE}\r\n"));
-        Ok::<_, Unable>(connection)
+        Ok::<_, CommandFailure>(connection)
     };
     let mut connection = open()?;
     let mut after = None;
@@ -108,16 +110,16 @@ fn pages(wanted: &Wanted<'_>, printed: &mut Printed) -> Result<(), Stop> {
 
 /// Prints the items of a response; returns the cursor of the next one, if there is one.
 fn page(
-    wanted: &Wanted<'_>,
+    wanted: &ScanRange<'_>,
     printed: &mut Printed,
-    connection: &mut Connection,
+    connection: &mut ClientConnection,
     head: &Head,
 ) -> Result<Option<String>, Stop> {
     let ask = &wanted.args.ask;
     if head.status != 200 {
         let body = connection.body(head);
         let body = body.map_err(|error| wanted.unanswered(printed, &error))?;
-        let refused = Problem::report(head.status, &body, ask);
+        let refused = ProblemDetails::report(head.status, &body, ask);
         return Err(wanted.refused(printed, refused).into());
     }
     let media = head.content_type.as_deref().unwrap_or_default();
@@ -139,7 +141,7 @@ fn page(
     }
 }
 
-impl Wanted<'_> {
+impl ScanRange<'_> {
     /// Items left to print; `None` = there is no limit.
     fn left(&self, printed: &Printed) -> Option<u64> {
         self.args.limit.map(|limit| limit.saturating_sub(printed.items))
@@ -159,7 +161,7 @@ impl Wanted<'_> {
         format!("/v0/entities?{}", query.trim_start_matches('&'))
     }
 
-    fn other_type(&self, media: &str) -> Unable {
+    fn other_type(&self, media: &str) -> CommandFailure {
         let url = &self.args.ask.url;
         let media = media.escape_debug();
         fail(format!(
@@ -171,13 +173,13 @@ impl Wanted<'_> {
     }
 
     /// Reports that a response was truncated or damaged, and how to continue.
-    fn interrupted(&self, printed: &Printed, error: &dyn Display) -> Unable {
+    fn interrupted(&self, printed: &Printed, error: &dyn Display) -> CommandFailure {
         fail(self.interruption(printed, &format!(": {error}")))
     }
 
     /// Reports that no answer came, or only a part, and how to continue if items were printed
     /// before.
-    fn unanswered(&self, printed: &Printed, error: &io::Error) -> Unable {
+    fn unanswered(&self, printed: &Printed, error: &io::Error) -> CommandFailure {
         match printed.items {
             0 => unreachable_node(&self.args.ask.url, error, BY),
             _ => self.interrupted(printed, error),
@@ -185,7 +187,7 @@ impl Wanted<'_> {
     }
 
     /// Reports, after a refusal that was printed, how to continue if items were printed before.
-    fn refused(&self, printed: &Printed, told: Unable) -> Unable {
+    fn refused(&self, printed: &Printed, told: CommandFailure) -> CommandFailure {
         match printed.items {
             0 => told,
             _ => fail(self.interruption(printed, "")),

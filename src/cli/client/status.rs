@@ -12,9 +12,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use rustix::termios::tcgetwinsize;
 
-use super::connection::{Connection, malformed};
+use super::connection::{ClientConnection, malformed};
 use super::repair::last_round;
-use super::{Ask, BY, Problem, StatusArgs, Unable, print, token_of, unreachable_node};
+use super::{
+    BY, CommandFailure, ConnectionArgs, ProblemDetails, StatusArgs, print, token_of,
+    unreachable_node,
+};
 use crate::operations::status::{
     ClockDiffers, Cluster, ForgottenKeys, ForgottenReason, Membership, Row, Status,
 };
@@ -43,7 +46,7 @@ pub(super) const NOT_ASKED: &str = "not asked";
 const GAP: usize = 2;
 
 /// Shows the state of every node.
-pub(crate) fn status(args: &StatusArgs) -> Result<(), Unable> {
+pub(crate) fn status(args: &StatusArgs) -> Result<(), CommandFailure> {
     let url = &args.ask.url;
     let token = token_of(args.ask.token_file.as_deref())?;
     let show = |body: &[u8], cluster: &Cluster| match args.ask.json {
@@ -54,7 +57,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Unable> {
         let (body, cluster) =
             look(&args.ask, token.as_deref()).map_err(|unseen| unseen.report(&args.ask))?;
         print(&show(&body, &cluster))?;
-        return if cluster.nodes.iter().all(serves) { Ok(()) } else { Err(Unable::No) };
+        return if cluster.nodes.iter().all(serves) { Ok(()) } else { Err(CommandFailure::No) };
     }
     let clear = if io::stdout().is_terminal() && !args.ask.json { CLEAR } else { "" };
     loop {
@@ -73,24 +76,24 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Unable> {
 enum Unseen {
     #[error(transparent)]
     Lost(#[from] io::Error),
-    #[error("it answers {}", Problem::shown(*status, body))]
+    #[error("it answers {}", ProblemDetails::shown(*status, body))]
     Refused { status: u16, body: Vec<u8> },
 }
 
 impl Unseen {
     /// Reports the reason to the user, or a node's refusal as JSON.
-    fn report(&self, ask: &Ask) -> Unable {
+    fn report(&self, ask: &ConnectionArgs) -> CommandFailure {
         match self {
             Self::Lost(error) => unreachable_node(&ask.url, error, BY),
-            Self::Refused { status, body } => Problem::report(*status, body, ask),
+            Self::Refused { status, body } => ProblemDetails::report(*status, body, ask),
         }
     }
 }
 
 /// Returns the asked node's answer, raw and parsed.
-fn look(ask: &Ask, token: Option<&str>) -> Result<(Vec<u8>, Cluster), Unseen> {
+fn look(ask: &ConnectionArgs, token: Option<&str>) -> Result<(Vec<u8>, Cluster), Unseen> {
     let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
-    let mut connection = Connection::open(&ask.url, &ask.certificates, patience, token)?;
+    let mut connection = ClientConnection::open(&ask.url, &ask.certificates, patience, token)?;
     let head = connection.request("GET", "/v0/cluster", None, |_| {})?;
     let body = connection.body(&head)?;
     if head.status != 200 {

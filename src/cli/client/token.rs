@@ -7,9 +7,9 @@ use clap::{Args, Subcommand};
 use indicatif::HumanDuration;
 
 use super::admin::Worker;
-use super::args::{ArgError, Ask};
+use super::args::{ArgError, ConnectionArgs};
 use super::bytes::percent;
-use super::{Unable, print, print_done};
+use super::{CommandFailure, print, print_done};
 use crate::counters::clocks::wall_micros;
 use crate::operations::tokens::{TokenList, TokenMade, TokenStatus};
 use crate::settings::units::{Size, Ttl};
@@ -27,7 +27,7 @@ enum TokenCommand {
     /// Create a token and print it; it can't be shown again
     Create(CreateArgs),
     /// List the tokens, without their texts
-    List(Ask),
+    List(ConnectionArgs),
     /// Revoke a token: nodes refuse it as soon as they hear of that, within a second
     Revoke(RevokeArgs),
 }
@@ -65,7 +65,7 @@ struct CreateArgs {
     bytes: Option<Size>,
 
     #[command(flatten)]
-    ask: Ask,
+    ask: ConnectionArgs,
 }
 
 #[derive(Debug, Args)]
@@ -75,7 +75,7 @@ struct RevokeArgs {
     token: String,
 
     #[command(flatten)]
-    ask: Ask,
+    ask: ConnectionArgs,
 }
 
 fn requests(text: &str) -> Result<NonZeroU64, ArgError> {
@@ -90,7 +90,7 @@ fn bytes(text: &str) -> Result<Size, ArgError> {
 }
 
 /// Runs the command.
-pub(crate) fn token(args: &TokenArgs) -> Result<(), Unable> {
+pub(crate) fn token(args: &TokenArgs) -> Result<(), CommandFailure> {
     match &args.command {
         TokenCommand::Create(args) => create(args),
         TokenCommand::List(ask) => list(ask),
@@ -98,7 +98,7 @@ pub(crate) fn token(args: &TokenArgs) -> Result<(), Unable> {
     }
 }
 
-fn create(args: &CreateArgs) -> Result<(), Unable> {
+fn create(args: &CreateArgs) -> Result<(), CommandFailure> {
     let CreateArgs { name, methods, prefix, kinds, expires, rate, bytes, ask } = args;
     let mut query = format!("name={}", percent(name.as_bytes()));
     for (name, value) in [
@@ -128,7 +128,7 @@ fn create(args: &CreateArgs) -> Result<(), Unable> {
     )
 }
 
-fn list(ask: &Ask) -> Result<(), Unable> {
+fn list(ask: &ConnectionArgs) -> Result<(), CommandFailure> {
     let mut worker = Worker::new(ask)?;
     let list: TokenList = worker.exchange("GET", "/admin/tokens", 200)?;
     if ask.json {
@@ -139,7 +139,7 @@ fn list(ask: &Ask) -> Result<(), Unable> {
     print(&if lines.is_empty() { "there are no tokens\n".to_owned() } else { lines })
 }
 
-fn revoke(args: &RevokeArgs) -> Result<(), Unable> {
+fn revoke(args: &RevokeArgs) -> Result<(), CommandFailure> {
     let RevokeArgs { token, ask } = args;
     let target = format!("/admin/tokens/revoke?id={}", percent(token.as_bytes()));
     let revoked: TokenStatus = Worker::new(ask)?.change(&target, 200)?;

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use crate::operations::output::Output;
+use crate::operations::output::LineWriter;
 
 /// Colours of the nodes' names, in rotation. Red is left out: it marks errors.
 const COLOURS: [&str; 5] = ["\x1b[36m", "\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1b[34m"];
@@ -14,14 +14,14 @@ const PLAIN: &str = "\x1b[0m";
 pub(super) struct Console {
     coloured: bool,
     width: usize,
-    output: Output,
+    output: LineWriter,
 }
 
 impl Console {
     /// For names of at most `width` columns. Colours are for terminals, unless `NO_COLOR` is set.
     pub(super) fn new(width: usize) -> io::Result<Self> {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let output = Output::start("stdout", &io::stdout(), |output, lines| {
+        let output = LineWriter::start("stdout", &io::stdout(), |output, lines| {
             output.push(format!("({lines} lines were dropped: stdout was blocked)\n").as_bytes());
         })?;
         Ok(Self { coloured: io::stdout().is_terminal() && !unwanted, width, output })

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 use super::console::Console;
-use super::plan::{self, Plan};
+use super::plan::{self, DevPlan};
 use crate::runtime::serve::{LISTENS, WAITS};
 use crate::settings::secret::CLUSTER;
 use crate::transport;
@@ -40,7 +40,7 @@ const LINE: u64 = 64 << 10;
 
 /// Reason why a node's supervision ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum EndedChild {
     /// The node was told to stop.
     Stopped,
     /// The node ends before it serves. Starting it again would not help.
@@ -54,7 +54,7 @@ pub(super) struct Keeper {
     /// The node's number, from 1 on.
     pub(super) number: u16,
     /// The plan with the node's command line.
-    pub(super) plan: Rc<RefCell<Plan>>,
+    pub(super) plan: Rc<RefCell<DevPlan>>,
     /// Path of this program, which the node runs too.
     pub(super) program: PathBuf,
     /// Output of the node's lines.
@@ -66,7 +66,7 @@ pub(super) struct Keeper {
 }
 
 /// End of a run of the process.
-enum End {
+enum ChildEnd {
     /// The process exited by itself or was killed.
     Exited(ExitStatus),
     /// The process was told to stop.
@@ -78,12 +78,12 @@ enum End {
 impl Keeper {
     /// Supervises until the node is told to stop, can't be started, or was removed from the
     /// cluster.
-    pub(super) async fn run(mut self) -> (u16, Ended) {
+    pub(super) async fn run(mut self) -> (u16, EndedChild) {
         let ended = self.keep().await;
         (self.number, ended)
     }
 
-    async fn keep(&mut self) -> Ended {
+    async fn keep(&mut self) -> EndedChild {
         loop {
             let mut child = match self.spawn() {
                 Ok(child) => child,
@@ -94,25 +94,25 @@ impl Keeper {
             };
             let (served, end) = self.live(&mut child).await;
             match end {
-                Ok(End::Stopped) => {
+                Ok(ChildEnd::Stopped) => {
                     self.say("stopped");
-                    return Ended::Stopped;
+                    return EndedChild::Stopped;
                 }
-                Ok(End::Removed) => {
+                Ok(ChildEnd::Removed) => {
                     self.say("stopped: the cluster has removed it");
-                    return Ended::Removed;
+                    return EndedChild::Removed;
                 }
-                Ok(End::Exited(status)) if !served => {
+                Ok(ChildEnd::Exited(status)) if !served => {
                     return self.give_up(&format!("exited during startup: {}", how(status)));
                 }
-                Ok(End::Exited(status)) => {
+                Ok(ChildEnd::Exited(status)) => {
                     self.say(&format!("down: {}; restarting in {} s", how(status), PAUSE.as_secs()))
                 }
                 Err(error) => return self.give_up(&format!("lost: {error}")),
             }
             tokio::select! {
                 () = sleep(PAUSE) => {}
-                () = reported(&mut self.stopping) => return Ended::Stopped,
+                () = reported(&mut self.stopping) => return EndedChild::Stopped,
             }
         }
     }
@@ -133,9 +133,9 @@ impl Keeper {
         self.console.state(self.number, &self.name(), state);
     }
 
-    fn give_up(&self, why: &str) -> Ended {
+    fn give_up(&self, why: &str) -> EndedChild {
         self.say(why);
-        Ended::GaveUp
+        EndedChild::GaveUp
     }
 
     fn spawn(&self) -> std::io::Result<Child> {
@@ -155,7 +155,7 @@ impl Keeper {
     }
 
     /// Supervises one run of the process; returns whether it ever served, and how it ended.
-    async fn live(&mut self, child: &mut Child) -> (bool, std::io::Result<End>) {
+    async fn live(&mut self, child: &mut Child) -> (bool, std::io::Result<ChildEnd>) {
         let pid = child.id().unwrap_or_default();
         let log = {
             let log = child.stderr.take();
@@ -165,7 +165,7 @@ impl Keeper {
         let mut out = child.stdout.take().map(BufReader::new);
         let mut stopping = self.stopping.clone();
         let ended_early = tokio::select! {
-            status = child.wait() => Some(status.map(End::Exited)),
+            status = child.wait() => Some(status.map(ChildEnd::Exited)),
             () = reported(&mut stopping) => Some(stop(child, pid).await),
             () = greeted(&mut out, || self.say("asks for a place in the cluster")) => None,
         };
@@ -178,10 +178,10 @@ impl Keeper {
             // The receiver is gone when all nodes are being stopped.
             let _ = self.serves.send((self.number, pid)).await;
             tokio::select! {
-                status = child.wait() => status.map(End::Exited),
+                status = child.wait() => status.map(ChildEnd::Exited),
                 () = reported(&mut stopping) => stop(child, pid).await,
                 () = drained(&mut out) => unreachable!("it never ends"),
-                () = self.watch_health() => stop(child, pid).await.map(|_| End::Removed),
+                () = self.watch_health() => stop(child, pid).await.map(|_| ChildEnd::Removed),
             }
         };
         // The last log lines may still be in the pipe.
@@ -250,7 +250,7 @@ async fn reported(stopping: &mut watch::Receiver<bool>) {
 }
 
 /// Sends SIGTERM, then SIGKILL if the process does not end in time.
-async fn stop(child: &mut Child, pid: u32) -> std::io::Result<End> {
+async fn stop(child: &mut Child, pid: u32) -> std::io::Result<ChildEnd> {
     if let Some(pid) = Pid::from_raw(pid as i32) {
         // The process may just have ended by itself.
         let _ = kill_process(pid, Signal::TERM);
@@ -258,7 +258,7 @@ async fn stop(child: &mut Child, pid: u32) -> std::io::Result<End> {
     if timeout(STOPPING, child.wait()).await.is_err() {
         child.kill().await?;
     }
-    Ok(End::Stopped)
+    Ok(ChildEnd::Stopped)
 }
 
 /// Waits until the node prints that it listens; `asks` is called if it prints that it asks to join.

@@ -36,9 +36,9 @@ use crate::runtime::accept;
 use crate::settings::secret::ADMIN;
 use console::Console;
 use error::DevError;
-use keeper::{Ended, Keeper};
-use plan::{Plan, Token};
-use socket::{DevAnswer, DevNode, Socket, Wanted};
+use keeper::{EndedChild, Keeper};
+use plan::{DevPlan, Token};
+use socket::{DevAnswer, DevNode, DevRequest, DevSocket};
 
 /// Limit on requests queued at the socket; further clients wait.
 const REQUESTS: usize = 4;
@@ -47,7 +47,7 @@ const REQUESTS: usize = 4;
 pub(crate) fn run(args: &DevArgs) -> Result<(), DevError> {
     store::keep_private();
     socket::is_the_only_one(&args.data)?;
-    let (plan, note) = Plan::new(args)?;
+    let (plan, note) = DevPlan::new(args)?;
     let nodes = plan.numbers().into_iter().map(|n| (plan::name(n), plan.data_of(n)));
     let left = left::running(nodes);
     if !left.is_empty() {
@@ -67,12 +67,12 @@ pub(crate) fn run(args: &DevArgs) -> Result<(), DevError> {
     runtime.block_on(supervise(plan, note, args))
 }
 
-async fn supervise(plan: Plan, note: String, args: &DevArgs) -> Result<(), DevError> {
+async fn supervise(plan: DevPlan, note: String, args: &DevArgs) -> Result<(), DevError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(DevError::Signals)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(DevError::Signals)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(DevError::Signals)?;
     let (ask, mut asked) = mpsc::channel(REQUESTS);
-    let _socket = Socket::open(&args.data, ask)?;
+    let _socket = DevSocket::open(&args.data, ask)?;
     let (serves, mut serving) = mpsc::channel(plan::MAX_NODES);
     let mut nodes = Nodes::start(plan, &args.data, serves)?;
     nodes.console.print(&note);
@@ -104,19 +104,19 @@ async fn supervise(plan: Plan, note: String, args: &DevArgs) -> Result<(), DevEr
 
 /// The nodes kept running.
 struct Nodes {
-    plan: Rc<RefCell<Plan>>,
+    plan: Rc<RefCell<DevPlan>>,
     data: PathBuf,
     program: PathBuf,
     console: Rc<Console>,
     serves: mpsc::Sender<(u16, u32)>,
-    kept: BTreeMap<u16, Kept>,
-    keepers: JoinSet<(u16, Ended)>,
+    kept: BTreeMap<u16, KeptNode>,
+    keepers: JoinSet<(u16, EndedChild)>,
     /// True once all initial nodes have served.
     is_complete: bool,
 }
 
 /// A node kept running.
-struct Kept {
+struct KeptNode {
     stop: watch::Sender<bool>,
     /// The node's process, once it serves.
     pid: Option<u32>,
@@ -126,7 +126,7 @@ struct Kept {
 
 impl Nodes {
     fn start(
-        plan: Plan,
+        plan: DevPlan,
         data: &std::path::Path,
         serves: mpsc::Sender<(u16, u32)>,
     ) -> Result<Self, DevError> {
@@ -159,7 +159,7 @@ impl Nodes {
             serves: self.serves.clone(),
         };
         self.keepers.spawn_local(keeper.run());
-        self.kept.insert(number, Kept { stop, pid: None, waiting: Vec::new() });
+        self.kept.insert(number, KeptNode { stop, pid: None, waiting: Vec::new() });
     }
 
     /// Records that a node serves, and by which process.
@@ -179,14 +179,14 @@ impl Nodes {
     }
 
     /// Handles the end of a keeper. An error ends the whole cluster.
-    fn ended(&mut self, number: u16, ended: Ended) -> Result<(), DevError> {
+    fn ended(&mut self, number: u16, ended: EndedChild) -> Result<(), DevError> {
         let Some(kept) = self.kept.remove(&number) else { return Ok(()) };
         let is_member = self.members().contains(&number);
-        if ended == Ended::GaveUp && is_member && !self.is_complete {
+        if ended == EndedChild::GaveUp && is_member && !self.is_complete {
             return Err(DevError::GaveUp(plan::name(number)));
         }
         // A member that gave up is tried again at the next start.
-        if ended != Ended::GaveUp || !is_member {
+        if ended != EndedChild::GaveUp || !is_member {
             self.plan.borrow_mut().remove(number);
             self.save();
         }
@@ -198,11 +198,11 @@ impl Nodes {
     }
 
     /// Handles a request from the socket.
-    fn does(&mut self, wanted: Wanted, answer: oneshot::Sender<DevAnswer>) {
+    fn does(&mut self, wanted: DevRequest, answer: oneshot::Sender<DevAnswer>) {
         let done = match wanted {
-            Wanted::Nodes => DevAnswer::Nodes(self.nodes()),
-            Wanted::Add { zone, weight } => self.add(zone, weight),
-            Wanted::Stop { name } => {
+            DevRequest::Nodes => DevAnswer::Nodes(self.nodes()),
+            DevRequest::Add { zone, weight } => self.add(zone, weight),
+            DevRequest::Stop { name } => {
                 let numbers = self.kept.keys().copied();
                 let number = numbers.into_iter().find(|number| plan::name(*number) == name);
                 match number.and_then(|number| self.kept.get_mut(&number)) {
@@ -215,7 +215,7 @@ impl Nodes {
                     None => DevAnswer::Stopped { data: self.data.join(name) },
                 }
             }
-            Wanted::Settled => {
+            DevRequest::Settled => {
                 self.plan.borrow_mut().settles();
                 self.save();
                 DevAnswer::Noted
@@ -250,7 +250,7 @@ impl Nodes {
 
     fn nodes(&self) -> Vec<DevNode> {
         let plan = self.plan.borrow();
-        let node = |(number, kept): (&u16, &Kept)| DevNode {
+        let node = |(number, kept): (&u16, &KeptNode)| DevNode {
             name: plan::name(*number),
             url: plan.url(*number),
             is_member: plan.node(*number).is_some_and(|node| node.is_member),

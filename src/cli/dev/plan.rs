@@ -72,7 +72,7 @@ const TOKEN: &str = "admin-token";
 
 /// The nodes of a `kvorum dev` and their command lines; see the module.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct DevPlan {
     data: PathBuf,
     /// Flags of every node.
     serve: Vec<OsString>,
@@ -80,7 +80,7 @@ pub(super) struct Plan {
     secret: Option<String>,
     /// Tokens that requests need.
     tokens: Tokens,
-    kept: Kept,
+    kept: PlanFile,
 }
 
 /// Source of a token that the nodes accept for every request.
@@ -106,7 +106,7 @@ pub(super) struct Tokens {
 
 /// Content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Kept {
+struct PlanFile {
     /// Port of the first node; the other nodes have the following ports, by their numbers.
     port: u16,
     /// The cluster's initial nodes.
@@ -115,7 +115,7 @@ struct Kept {
     /// the initial nodes, needed to start a node that knows no other layout, is then obsolete.
     changed: bool,
     /// The nodes to run.
-    nodes: BTreeMap<u16, Node>,
+    nodes: BTreeMap<u16, PlannedNode>,
     /// True if the nodes serve TLS.
     #[serde(default)]
     tls: bool,
@@ -123,24 +123,24 @@ struct Kept {
 
 /// Stored state of a node.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Node {
+pub(super) struct PlannedNode {
     zone: Option<String>,
     weight: Option<u32>,
     /// True if the node was ever a member of the cluster; otherwise it asks to join.
     pub(super) is_member: bool,
 }
 
-impl Plan {
+impl DevPlan {
     /// Builds the plan from the flags and the directory. The text tells the user which flags have
     /// no effect.
     pub(super) fn new(args: &DevArgs) -> Result<(Self, String), DevError> {
         let random = random_secret().map_err(DevError::Random)?;
         let (data, serve) = (args.data.clone(), args.serve.clone());
-        let (tokens, kept) = (Tokens::default(), Kept::default());
+        let (tokens, kept) = (Tokens::default(), PlanFile::default());
         let mut plan = Self { data, serve, secret: None, tokens, kept };
         let known = plan.load()?;
         let is_known = known.is_some();
-        plan.kept = known.unwrap_or_else(|| Kept::first(args.nodes.unwrap_or(NODES)));
+        plan.kept = known.unwrap_or_else(|| PlanFile::first(args.nodes.unwrap_or(NODES)));
         plan.kept.tls |= args.tls;
         let mut note = String::new();
         let (count, data) = (plan.kept.nodes.len(), plan.data.display());
@@ -229,11 +229,11 @@ impl Plan {
     }
 
     /// Reads the stored plan; `None` = no nodes yet.
-    fn load(&self) -> Result<Option<Kept>, DevError> {
+    fn load(&self) -> Result<Option<PlanFile>, DevError> {
         let file = self.data.join(FILE);
         match fs::read(&file) {
             Ok(bytes) => {
-                let kept: Kept = serde_json::from_slice(&bytes)
+                let kept: PlanFile = serde_json::from_slice(&bytes)
                     .map_err(|source| DevError::Damaged { file, source })?;
                 Ok(Some(kept).filter(|kept| !kept.nodes.is_empty()))
             }
@@ -241,7 +241,7 @@ impl Plan {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let last =
                     (1..=MAX_NODES as u16).rev().find(|n| self.data_of(*n).join("STORE").exists());
-                Ok(last.map(Kept::first))
+                Ok(last.map(PlanFile::first))
             }
             Err(source) => Err(DevError::File { file, source }),
         }
@@ -264,7 +264,7 @@ impl Plan {
         self.kept.nodes.keys().map(|number| name(*number)).collect()
     }
 
-    pub(super) fn node(&self, number: u16) -> Option<&Node> {
+    pub(super) fn node(&self, number: u16) -> Option<&PlannedNode> {
         self.kept.nodes.get(&number)
     }
 
@@ -339,7 +339,7 @@ impl Plan {
             }
             number += 1;
         }
-        self.kept.nodes.insert(number, Node { zone, weight, is_member: false });
+        self.kept.nodes.insert(number, PlannedNode { zone, weight, is_member: false });
         Ok(number)
     }
 
@@ -361,7 +361,7 @@ impl Plan {
 
     /// Returns the command line that starts a node.
     pub(super) fn words(&self, number: u16) -> Vec<OsString> {
-        let Kept { first, changed, nodes, .. } = &self.kept;
+        let PlanFile { first, changed, nodes, .. } = &self.kept;
         let node = nodes.get(&number).cloned().unwrap_or_default();
         let address = self.address(number).to_string();
         let begin = ["serve", "--greet", "--listen", &address];
@@ -393,7 +393,7 @@ impl Plan {
     /// Returns the list for `--cluster`: the initial nodes, as long as a node may know no other
     /// layout.
     fn list(&self) -> String {
-        let Kept { first, changed, nodes, .. } = &self.kept;
+        let PlanFile { first, changed, nodes, .. } = &self.kept;
         let members = nodes.iter().filter(|(_, node)| node.is_member).map(|(number, _)| *number);
         let listed: Vec<u16> =
             if *changed { members.collect() } else { first.iter().copied().collect() };
@@ -407,7 +407,7 @@ impl Plan {
     }
 }
 
-impl Kept {
+impl PlanFile {
     /// Returns true if nodes know each other's URLs from a layout: a joining node has no list that
     /// could give it other ports.
     fn is_fixed(&self) -> bool {
@@ -417,13 +417,13 @@ impl Kept {
     /// Returns a new cluster of `nodes` nodes.
     fn first(nodes: u16) -> Self {
         let first: BTreeSet<u16> = (1..=nodes).collect();
-        let member = Node { is_member: true, ..Node::default() };
+        let member = PlannedNode { is_member: true, ..PlannedNode::default() };
         let nodes = first.iter().map(|number| (*number, member.clone())).collect();
         Self { port: PORT, first, changed: false, nodes, tls: false }
     }
 }
 
-impl Node {
+impl PlannedNode {
     /// Returns true if the node meets the wanted zone and weight, as far as given.
     pub(super) fn may_be(&self, zone: Option<&str>, weight: Option<u32>) -> bool {
         zone.is_none_or(|zone| self.zone.as_deref() == Some(zone))
@@ -449,13 +449,13 @@ mod tests {
 
     use super::*;
 
-    fn plan(data: &Path, nodes: Option<u16>, port: u16) -> (Plan, String) {
+    fn plan(data: &Path, nodes: Option<u16>, port: u16) -> (DevPlan, String) {
         let (data, serve) = (data.to_owned(), vec!["--sync".into(), "never".into()]);
         let port = Some(port);
-        Plan::new(&DevArgs { command: None, nodes, port, tls: false, data, serve }).unwrap()
+        DevPlan::new(&DevArgs { command: None, nodes, port, tls: false, data, serve }).unwrap()
     }
 
-    fn line(plan: &Plan, number: u16) -> String {
+    fn line(plan: &DevPlan, number: u16) -> String {
         plan.words(number).join(&OsString::from(" ")).into_string().unwrap()
     }
 
@@ -511,6 +511,6 @@ mod tests {
             data: data.path().to_owned(),
             serve: Vec::new(),
         };
-        assert!(Plan::new(&args).unwrap_err().to_string().contains("dev.json"));
+        assert!(DevPlan::new(&args).unwrap_err().to_string().contains("dev.json"));
     }
 }

@@ -40,7 +40,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 
 /// A request to a running `kvorum dev`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Wanted {
+pub(crate) enum DevRequest {
     /// List the nodes.
     Nodes,
     /// Have a node ask to join: one that already does, or a new one.
@@ -78,11 +78,11 @@ pub(crate) struct DevNode {
 }
 
 /// A request, and the channel for its answer.
-pub(super) type Request = (Wanted, oneshot::Sender<DevAnswer>);
+pub(super) type Request = (DevRequest, oneshot::Sender<DevAnswer>);
 
 /// The listening socket, removed on drop.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(super) struct DevSocket {
     path: PathBuf,
 }
 
@@ -105,7 +105,7 @@ pub(super) fn is_the_only_one(data: &Path) -> Result<(), DevError> {
     }
 }
 
-impl Socket {
+impl DevSocket {
     /// Opens the socket and passes its requests to `requests`.
     pub(super) fn open(data: &Path, requests: mpsc::Sender<Request>) -> Result<Self, DevError> {
         let path = data.join(NAME);
@@ -125,7 +125,7 @@ impl Socket {
     }
 }
 
-impl Drop for Socket {
+impl Drop for DevSocket {
     fn drop(&mut self) {
         // If the file stays, the next start removes it.
         let _ = fs::remove_file(&self.path);
@@ -194,7 +194,7 @@ pub(crate) enum AskError {
 }
 
 /// Sends a request to the `kvorum dev` that runs with this data directory.
-pub(crate) fn ask(data: &Path, wanted: &Wanted) -> Result<DevAnswer, AskError> {
+pub(crate) fn ask(data: &Path, wanted: &DevRequest) -> Result<DevAnswer, AskError> {
     let path = data.join(NAME);
     let connected = at(data, |path| UnixStream::connect(path));
     let mut stream = connected.map_err(|source| match source.kind() {

@@ -19,45 +19,45 @@ use std::time::Instant;
 use hyper::Method;
 use hyper::http::request::Parts;
 
-use super::access::{self, Right};
-use super::action::{Action, ParamLimits};
-use super::cors::Page;
+use super::access::{self, Principal};
+use super::action::{ParamLimits, RequestAction};
+use super::cors::PageOrigin;
 use super::problem::Problem;
-use super::routes::{Ask, Route};
+use super::routes::{RequestContext, Route};
 use super::upload::Upload;
 use super::{Answer, Service, conditional, entities, entity, guest, join, quotas, screen, ui};
 use crate::counters::RequestKind;
-use crate::http::connection::Watch;
+use crate::http::connection::ConnectionState;
 use admitted::Admitted;
 
 /// A request's head, and the facts that follow from path and method alone.
-pub(super) struct Asked<'a> {
+pub(super) struct RequestHead<'a> {
     pub(super) head: &'a Parts,
     pub(super) route: Option<Route>,
     pub(super) kind: RequestKind,
-    pub(super) page: &'a Page,
+    pub(super) page: &'a PageOrigin,
     pub(super) begun: Instant,
 }
 
 /// The outcome of admission.
 pub(super) struct Admission<'a> {
     /// The right by which the request is handled.
-    pub(super) right: Right,
+    pub(super) right: Principal,
     /// True if the sender has the right to use the route: an act of administration is audited.
     pub(super) is_entitled: bool,
     /// True if the connection stays open afterwards.
     pub(super) stays: bool,
     /// The admitted action; `None` for a CORS preflight, which the headers of the answer satisfy.
-    pub(super) action: Result<Option<Admitted<Action<'a>>>, Problem>,
+    pub(super) action: Result<Option<Admitted<RequestAction<'a>>>, Problem>,
 }
 
 /// Admits a request, or refuses it.
 pub(super) async fn admit<'a>(
     service: &Service,
-    watch: &Watch,
-    asked: &Asked<'a>,
+    watch: &ConnectionState,
+    asked: &RequestHead<'a>,
 ) -> Admission<'a> {
-    let mut right = Right::Open;
+    let mut right = Principal::Open;
     let action = identify(service, watch, asked, &mut right);
     let is_entitled = action.is_ok();
     let action = action.and_then(|conditional| match conditional {
@@ -86,11 +86,11 @@ pub(super) async fn admit<'a>(
 /// request has a condition; `None` for a CORS preflight, which needs no right.
 fn identify(
     service: &Service,
-    watch: &Watch,
-    asked: &Asked<'_>,
-    right: &mut Right,
+    watch: &ConnectionState,
+    asked: &RequestHead<'_>,
+    right: &mut Principal,
 ) -> Result<Option<bool>, Problem> {
-    let Asked { head, route, kind, page, begun } = *asked;
+    let RequestHead { head, route, kind, page, begun } = *asked;
     let conditional = screen::admit(&service.names, watch, head, route, kind)?;
     if page.asks() {
         return Ok(None);
@@ -103,15 +103,15 @@ fn identify(
 /// Parses the request, and checks that the right covers its keys.
 fn parse<'a>(
     service: &Service,
-    asked: &Asked<'a>,
+    asked: &RequestHead<'a>,
     conditional: bool,
-    right: &Right,
-) -> Result<Action<'a>, Problem> {
-    let Asked { head, route, kind, .. } = *asked;
+    right: &Principal,
+) -> Result<RequestAction<'a>, Problem> {
+    let RequestHead { head, route, kind, .. } = *asked;
     let limits =
         ParamLimits { replication: service.replication(), max_ttl: service.limits().max_ttl };
-    let action = Action::of(head, route, kind, conditional, limits).and_then(|action| {
-        if let Right::Token(known) = right {
+    let action = RequestAction::of(head, route, kind, conditional, limits).and_then(|action| {
+        if let Principal::Token(known) = right {
             access::covers(service, &known.known.token, action.keys())?;
         }
         Ok(action)
@@ -122,9 +122,9 @@ fn parse<'a>(
 /// Checks that this node serves data, and that no quota refuses the write.
 fn takes<'a>(
     service: &Service,
-    asked: &Asked<'_>,
-    action: Option<Action<'a>>,
-) -> Result<Option<Admitted<Action<'a>>>, Problem> {
+    asked: &RequestHead<'_>,
+    action: Option<RequestAction<'a>>,
+) -> Result<Option<Admitted<RequestAction<'a>>>, Problem> {
     let Some(action) = action else { return Ok(None) };
     serves(service, asked.kind)?;
     quotas::admit(service, action.stores(), &asked.head.headers)?;
@@ -155,32 +155,36 @@ fn not_begun(kind: RequestKind, problem: Problem) -> Problem {
 /// Passes an admitted request to its handler.
 pub(super) async fn handle(
     service: &Rc<Service>,
-    watch: &Rc<Watch>,
+    watch: &Rc<ConnectionState>,
     head: &Parts,
-    right: &Right,
-    Admitted(action): Admitted<Action<'_>>,
+    right: &Principal,
+    Admitted(action): Admitted<RequestAction<'_>>,
     upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
     let headers = &head.headers;
     match action {
-        Action::Get { params, unless } => {
+        RequestAction::Get { params, unless } => {
             entity::get(service, Admitted(params), unless.then_some(headers)).await
         }
-        Action::Put(params) => entity::put(service, Admitted(params), upload).await,
-        Action::PutIf(params) => conditional::put(service, Admitted(params), headers, upload).await,
-        Action::Delete(params) => entity::delete(service, Admitted(params)).await,
-        Action::DeleteIf(params) => conditional::delete(service, Admitted(params), headers).await,
-        Action::Add(params) => conditional::add(service, Admitted(params), headers).await,
-        Action::Range(params) => entities::get(service, watch, Admitted(*params)).await,
-        Action::Placement(params) => {
+        RequestAction::Put(params) => entity::put(service, Admitted(params), upload).await,
+        RequestAction::PutIf(params) => {
+            conditional::put(service, Admitted(params), headers, upload).await
+        }
+        RequestAction::Delete(params) => entity::delete(service, Admitted(params)).await,
+        RequestAction::DeleteIf(params) => {
+            conditional::delete(service, Admitted(params), headers).await
+        }
+        RequestAction::Add(params) => conditional::add(service, Admitted(params), headers).await,
+        RequestAction::Range(params) => entities::get(service, watch, Admitted(*params)).await,
+        RequestAction::Placement(params) => {
             let answer = ui::key(service, Admitted(params)).await?;
             right.check(service).map(|()| answer)
         }
-        Action::Join => join::post(service, watch, Admitted(head), upload).await,
-        Action::Asset(asset) => Ok(asset.answer()),
-        Action::Other(handler) => {
+        RequestAction::Join => join::post(service, watch, Admitted(head), upload).await,
+        RequestAction::Asset(asset) => Ok(asset.answer()),
+        RequestAction::Other(handler) => {
             let query = Admitted(head.uri.query().unwrap_or(""));
-            let ask = Ask { service, watch, head, query, right };
+            let ask = RequestContext { service, watch, head, query, right };
             let answer = handler(ask).await?;
             // A recording takes minutes: the token is checked once more at its end.
             if head.method == Method::GET {

@@ -31,7 +31,7 @@ pub(crate) use socket::{Scratch, Socket};
 use streams::{Parent, Streams};
 
 use crate::node::access::Remembered;
-use crate::node::places::Place;
+use crate::node::places::ConnectionSlot;
 
 /// Interval of the sweep over connections. Every limit below is kept within one tick.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
@@ -114,7 +114,7 @@ enum Phase {
 /// The observed state of a connection, known without asking the kernel. Shared by the socket, the
 /// requests on the connection and the sweep, all on one loop.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ConnectionState {
     phase: Cell<Phase>,
     /// Tick at which the phase began, or last made progress.
     since: Cell<u32>,
@@ -208,7 +208,7 @@ impl Security {
 }
 
 /// Marks a connection whose answer is not complete, for as long as it lives.
-pub(crate) struct Open(Rc<Watch>);
+pub(crate) struct Open(Rc<ConnectionState>);
 
 impl Drop for Open {
     fn drop(&mut self) {
@@ -216,13 +216,13 @@ impl Drop for Open {
     }
 }
 
-impl Watch {
+impl ConnectionState {
     /// Creates the watch of a connection just accepted: a request is due.
-    pub(crate) fn new(now: Rc<Cell<u32>>, place: Place) -> Rc<Self> {
+    pub(crate) fn new(now: Rc<Cell<u32>>, place: ConnectionSlot) -> Rc<Self> {
         Self::made(now, place, None)
     }
 
-    fn made(now: Rc<Cell<u32>>, place: Place, parent: Option<Parent>) -> Rc<Self> {
+    fn made(now: Rc<Cell<u32>>, place: ConnectionSlot, parent: Option<Parent>) -> Rc<Self> {
         Rc::new(Self {
             phase: Cell::new(Phase::Head),
             since: Cell::new(now.get()),
@@ -245,7 +245,7 @@ impl Watch {
             heeded: Cell::new(false),
             came: Instant::now(),
             open: Cell::new(false),
-            guest: Cell::new(place == Place::Guest),
+            guest: Cell::new(place == ConnectionSlot::Guest),
             left: Cell::new(false),
             upgraded: Cell::new(false),
             leaving: Cell::new(false),
@@ -262,8 +262,8 @@ impl Watch {
     }
 
     /// Returns the kind of the connection's slot.
-    pub(crate) fn place(&self) -> Place {
-        if self.guest.get() { Place::Guest } else { Place::Client }
+    pub(crate) fn place(&self) -> ConnectionSlot {
+        if self.guest.get() { ConnectionSlot::Guest } else { ConnectionSlot::Client }
     }
 
     /// True if the connection has a guest slot.

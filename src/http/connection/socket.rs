@@ -15,7 +15,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::{LINGER_BYTES, Phase, Watch};
+use super::{ConnectionState, LINGER_BYTES, Phase};
 use crate::transport::Stream;
 
 /// A client's socket. Its shutdown lets a refusal sent during an upload reach the client: a socket
@@ -23,7 +23,7 @@ use crate::transport::Stream;
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: Stream,
-    watch: Rc<Watch>,
+    watch: Rc<ConnectionState>,
     scratch: Scratch,
     thrown_away: Option<usize>,
     /// True once the socket was shut down.
@@ -39,7 +39,7 @@ const ONE_PIECE: usize = 2048;
 
 impl Socket {
     /// Puts `watch` over `stream`.
-    pub(crate) fn new(stream: Stream, watch: Rc<Watch>, scratch: Scratch) -> Self {
+    pub(crate) fn new(stream: Stream, watch: Rc<ConnectionState>, scratch: Scratch) -> Self {
         Self { stream, watch, scratch, thrown_away: None, is_shut: false }
     }
 

@@ -1,8 +1,8 @@
 use super::*;
 
-fn watch() -> (Rc<Cell<u32>>, Rc<Watch>) {
+fn watch() -> (Rc<Cell<u32>>, Rc<ConnectionState>) {
     let now = Rc::new(Cell::new(u32::MAX - 20));
-    (now.clone(), Watch::new(now, Place::Client))
+    (now.clone(), ConnectionState::new(now, ConnectionSlot::Client))
 }
 
 fn pass(now: &Cell<u32>, ticks: u32) {

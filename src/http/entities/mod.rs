@@ -20,7 +20,7 @@ use super::params::RangeParams;
 use super::problem::Problem;
 use super::{Answer, Body, caching};
 use crate::http::Service;
-use crate::http::connection::Watch;
+use crate::http::connection::ConnectionState;
 
 /// Headers of a range; the form depends on the request's `Accept`.
 static HEADERS: [(HeaderName, HeaderValue); 3] = [
@@ -31,7 +31,7 @@ static HEADERS: [(HeaderName, HeaderValue); 3] = [
 
 pub(super) async fn get(
     service: &Service,
-    watch: &Rc<Watch>,
+    watch: &Rc<ConnectionState>,
     request: Admitted<RangeParams>,
 ) -> Result<Answer, Problem> {
     let params = request.into_params();

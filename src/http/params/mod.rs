@@ -137,10 +137,13 @@ pub(super) const APPLY: [&str; 1] = ["plan"];
 const DEFAULT_SECONDS: u32 = 20;
 
 /// The raw value of one parameter, if it was given.
-type Slot<'a> = Option<&'a str>;
+type RawValue<'a> = Option<&'a str>;
 
 /// Returns the raw values of the named parameters.
-fn fill<'a, const N: usize>(query: &'a str, names: [&str; N]) -> Result<[Slot<'a>; N], Problem> {
+fn fill<'a, const N: usize>(
+    query: &'a str,
+    names: [&str; N],
+) -> Result<[RawValue<'a>; N], Problem> {
     let mut slots = [None; N];
     if query.is_empty() {
         return Ok(slots);
@@ -223,7 +226,7 @@ pub(super) fn delete(query: &str, replication: Replication) -> Result<WriteParam
 }
 
 fn write(
-    [id, ack, from, receipt]: [Slot<'_>; 4],
+    [id, ack, from, receipt]: [RawValue<'_>; 4],
     ttl: Option<Ttl>,
     on: Replication,
 ) -> Result<WriteParams<'_>, Problem> {
@@ -273,7 +276,7 @@ pub(super) fn addition(
 }
 
 /// Parses a time to live, at most `most`.
-fn live(ttl: Slot<'_>, most: Ttl) -> Result<Option<Ttl>, Problem> {
+fn live(ttl: RawValue<'_>, most: Ttl) -> Result<Option<Ttl>, Problem> {
     let Some(text) = ttl else { return Ok(None) };
     let ttl: Ttl = text.parse().map_err(|error| wrong("ttl", text, format!("ttl={error}")))?;
     if ttl > most {
@@ -286,7 +289,7 @@ fn live(ttl: Slot<'_>, most: Ttl) -> Result<Option<Ttl>, Problem> {
 }
 
 fn majority(
-    [id, ack, from, receipt]: [Slot<'_>; 4],
+    [id, ack, from, receipt]: [RawValue<'_>; 4],
     ttl: Option<Ttl>,
     on: Replication,
 ) -> Result<ConditionalParams<'_>, Problem> {
@@ -306,7 +309,7 @@ fn majority(
 }
 
 /// Parses `receipt`. The set of acknowledging replicas is encoded in one byte, which limits `from`.
-fn wants_receipt(value: Slot<'_>, Quorum { from, .. }: Quorum) -> Result<bool, Problem> {
+fn wants_receipt(value: RawValue<'_>, Quorum { from, .. }: Quorum) -> Result<bool, Problem> {
     let (wanted, most) = (flag("receipt", value)?, ReplicaSet::MOST);
     if wanted && from > most {
         return Err(bad(format!("receipt=true is limited to from={most}; this is from={from}")));
@@ -424,7 +427,7 @@ fn decoded(query: &str) -> Result<String, Problem> {
     String::from_utf8(decoded.into_owned()).map_err(|_| bad("the query is not UTF-8"))
 }
 
-fn flag(name: &str, value: Slot<'_>) -> Result<bool, Problem> {
+fn flag(name: &str, value: RawValue<'_>) -> Result<bool, Problem> {
     match value {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
@@ -448,7 +451,7 @@ fn wrong(name: &str, text: &str, detail: String) -> Problem {
     bad(detail)
 }
 
-fn required<'a>(name: &str, value: Slot<'a>) -> Result<&'a str, Problem> {
+fn required<'a>(name: &str, value: RawValue<'a>) -> Result<&'a str, Problem> {
     match value {
         None => Err(bad(format!("parameter {name:?} is missing"))),
         Some("") => Err(bad(format!("parameter {name:?} is empty"))),
@@ -470,7 +473,11 @@ fn key<'a>(name: &str, value: &'a str) -> Result<Cow<'a, [u8]>, Problem> {
 }
 
 /// Resolves a quorum: the given numbers, and the effective ones in the view in force.
-fn agree(ack: Slot<'_>, from: Slot<'_>, on: Replication) -> Result<(AskedQuorum, Quorum), Problem> {
+fn agree(
+    ack: RawValue<'_>,
+    from: RawValue<'_>,
+    on: Replication,
+) -> Result<(AskedQuorum, Quorum), Problem> {
     let ack = digits("ack", ack)?;
     let from = digits("from", from)?;
     let quorum = quorum(ack, from, on.nodes, on.replicas).map_err(Problem::quorum)?;
@@ -486,7 +493,7 @@ fn plain<T: FromStr>(text: &str) -> Option<T> {
 /// Parses a number of plain digits; one that overflows counts as the maximum, too large for any
 /// cluster.
 #[inline]
-fn digits(name: &str, value: Slot<'_>) -> Result<Option<u32>, Problem> {
+fn digits(name: &str, value: RawValue<'_>) -> Result<Option<u32>, Problem> {
     value.map(|value| number(name, value)).transpose()
 }
 

@@ -3,7 +3,7 @@
 use protocol::layout::after_prefix;
 use protocol::{AskedQuorum, Quorum};
 
-use super::{Replication, Slot, agree, bad, digits, fill, flag, key, required};
+use super::{RawValue, Replication, agree, bad, digits, fill, flag, key, required};
 use crate::http::entities::cursor;
 use crate::http::entities::form::Form;
 use crate::http::percent;
@@ -83,15 +83,15 @@ impl RangeParams {
 
 /// The raw parameters of a query for a range.
 struct Said<'a> {
-    start: Slot<'a>,
-    end: Slot<'a>,
-    ack: Slot<'a>,
-    from: Slot<'a>,
-    local: Slot<'a>,
-    prefix: Slot<'a>,
-    limit: Slot<'a>,
-    after: Slot<'a>,
-    values: Slot<'a>,
+    start: RawValue<'a>,
+    end: RawValue<'a>,
+    ack: RawValue<'a>,
+    from: RawValue<'a>,
+    local: RawValue<'a>,
+    prefix: RawValue<'a>,
+    limit: RawValue<'a>,
+    after: RawValue<'a>,
+    values: RawValue<'a>,
 }
 
 fn said(query: &str) -> Result<Said<'_>, Problem> {
@@ -132,7 +132,7 @@ impl Said<'_> {
 }
 
 /// Parses a parameter that is a key, if it is given.
-fn given(name: &str, value: Slot<'_>) -> Result<Option<Vec<u8>>, Problem> {
+fn given(name: &str, value: RawValue<'_>) -> Result<Option<Vec<u8>>, Problem> {
     let Some(_) = value else { return Ok(None) };
     Ok(Some(key(name, required(name, value)?)?.into_owned()))
 }

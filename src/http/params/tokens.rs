@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use protocol::layout::{Kinds, Methods};
 
-use super::{Slot, bad, fill, key, plain, required};
+use super::{RawValue, bad, fill, key, plain, required};
 use crate::http::problem::Problem;
-use crate::operations::tokens::{KINDS, METHODS, Wanted};
+use crate::operations::tokens::{KINDS, METHODS, NewToken};
 use crate::settings::units::Ttl;
 
 /// Parameters of a token to create.
@@ -23,7 +23,7 @@ pub(in crate::http) fn revoke(query: &str) -> Result<String, Problem> {
 }
 
 /// Parses the properties of a token to create.
-pub(in crate::http) fn token(query: &str) -> Result<Wanted, Problem> {
+pub(in crate::http) fn token(query: &str) -> Result<NewToken, Problem> {
     let [name, methods, kinds, prefix, expires, requests, bytes] = fill(query, TOKEN)?;
     let name = text("name", required("name", name)?)?;
     let known = "read, write, GET, PUT, DELETE, POST";
@@ -44,14 +44,14 @@ pub(in crate::http) fn token(query: &str) -> Result<Wanted, Problem> {
     let expires: Option<Ttl> = expires
         .map(|text| text.parse().map_err(|wrong| bad(format!("expires={wrong}"))))
         .transpose()?;
-    let rate = |name: &str, value: Slot<'_>| match value.map(plain) {
+    let rate = |name: &str, value: RawValue<'_>| match value.map(plain) {
         None => Ok(0),
         Some(Some(rate)) if rate > 0 => Ok(rate),
         Some(_) => {
             Err(bad(format!("{name}: it is not a valid rate: a whole number a second, 1 or more")))
         }
     };
-    Ok(Wanted {
+    Ok(NewToken {
         name,
         methods: methods.into_iter().fold(Methods::default(), Methods::or),
         kinds: kinds.into_iter().fold(Kinds::default(), Kinds::or),

@@ -25,10 +25,10 @@ use tokio::time::sleep;
 use super::relay;
 use crate::counters::clocks::wall_micros;
 use crate::http::Service;
-use crate::http::access::Right;
+use crate::http::access::Principal;
 use crate::http::admission::admitted::Admitted;
 use crate::http::body::Events;
-use crate::http::connection::Watch;
+use crate::http::connection::ConnectionState;
 use crate::http::params;
 use crate::http::problem::Problem;
 use crate::http::{Answer, Body, caching};
@@ -51,9 +51,9 @@ pub(super) const PAST: &str = "past: ";
 
 pub(in crate::http) fn get(
     service: &Rc<Service>,
-    watch: &Rc<Watch>,
+    watch: &Rc<ConnectionState>,
     query: Admitted<&str>,
-    right: &Right,
+    right: &Principal,
 ) -> Result<Answer, Problem> {
     let local = params::events(query.into_params())?;
     let requests = &service.requests;

@@ -32,7 +32,7 @@ struct Placement {
     /// The value of the newest record found; left out if that is a tombstone, has expired or is
     /// long.
     #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<Shown>,
+    value: Option<ShownKey>,
 }
 
 /// Maximum of a value's bytes that are shown: `kvorum get` reads the rest.
@@ -40,7 +40,7 @@ const SHOWN_BYTES: usize = 2048;
 
 /// The beginning of a value.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct ShownKey {
     /// The bytes, as text if they are UTF-8, otherwise in hex digits.
     #[serde(flatten)]
     begin: Begin,
@@ -56,7 +56,7 @@ enum Begin {
     Hex(String),
 }
 
-impl Shown {
+impl ShownKey {
     fn of(value: &[u8]) -> Self {
         let begin = &value[..value.len().min(SHOWN_BYTES)];
         match std::str::from_utf8(begin) {
@@ -91,12 +91,12 @@ struct Replica {
     #[serde(skip_serializing_if = "Option::is_none")]
     authoritative: Option<bool>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    record: Option<Facts>,
+    record: Option<KeyFacts>,
 }
 
 /// The facts about a record.
 #[derive(Debug, Serialize)]
-struct Facts {
+struct KeyFacts {
     /// Version, the beginning of the `ETag`; the greatest is the newest.
     version: String,
     /// The value's `ETag`; left out if there is no value, or the record is long and made by
@@ -163,7 +163,7 @@ pub(in crate::http) async fn get(
     }
     let newest = newest.and_then(|(_, record)| record);
     let value = newest.filter(|record| Requests::expiry_of_value(record).is_some());
-    let value = value.map(|record| Shown::of(&record.value()));
+    let value = value.map(|record| ShownKey::of(&record.value()));
     let key = String::from_utf8_lossy(&key).into_owned();
     let placement = Placement { key, partition, replicas, value };
     let json = serde_json::to_vec(&placement).expect("strings and numbers always serialize");
@@ -190,7 +190,7 @@ fn reported(
             let facts = facts(topology, &record.outline(), value_bytes);
             let tag = Some(Tag::of(&record));
             let tag = tag.filter(|_| record.kind() == Kind::Value).and_then(etag);
-            let facts = Facts { etag: tag, step, expires_ms, expired, ..facts };
+            let facts = KeyFacts { etag: tag, step, expires_ms, expired, ..facts };
             (kind(record.kind()), Some(authoritative), Some(facts))
         }
         Ok(Reply::Long { outline, authoritative }) => {
@@ -198,7 +198,7 @@ fn reported(
             let Rank { version, ballot, kind: held, .. } = outline.rank;
             let tag = Some(Tag { version, last: None });
             let tag = tag.filter(|_| ballot == 0 && held == Kind::Value).and_then(etag);
-            let facts = Facts { etag: tag, ..facts(topology, &outline, value_bytes) };
+            let facts = KeyFacts { etag: tag, ..facts(topology, &outline, value_bytes) };
             (kind(outline.rank.kind), Some(authoritative), Some(facts))
         }
         Ok(Reply::Absent { authoritative }) => ("absent", Some(authoritative), None),
@@ -218,11 +218,11 @@ fn kind(kind: Kind) -> &'static str {
     }
 }
 
-fn facts(topology: &Topology, outline: &Outline, value_bytes: usize) -> Facts {
+fn facts(topology: &Topology, outline: &Outline, value_bytes: usize) -> KeyFacts {
     let version = outline.rank.version;
     let names = topology.ids().map(|id| &topology.member(id).name);
     let mut origin = names.filter(|name| protocol::origin_of(name) == version.origin);
-    Facts {
+    KeyFacts {
         version: version.to_string(),
         etag: None,
         ballot: (outline.rank.ballot > 0).then(|| format!("{:016x}", outline.rank.ballot)),

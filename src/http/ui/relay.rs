@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::events::{PAST, json, of_node, past_of};
 use crate::counters::clocks::wall_micros;
-use crate::http::others::{Page, Unread};
+use crate::http::others::{NodePage, Unread};
 use crate::node::requests::Requests;
 use crate::peers::{self, Lookup};
 
@@ -95,14 +95,14 @@ async fn open(
     requests: &Requests,
     peer: NodeId,
     lookup: &RefCell<Option<Lookup>>,
-) -> Result<Page, Unread> {
+) -> Result<NodePage, Unread> {
     let stream = peers::connect(&requests.url(peer), lookup).await?;
-    Page::get(stream, requests, peer, TARGET, SILENCE).await
+    NodePage::get(stream, requests, peer, TARGET, SILENCE).await
 }
 
 /// Relays the stream to its end. `since` is the time at which the node was lost, if it was.
 async fn attend(
-    page: &mut Page,
+    page: &mut NodePage,
     name: &str,
     to: &mpsc::Sender<Bytes>,
     since: &mut Option<u64>,

@@ -105,14 +105,14 @@ enum Job {
 /// The pool's threads and queues.
 pub(crate) struct ReadPool {
     /// The queue for clients.
-    shared: Arc<Shared>,
+    shared: Arc<ReadPoolState>,
     /// The queue for background streams.
-    streams: Arc<Shared>,
+    streams: Arc<ReadPoolState>,
     bound: usize,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct Shared {
+struct ReadPoolState {
     queues: profile::Mutex<Queues>,
     arrived: Condvar,
 }
@@ -135,7 +135,7 @@ impl Queues {
     }
 }
 
-impl Shared {
+impl ReadPoolState {
     fn new() -> Arc<Self> {
         let queues = profile::Mutex::new(&QUEUES, Queues::default());
         Arc::new(Self { queues, arrived: Condvar::new() })
@@ -188,7 +188,7 @@ impl ReadPool {
         threads: usize,
         bound: usize,
     ) -> io::Result<Self> {
-        let (shared, streams) = (Shared::new(), Shared::new());
+        let (shared, streams) = (ReadPoolState::new(), ReadPoolState::new());
         let pool = Self { shared, streams, bound, threads: Mutex::new(Vec::new()) };
         let reads = (0..threads).map(|number| (&pool.shared, format!("read-{number}"), None));
         let streams = (0..threads.min(STREAM_THREADS))

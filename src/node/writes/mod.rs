@@ -25,11 +25,11 @@ use crate::counters::Counters;
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Receives the outcome of each write.
-pub(crate) type Sink<T> = Box<dyn Fn(T, &Outcome)>;
+pub(crate) type OutcomeSink<T> = Box<dyn Fn(T, &Outcome)>;
 
 /// The waiters of one batch, and the batch's size.
 #[derive(Debug)]
-struct Turn<T> {
+struct PendingBatch<T> {
     bytes: usize,
     waiting: Vec<T>,
 }
@@ -64,9 +64,9 @@ pub(crate) struct Writes<T> {
     commits_on_loop: bool,
     /// Limit on the bytes that wait for the store.
     bound: usize,
-    sink: Sink<T>,
+    sink: OutcomeSink<T>,
     collecting: RefCell<Collecting<T>>,
-    in_flight: RefCell<VecDeque<(u64, Turn<T>)>>,
+    in_flight: RefCell<VecDeque<(u64, PendingBatch<T>)>>,
     submitted: Cell<u64>,
     waiting_bytes: Cell<usize>,
     arrivals: Arc<Arrivals>,
@@ -74,7 +74,7 @@ pub(crate) struct Writes<T> {
 
 struct Collecting<T> {
     batch: Batch,
-    turn: Option<Turn<T>>,
+    turn: Option<PendingBatch<T>>,
     /// An emptied list of waiters, kept for reuse.
     spare: Vec<T>,
     /// Time for which the store wants the batch held back.
@@ -96,7 +96,7 @@ impl<T> Writes<T> {
         counters: Arc<Counters>,
         sync: SyncMode,
         bound: usize,
-        sink: Sink<T>,
+        sink: OutcomeSink<T>,
     ) -> Self {
         let (batch, delay) = (Batch::new(), Duration::ZERO);
         Self {
@@ -143,7 +143,7 @@ impl<T> Writes<T> {
         collecting.delay = delay;
         write(&mut collecting.batch).map_err(WriteError::Store)?;
         let spare = &mut collecting.spare;
-        let new = || Turn { bytes: 0, waiting: mem::take(spare) };
+        let new = || PendingBatch { bytes: 0, waiting: mem::take(spare) };
         let turn = collecting.turn.get_or_insert_with(new);
         turn.bytes += bytes;
         turn.waiting.push(waits_for);
@@ -241,7 +241,7 @@ impl<T> Writes<T> {
         }
     }
 
-    fn finish(&self, mut turn: Turn<T>, outcome: &Outcome) {
+    fn finish(&self, mut turn: PendingBatch<T>, outcome: &Outcome) {
         self.set_waiting(self.waiting_bytes.get() - turn.bytes);
         for waits_for in turn.waiting.drain(..) {
             (self.sink)(waits_for, outcome);

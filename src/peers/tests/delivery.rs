@@ -228,7 +228,7 @@ fn pings_measure_how_far_away_a_peer_is() {
         assert!(a.facts.skew_micros(B).unsigned_abs() < 1_000_000, "{seen:?}");
         assert_eq!((seen.links(), seen.incarnation()), (1, Some(Incarnation(101))));
         let (clock, now) = (&a.facts.table.shared.clock, clocks::now());
-        clock.persisted(u64::MAX, 0);
+        clock.mark_durable(u64::MAX, 0);
         let ahead = protocol::Now { wall: now.wall + 60_000_000, ..now };
         assert_eq!(clock.issue(ahead), Err(NotIssued::Ahead));
         assert!(clock.issue(now).is_ok(), "it did not go on to that");

@@ -279,7 +279,7 @@ fn another_topology_is_answered_and_never_served() {
             }
         };
         let mut envelope = protocol::wire::Envelope::open(envelope.into()).unwrap();
-        let reply = Message { id: 7, body: Body::Reply(Reply::WrongEpoch) };
+        let reply = Message { id: 7, body: Body::Reply(Reply::TopologyMismatch) };
         let item = envelope.next_item().unwrap();
         assert_eq!(item, Some(protocol::wire::Item::Message(reply)));
         assert!(b.try_event().is_none());

@@ -16,7 +16,7 @@ use protocol::{
     Membership, MembershipState, Message, NodeId, OwnCluster, Record, Reply, Request, Shared,
     Topology, Version,
 };
-use server::link::{Bounds, PeerTable};
+use server::link::{LinkBounds, PeerTable};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
@@ -128,7 +128,7 @@ impl Node {
         let cluster = Arc::new(OwnCluster::new(Some(CLUSTER)));
         let identity = HandshakeIdentity::new(views, own, cluster, secret, known);
         let bounds =
-            Bounds { encoded_bytes: 4 * CONNECTION_BYTES, loops: 1, queue_bytes: QUEUE_BYTES };
+            LinkBounds { encoded_bytes: 4 * CONNECTION_BYTES, loops: 1, queue_bytes: QUEUE_BYTES };
         let table = PeerTable::new(shared, Arc::new(identity), 500_000, bounds);
         let names = NAMES.iter().map(|name| (*name).to_owned());
         let listed = names.zip(urls.iter().cloned()).collect();

@@ -17,7 +17,7 @@ pub const NODE_TICK_MICROS: u64 = 250_000;
 
 /// An output of a node's background work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NodeEffect {
+pub enum BackgroundEffect {
     /// Read hints for a node from the store, in the order of their keys; ends in
     /// `NodeEvent::Returned` with a page of them, which is empty if there are none.
     ReadHints {
@@ -60,7 +60,7 @@ pub enum NodeEffect {
     /// Store durably this node's membership state and, in the same batch, the marks of what it
     /// lacks; ends in `NodeEvent::Stood`. The loss of authority is in force already; regained
     /// authority takes effect only once the state is stored.
-    Stand(MembershipState),
+    StoreState(MembershipState),
     /// Store durably which cluster this node belongs to; then call
     /// [`OwnCluster::stored`](crate::OwnCluster::stored). Ends in `NodeEvent::ClusterIdKept`.
     KeepClusterId(ClusterId),
@@ -100,7 +100,7 @@ pub enum NodeEffect {
 
 /// A node's settings.
 #[derive(Debug, Clone, Copy)]
-pub struct NodeConfig {
+pub struct BackgroundConfig {
     /// The time for which a coordinator may count what this node stored, in microseconds: a
     /// request's deadline.
     pub deadline_micros: u64,
@@ -121,7 +121,7 @@ pub struct NodeConfig {
 }
 
 #[cfg(test)]
-impl NodeConfig {
+impl BackgroundConfig {
     /// Settings of a node that does nothing by itself: no deadline, no rounds, no known names.
     pub(crate) const IDLE: Self = Self {
         deadline_micros: 0,

@@ -18,7 +18,7 @@ pub(crate) mod task;
 
 use std::sync::Arc;
 
-use crate::background::effect::{NodeConfig, NodeEffect};
+use crate::background::effect::{BackgroundConfig, BackgroundEffect};
 use crate::background::task::Tasks;
 use crate::clock::Now;
 use crate::event::{CallId, FailureKind};
@@ -46,7 +46,7 @@ const REMEMBER_TICKS: u64 = 4;
 
 /// An input of a node's background work.
 #[derive(Debug, Clone)]
-pub enum NodeEvent {
+pub enum BackgroundEvent {
     /// A connection to a peer was made, by this node or by the peer.
     PeerSeen {
         /// The peer at the other end.
@@ -80,7 +80,7 @@ pub enum NodeEvent {
     /// This node was fenced: see [`Membership::fence`](crate::Membership::fence).
     Fenced,
     /// A membership state was stored on disk, or storing it failed.
-    Stood {
+    StateStored {
         /// The membership state.
         state: MembershipState,
         /// True if the state was stored.
@@ -142,7 +142,7 @@ pub struct Background {
 
 impl Background {
     /// Makes the background work of a node that has just started.
-    pub fn new(shared: Arc<Shared>, config: NodeConfig) -> Self {
+    pub fn new(shared: Arc<Shared>, config: BackgroundConfig) -> Self {
         let tasks = Tasks::new(Arc::clone(&shared), config);
         let mut identity = Identity::default();
         identity.begin(tasks.context());
@@ -165,36 +165,40 @@ impl Background {
     }
 
     /// Handles one event; appends the effects to carry out to `out`.
-    pub fn handle(&mut self, now: Now, event: NodeEvent, out: &mut Vec<NodeEffect>) {
+    pub fn handle(&mut self, now: Now, event: BackgroundEvent, out: &mut Vec<BackgroundEffect>) {
         self.tasks.handles_at(now);
         let cx = self.tasks.context().clone();
         self.inbound.begin(&cx);
         self.follow_view();
         self.repair.stop_if_void(&mut self.tasks);
         match event {
-            NodeEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster } => {
+            BackgroundEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster } => {
                 let knows = (knows_us, never_another);
                 self.identity.peer_seen(&cx, (peer, incarnation), knows);
                 self.founding.seen(&cx, peer, cluster);
                 self.proofs.seen(&mut self.tasks, peer);
                 self.announcement.tick(&mut self.tasks);
             }
-            NodeEvent::HintsStay { peer, hints, bytes } => self.hints.stay(&cx, peer, hints, bytes),
-            NodeEvent::Returned { call, result } => {
+            BackgroundEvent::HintsStay { peer, hints, bytes } => {
+                self.hints.stay(&cx, peer, hints, bytes)
+            }
+            BackgroundEvent::Returned { call, result } => {
                 self.tasks.answered(call, result);
                 self.identity.look_at_pinged();
                 self.announcement.tick(&mut self.tasks);
                 self.inbound.look(&mut self.tasks, &mut self.identity, &self.cleanup);
             }
-            NodeEvent::Fenced => self.identity.fenced(&cx),
-            NodeEvent::Stood { state, kept } => self.identity.stood(&cx, state, kept),
-            NodeEvent::ClusterIdKept { id, kept } => self.founding.stored(&cx, id, kept),
-            NodeEvent::MissedKept { node, kept } => self.marks.kept(&cx, node, kept),
-            NodeEvent::Propose(layout) => self.proposals.propose(&mut self.tasks, &layout),
-            NodeEvent::Behind => self.proposals.pull(&mut self.tasks),
-            NodeEvent::LayoutsKept { kept } => cx.layouts_kept(kept),
-            NodeEvent::LeftoversDropped { done } => self.cleanup.dropped(&cx, done),
-            NodeEvent::Tick => self.tick(),
+            BackgroundEvent::Fenced => self.identity.fenced(&cx),
+            BackgroundEvent::StateStored { state, kept } => {
+                self.identity.state_stored(&cx, state, kept)
+            }
+            BackgroundEvent::ClusterIdKept { id, kept } => self.founding.stored(&cx, id, kept),
+            BackgroundEvent::MissedKept { node, kept } => self.marks.kept(&cx, node, kept),
+            BackgroundEvent::Propose(layout) => self.proposals.propose(&mut self.tasks, &layout),
+            BackgroundEvent::Behind => self.proposals.pull(&mut self.tasks),
+            BackgroundEvent::LayoutsKept { kept } => cx.layouts_kept(kept),
+            BackgroundEvent::LeftoversDropped { done } => self.cleanup.dropped(&cx, done),
+            BackgroundEvent::Tick => self.tick(),
         }
         self.identity.settle(&cx);
         self.tasks.drain_effects(out);

@@ -10,7 +10,7 @@ use crate::message::{Body, Class, Message, NodeId, Reply, Request};
 use crate::placement::topology::partition_of;
 use crate::placement::view::View;
 use crate::repair::watermark::RoundState;
-use crate::request::part::{Errand, Way};
+use crate::request::part::{Delivery, Outstanding};
 use crate::request::peers::PeerLatencies;
 use crate::request::quorum::AskedQuorum;
 use crate::request::reported::ReportedRecord;
@@ -64,18 +64,18 @@ impl Cx<'_> {
 
     /// Replies to a request that the replica has carried out. A node that asked under a view of
     /// another placement gets [`Reply::Superseded`] instead: its view does not count the reply.
-    pub(crate) fn done(&mut self, op: OpId, reply: Reply) {
+    pub(crate) fn reply_as_replica(&mut self, op: OpId, reply: Reply) {
         let own = self.core.view.id();
         let is_of_before = match op {
             OpId::Peer { placement, .. } => placement != 0 && placement != own.placement,
             OpId::Slot(_) => false,
         };
         let reply = if is_of_before { Reply::Superseded { epoch: own.epoch } } else { reply };
-        self.respond(op, reply);
+        self.reply_as_coordinator(op, reply);
     }
 
     /// Replies to a request that this node has coordinated, and so has counted by its own view.
-    pub(crate) fn respond(&mut self, op: OpId, reply: Reply) {
+    pub(crate) fn reply_as_coordinator(&mut self, op: OpId, reply: Reply) {
         match op {
             OpId::Slot(id) => self.core.done_here.push((id, reply)),
             OpId::Peer { connection, id, .. } => {
@@ -91,9 +91,9 @@ impl Core {
     }
 
     /// Makes the errand of a node that is asked now.
-    pub(crate) fn errand_to(&self, now: Now, node: NodeId) -> Errand {
-        let way = if self.is_up(node) { Way::Sent } else { Way::Waits };
-        Errand { since: now.mono, way }
+    pub(crate) fn errand_to(&self, now: Now, node: NodeId) -> Outstanding {
+        let way = if self.is_up(node) { Delivery::Sent } else { Delivery::Waits };
+        Outstanding { since: now.mono, way }
     }
 
     /// Returns the time that a call, or another node's request, of this class may take, in
@@ -143,7 +143,7 @@ impl Core {
     }
 
     /// True if a record of this time is too far ahead for this node's clock to follow.
-    pub(crate) fn is_unreachable(&self, now: Now, time: u64) -> bool {
+    pub(crate) fn is_beyond_clock(&self, now: Now, time: u64) -> bool {
         self.shared.clock.is_ahead(time, now, self.config.max_skew_micros)
     }
 
@@ -166,7 +166,7 @@ impl Core {
             true => topology.contains(self.shared.own),
             false => topology.holds(self.shared.own, partition_of(key), from),
         };
-        view.other.is_none()
+        view.joint.is_none()
             && view.epoch == membership.views.epoch()
             && !membership.state.is_fenced()
             && is_replica()
@@ -175,9 +175,9 @@ impl Core {
     /// True if this node's store may hold a newer record than this one, which is about to be
     /// written. A cluster of one calls this too, to note the version: a node that joins later may
     /// write an older one.
-    pub(crate) fn must_look(&self, record: &Record) -> bool {
+    pub(crate) fn note_and_check(&self, record: &Record) -> bool {
         let (newest, origin) = (&self.shared.replica.newest, self.shared.clock.origin());
-        newest.may_hide(record.version(), origin, self.view.is_alone())
+        newest.note_and_check(record.version(), origin, self.view.is_alone())
     }
 
     /// Returns this node's state of repair rounds, as other nodes are told it.
@@ -204,7 +204,12 @@ impl Core {
     ///
     /// A watermark is a time of versions, whose clock may be ahead of all wall clocks: the
     /// watermark alone ends no value.
-    pub(crate) fn is_gone(&self, now: Now, reported: &ReportedRecord, authoritative: bool) -> bool {
+    pub(crate) fn counts_as_purged(
+        &self,
+        now: Now,
+        reported: &ReportedRecord,
+        authoritative: bool,
+    ) -> bool {
         let greatest = self.shared.repair.proofs.reported_watermark();
         if greatest == 0 {
             return false;
@@ -223,7 +228,7 @@ impl Core {
                     < watermark
         };
         !authoritative && rank.when() <= greatest
-            || self.shared.repair.proofs.is_gone(rank)
+            || self.shared.repair.proofs.counts_as_purged(rank)
             || rank.kind == Kind::Value && has_expired()
     }
 }

@@ -35,7 +35,7 @@ use crate::event::{
     RequestFailed, SlotId, StoreError,
 };
 use crate::message::{Reply, Request};
-use crate::paxos::recent::Recalled;
+use crate::paxos::recent::OpLookup;
 use crate::paxos::{Changes, recall};
 use crate::placement::view::{View, ViewId};
 use crate::replica::reply::{long, reply_to_error, reply_to_read, reply_to_write};
@@ -66,7 +66,7 @@ fn fenced(now: Now, client: ClientId, quorum: Quorum, is_write: bool) -> Effect 
 
 /// Requests under way, by kind.
 #[derive(Debug, Default)]
-struct Parts {
+struct RequestTables {
     reads: Reads,
     writes: Writes,
     changes: Changes,
@@ -77,7 +77,7 @@ struct Parts {
 #[derive(Debug)]
 pub struct Protocol {
     core: Core,
-    parts: Parts,
+    parts: RequestTables,
     replica: Replica,
     missed: MissedWrites,
     next_sweep: u64,
@@ -102,7 +102,7 @@ impl Protocol {
             done_here: Vec::new(),
         };
         let (parts, replica, missed) =
-            (Parts::default(), Replica::default(), MissedWrites::default());
+            (RequestTables::default(), Replica::default(), MissedWrites::default());
         Self { core, parts, replica, missed, next_sweep: 0 }
     }
 
@@ -111,7 +111,7 @@ impl Protocol {
         &'a mut self,
         now: Now,
         out: &'a mut Vec<Effect>,
-    ) -> (&'a mut Parts, RequestCx<'a>) {
+    ) -> (&'a mut RequestTables, RequestCx<'a>) {
         let Self { core, parts, replica, missed, .. } = self;
         (parts, RequestCx { cx: core.cx(now, out), replica, missed })
     }
@@ -169,12 +169,12 @@ impl Protocol {
             Event::Hinted { hint, kept } => self.missed.hinted(&self.core.shared, hint, kept),
             Event::Tick => self.tick(now, out),
         }
-        while self.go_on(now, out) {}
+        while self.drain_queues(now, out) {}
     }
 
     /// Carries out one step that the event has made possible. Returns `false` if there is none
     /// left.
-    fn go_on(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
+    fn drain_queues(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
         if !self.parts.calls.to_perform.is_empty() {
             self.perform_own(now, out);
         } else if let Some(completion) = self.parts.reads.to_complete.pop() {
@@ -182,7 +182,7 @@ impl Protocol {
             parts.changes.complete(&mut cx, completion);
         } else if let Some((id, reply)) = self.core.done_here.pop() {
             self.replied(now, self.core.shared.own, id, reply, out);
-        } else if !self.replica.acceptor.accepts_after_others(&mut self.core.cx(now, out)) {
+        } else if !self.replica.acceptor.retry_freed(&mut self.core.cx(now, out)) {
             let (parts, mut cx) = self.lend(now, out);
             return parts.changes.begin_next(&mut cx);
         }
@@ -250,7 +250,7 @@ impl Protocol {
             None
         });
         if answer.is_none() || !is_current {
-            while self.go_on(now, out) {}
+            while self.drain_queues(now, out) {}
         }
         answer
     }
@@ -269,7 +269,7 @@ impl Protocol {
 
     /// Returns the number of requests under way.
     pub fn len(&self) -> usize {
-        let Parts { reads, writes, changes, calls } = &self.parts;
+        let RequestTables { reads, writes, changes, calls } = &self.parts;
         reads.len() + writes.len() + changes.len() + calls.len()
     }
 
@@ -283,13 +283,13 @@ impl Protocol {
         parts.reads.hedge_due(&mut cx);
         parts.changes.hedge_due(&mut cx);
         if self.replica.acceptor.next_look().is_some_and(|at| at <= now.mono) {
-            self.replica.acceptor.look_again(&mut self.core.cx(now, out));
+            self.replica.acceptor.retry_all(&mut self.core.cx(now, out));
         }
         if now.mono < self.next_sweep {
             return;
         }
         self.next_sweep = now.mono + SWEEP_MICROS;
-        self.replica.acceptor.accepts_no_longer(&mut self.core.cx(now, out));
+        self.replica.acceptor.expire(&mut self.core.cx(now, out));
         self.replica.waiting.drop_late(now);
         if !self.replica.waiting.is_empty() && self.core.shared.membership.known_disk.acknowledges()
         {
@@ -416,7 +416,7 @@ impl Protocol {
         &mut self,
         now: Now,
         op: OpId,
-        result: Result<Option<Recalled>, StoreError>,
+        result: Result<Option<OpLookup>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
         let partition = match op {
@@ -435,6 +435,6 @@ impl Protocol {
         out: &mut Vec<Effect>,
     ) {
         let reply = result.unwrap_or_else(|error| reply_to_error(&error));
-        self.core.cx(now, out).done(op, reply);
+        self.core.cx(now, out).reply_as_replica(op, reply);
     }
 }

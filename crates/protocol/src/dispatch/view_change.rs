@@ -41,7 +41,7 @@ impl Protocol {
         let is_another = !before.agrees_with(self.core.view.id());
         if is_another {
             let mut cx = self.core.cx(now, out);
-            self.replica.acceptor.accepts_no_more_of_before(&mut cx);
+            self.replica.acceptor.reject_previous_placement(&mut cx);
             let shared = &self.core.shared;
             shared.paxos.recent.forget(view.epoch, shared.clock.now(now));
         }

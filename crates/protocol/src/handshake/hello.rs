@@ -8,7 +8,7 @@
 
 use super::{NAME_MAX, Nonce};
 use crate::membership::cluster_id::ClusterId;
-use crate::membership::directory::{Incarnation, LifeId, LogPosition};
+use crate::membership::directory::{BootId, Incarnation, LogPosition};
 use crate::membership::layout::VoterId;
 use crate::membership::logs::{Claim, Reported};
 use crate::message::NodeId;
@@ -63,7 +63,7 @@ pub struct Hello {
     /// The sender's incarnation: the random id of its disk.
     pub incarnation: Incarnation,
     /// The sender's process start id: greater than those of earlier processes on its disk.
-    pub life: LifeId,
+    pub life: BootId,
     /// The sender's knowledge of the other side's disk; `None` = none, on the wire an incarnation
     /// of 0.
     pub knows_you: Option<Claim>,
@@ -143,7 +143,7 @@ impl Hello {
         let known = Incarnation::of_number(input.u64()?);
         let (placement, nonce, name, to) =
             (input.u64()?, input.array()?, input.name()?, input.name()?);
-        let (life, by) = (LifeId(input.u64()?), LifeId::of_number(input.u64()?));
+        let (life, by) = (BootId(input.u64()?), BootId::of_number(input.u64()?));
         let (position, late) = (LogPosition(input.u64()?), LogPosition(input.u64()?));
         let reported = Reported { life: by, position, late };
         let epoch = input.u64()?;

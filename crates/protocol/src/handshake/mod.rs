@@ -40,7 +40,7 @@ pub use words::{HandshakeRefused, Reason};
 
 use self::secret::HeldSecrets;
 use crate::membership::cluster_id::ClusterId;
-use crate::membership::directory::{Incarnation, LifeId};
+use crate::membership::directory::{BootId, Incarnation};
 use crate::membership::layout::{Layout, VoterId};
 use crate::membership::logs::Claim;
 use crate::message::NodeId;
@@ -89,7 +89,7 @@ pub struct PeerSeen {
     /// The node's incarnation: the id of its disk.
     pub incarnation: Incarnation,
     /// The node's process start id: the process on that disk.
-    pub life: LifeId,
+    pub life: BootId,
     /// The node's knowledge of this node's disk; `None` = it never knew any.
     pub knows_us: Option<Claim>,
     /// True if the disk that the node knows is the only disk of this node that it ever knew.

@@ -7,7 +7,7 @@ use super::*;
 use crate::membership::cluster_id::OwnCluster;
 use crate::membership::directory::LogPosition;
 use crate::membership::layout::{Joiner, PlanChange, Voter};
-use crate::membership::logs::{Life, Lineage, Logs, Reported};
+use crate::membership::logs::{Boot, BootHistory, Logs, Reported};
 use crate::placement::topology::{Member, Topology};
 use crate::placement::view::Views;
 use crate::repair::watermark::{Proof, Proofs};
@@ -21,7 +21,7 @@ struct Someone {
     also: Option<&'static str>,
     channel: Option<Channel>,
     cluster: Option<ClusterId>,
-    life: LifeId,
+    life: BootId,
     proof: Proof,
 }
 
@@ -30,7 +30,7 @@ impl Default for Someone {
         let nodes = ["a", "b", "c"];
         let (secret, proof) = ("open sesame", Proof::default());
         let (also, channel) = (None, None);
-        let (cluster, life) = (Some(ClusterId(5)), LifeId(40));
+        let (cluster, life) = (Some(ClusterId(5)), BootId(40));
         let versions = VERSIONS;
         let (name, replicas) = ("a", 3);
         Self { versions, name, nodes, replicas, secret, also, channel, cluster, life, proof }
@@ -43,12 +43,12 @@ impl Someone {
         static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(["a", "b", "c"], 3));
         let usual = self.nodes == ["a", "b", "c"] && self.replicas == 3;
         let topology = if usual { USUAL.clone() } else { topology(self.nodes, self.replicas) };
-        let own = topology.own(self.name).unwrap();
+        let own = topology.find(self.name).unwrap();
         let incarnation = Incarnation(100 + u64::from(own.0));
         let also = self.also.map(|also| Secret::new(also.into()));
         let secrets = Arc::new(Secrets::new(Secret::new(self.secret.into()), also));
-        let life = Life { id: self.life, begins: LogPosition(7), newest: 0 };
-        let lineage = Lineage::new(Vec::new(), life);
+        let life = Boot { id: self.life, begins: LogPosition(7), newest: 0 };
+        let lineage = BootHistory::new(Vec::new(), life);
         let logs = Arc::new(Logs::new(incarnation, lineage, &[]));
         let layouts = Arc::new(crate::membership::layouts::Layouts::fixed(&topology, own));
         let known = (logs, Arc::new(Proofs::new(self.proof)), layouts);
@@ -176,7 +176,7 @@ fn two_that_fit_meet() {
     let proven = RoundId { time: 70, node: NodeId(2) };
     let proof = Proof { seal: proven, proven, ..Proof::default() };
     let (a, b) = (named("a").identity(), Someone { proof, ..named("b") }.identity());
-    let (disk, life, position) = (Incarnation(99), LifeId(30), LogPosition(12));
+    let (disk, life, position) = (Incarnation(99), BootId(30), LogPosition(12));
     b.logs.saw(NodeId(0), disk, life);
     b.logs.know(NodeId(0), disk);
     assert!(b.logs.received(NodeId(0), disk, life, position));
@@ -186,7 +186,7 @@ fn two_that_fit_meet() {
     for step in [1, 7, usize::MAX] {
         let (dialed, accepted) = shake_in_steps(a.clone(), b.clone(), TO_B, step);
         let connection = ConnectionKind::Bulk;
-        let (node, incarnation, life) = (TO_B, Incarnation(101), LifeId(40));
+        let (node, incarnation, life) = (TO_B, Incarnation(101), BootId(40));
         let cluster = Some(ClusterId(5));
         let (voter, version) = (Some(VoterId(1)), VERSIONS.1);
         let met = PeerSeen {
@@ -213,7 +213,7 @@ fn two_that_fit_meet() {
 #[test]
 fn while_a_disk_is_connected_another_one_is_refused_in_words() {
     let (a, b) = (named("a").identity(), named("b").identity());
-    b.logs.saw(NodeId(0), Incarnation(99), LifeId(30));
+    b.logs.saw(NodeId(0), Incarnation(99), BootId(30));
     b.logs.note_connection(NodeId(0), true);
     let meet = || shake_in_steps(a.clone(), b.clone(), TO_B, usize::MAX);
     let (dialed, accepted) = meet();
@@ -227,7 +227,7 @@ fn while_a_disk_is_connected_another_one_is_refused_in_words() {
 
 #[test]
 fn of_two_processes_with_one_disk_the_one_that_was_started_later_is_taken() {
-    let (older, later) = (named("a"), Someone { life: LifeId(41), ..named("a") });
+    let (older, later) = (named("a"), Someone { life: BootId(41), ..named("a") });
     let b = named("b").identity();
     let meets = |someone: &Someone| {
         let (dialed, accepted) = shake_in_steps(someone.identity(), b.clone(), TO_B, usize::MAX);
@@ -447,8 +447,8 @@ fn changed(name: &str, change: &PlanChange) -> Arc<HandshakeIdentity> {
 /// Makes node `name`, which goes by this layout.
 fn going_by(name: &str, layout: Layout) -> Arc<HandshakeIdentity> {
     let (settled, epoch) = (layout.topology().unwrap(), layout.epoch);
-    let own = settled.own(name).unwrap();
-    let view = View::settled(epoch, layout.began, settled);
+    let own = settled.find(name).unwrap();
+    let view = View::settled(epoch, layout.placement_epoch, settled);
     let view = match layout.decrees.last() {
         Some(decree) => view.decreed(decree.number),
         None => view,
@@ -496,7 +496,7 @@ fn who_was_removed_is_told_so() {
     assert_eq!(refused.reason, Reason::Removed);
     assert!(refused.text.contains("a was removed from the cluster: to add it again"), "{refused}");
     assert_eq!(a.layouts.known().id(), b.layouts.known().id());
-    assert!(a.layouts.known().is_gone(NodeId(0)));
+    assert!(a.layouts.known().is_retired(NodeId(0)));
 }
 
 #[test]

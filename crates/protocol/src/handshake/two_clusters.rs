@@ -5,7 +5,7 @@ use super::*;
 use crate::membership::cluster_id::OwnCluster;
 use crate::membership::directory::LogPosition;
 use crate::membership::layouts::Layouts;
-use crate::membership::logs::{Life, Lineage, Logs, Reported};
+use crate::membership::logs::{Boot, BootHistory, Logs, Reported};
 use crate::placement::topology::{Member, Topology};
 use crate::placement::view::Views;
 use crate::repair::watermark::{Proof, Proofs};
@@ -51,8 +51,8 @@ fn identity(side: Side, own: NodeId) -> Arc<HandshakeIdentity> {
     };
     let claim = |incarnation| (other, Claim { incarnation, reported: Reported::default() });
     let claims: Vec<_> = known.map(claim).into_iter().collect();
-    let life = Life { id: LifeId(40), begins: LogPosition(7), newest: 0 };
-    let logs = Arc::new(Logs::new(disk(own), Lineage::new(Vec::new(), life), &claims));
+    let life = Boot { id: BootId(40), begins: LogPosition(7), newest: 0 };
+    let logs = Arc::new(Logs::new(disk(own), BootHistory::new(Vec::new(), life), &claims));
     let cluster = OwnCluster::new(ClusterId::of_number(side.id));
     if side.has_company {
         cluster.notes_company();
@@ -151,6 +151,6 @@ fn a_node_says_whether_it_knew_another_disk() {
         Handshake::dial(Arc::clone(&a), NodeId(1), ConnectionKind::Small, [1; 32], &mut out);
     let hello = Hello::decode(&out[FRAME_HEAD..]).unwrap();
     assert!(hello.knows_you.is_some() && !hello.knew_another);
-    a.logs.saw(NodeId(1), Incarnation(55), LifeId(1));
+    a.logs.saw(NodeId(1), Incarnation(55), BootId(1));
     assert!(a.logs.had_another(NodeId(1)), "{:?}", b.own());
 }

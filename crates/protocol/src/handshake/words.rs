@@ -175,7 +175,7 @@ fn of_a_store_of_its_own(ours: &HandshakeIdentity, theirs: &Hello) -> String {
 fn of_who_has_left(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> Reason {
     let known = ours.layouts.known();
     let peer = theirs.map(|hello| hello.node);
-    let has_left = known.is_gone(ours.own()) || peer.is_some_and(|peer| known.is_gone(peer));
+    let has_left = known.is_retired(ours.own()) || peer.is_some_and(|peer| known.is_retired(peer));
     if reason == Reason::Name && has_left { Reason::Removed } else { reason }
 }
 
@@ -203,7 +203,7 @@ fn replaced(name: &str, own: &str) -> String {
 fn removed(name: &str, ours: &HandshakeIdentity) -> String {
     let own = ours.own_name();
     // This node may just have learned of its own removal.
-    let who = match ours.layouts.known().is_gone(ours.own()) {
+    let who = match ours.layouts.known().is_retired(ours.own()) {
         true => format!("{name} refuses this node, {own}, which"),
         false => name.to_owned(),
     };

@@ -16,9 +16,9 @@ impl Incarnation {
 /// The boot id: identifies a process on a data directory, and is greater than those of earlier
 /// processes there. 0 on the wire and on disk stands for none; in memory `None` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LifeId(pub u64);
+pub struct BootId(pub u64);
 
-impl LifeId {
+impl BootId {
     /// Converts a number from the wire or disk, where 0 stands for none.
     pub fn of_number(number: u64) -> Option<Self> {
         (number != 0).then_some(Self(number))

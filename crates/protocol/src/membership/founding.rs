@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::identity::Identity;
-use crate::background::effect::NodeEffect;
+use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::event::FailureKind;
 use crate::membership::cluster_id::ClusterId;
@@ -96,7 +96,7 @@ impl Founding {
     /// Handles the end of storing the id; retries it if it failed.
     pub(crate) fn stored(&self, cx: &Context, id: ClusterId, is_stored: bool) {
         if !is_stored {
-            return cx.effect(NodeEffect::KeepClusterId(id));
+            return cx.effect(BackgroundEffect::KeepClusterId(id));
         }
         for peer in cx.others() {
             if let Some(Some(theirs)) = self.told.borrow().clusters.get(&peer) {
@@ -150,7 +150,7 @@ fn compare(cx: &Context, peer: NodeId, theirs: ClusterId) {
 
 fn store(cx: &Context, id: ClusterId) {
     if cx.shared().membership.cluster.begins_to_store(id) {
-        cx.effect(NodeEffect::KeepClusterId(id));
+        cx.effect(BackgroundEffect::KeepClusterId(id));
     }
 }
 

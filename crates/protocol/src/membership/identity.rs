@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::background::effect::NodeEffect;
+use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::membership::directory::Incarnation;
 use crate::membership::logs::{Claim, Reported};
@@ -76,7 +76,7 @@ pub(crate) struct Identity {
     /// The membership state that is being stored.
     state_under_way: Option<MembershipState>,
     /// True if it must be stored once more, because this node was marked to lack more meanwhile.
-    stands_again: bool,
+    stores_again: bool,
 }
 
 /// Pings a peer once.
@@ -151,7 +151,7 @@ impl Identity {
         if seen.or(kept) != Some(incarnation) {
             *seen = Some(incarnation);
             let claim = Claim { incarnation, reported: Reported::default() };
-            cx.effect(NodeEffect::Remember { peer, claim });
+            cx.effect(BackgroundEffect::Remember { peer, claim });
         }
         self.note_check(peer, Check::Seen);
         match cx.shared().membership.logs.lost(knows_us.as_ref()) {
@@ -180,14 +180,14 @@ impl Identity {
             cx.shared()
                 .membership
                 .state
-                .lose((cx.now().wall + cx.config().max_skew_micros) << COUNTER_BITS);
+                .mark_lost((cx.now().wall + cx.config().max_skew_micros) << COUNTER_BITS);
         }
         // The node may have voted during its rebuild, if a layout has seated it meanwhile.
         let loses_votes = !keeps_votes && lose_votes(cx, peer.is_none() || since == 0);
         if loses_votes || !known {
             // The store operation under way may not contain this mark, so another one follows it.
-            self.stands_again = self.state_under_way == Some(MembershipState::Rebuilding);
-            self.stand(cx, MembershipState::Rebuilding);
+            self.stores_again = self.state_under_way == Some(MembershipState::Rebuilding);
+            self.store_state(cx, MembershipState::Rebuilding);
         }
         match peer {
             Some(peer) if self.state_under_way.is_some() => self.unsettled.push(peer),
@@ -214,31 +214,31 @@ impl Identity {
         }
         let confirmed = |peer| self.peers.get(&peer).is_some_and(|peer| peer.confirmed);
         if cx.others().into_iter().all(confirmed) {
-            self.stand(cx, MembershipState::Member);
+            self.store_state(cx, MembershipState::Member);
         }
     }
 
     /// True if this membership state is being stored.
-    pub(crate) fn stands_soon(&self, state: MembershipState) -> bool {
+    pub(crate) fn is_storing(&self, state: MembershipState) -> bool {
         self.state_under_way == Some(state)
     }
 
     /// Stores a membership state; see [`Identity::stood`].
-    pub(crate) fn stand(&mut self, cx: &Context, state: MembershipState) {
+    pub(crate) fn store_state(&mut self, cx: &Context, state: MembershipState) {
         if self.state_under_way != Some(state) {
             self.state_under_way = Some(state);
-            cx.effect(NodeEffect::Stand(state));
+            cx.effect(BackgroundEffect::StoreState(state));
         }
     }
 
     /// Handles the end of storing a membership state; retries it if it failed.
-    pub(crate) fn stood(&mut self, cx: &Context, state: MembershipState, kept: bool) {
+    pub(crate) fn state_stored(&mut self, cx: &Context, state: MembershipState, kept: bool) {
         if self.state_under_way != Some(state) {
             return;
         }
         self.state_under_way = None;
-        if !kept || std::mem::take(&mut self.stands_again) {
-            self.stand(cx, state);
+        if !kept || std::mem::take(&mut self.stores_again) {
+            self.store_state(cx, state);
             return;
         }
         if state == MembershipState::Member {
@@ -341,7 +341,7 @@ impl Identity {
             let unstored =
                 unstored.map(|incarnation| Claim { incarnation, reported: Reported::default() });
             if let Some(claim) = unstored.or_else(|| logs.unkept(peer)) {
-                cx.effect(NodeEffect::Remember { peer, claim });
+                cx.effect(BackgroundEffect::Remember { peer, claim });
             }
         }
     }

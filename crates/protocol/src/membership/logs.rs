@@ -21,14 +21,14 @@ use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::by_node::ByNode;
-use crate::membership::directory::{Incarnation, LifeId, LogPosition};
+use crate::membership::directory::{BootId, Incarnation, LogPosition};
 use crate::membership::layout::VoterId;
 use crate::message::NodeId;
 use record::COUNTER_BITS;
 
 /// Maximum number of boots that a directory remembers. A peer's report by an older one is compared
 /// with the oldest of these.
-pub const MAX_LIVES: usize = 64;
+pub const MAX_BOOTS: usize = 64;
 
 /// Length of an encoded boot in bytes.
 const LIFE_LEN: usize = 24;
@@ -40,17 +40,17 @@ const TAIL_MICROS: u64 = 600_000_000;
 
 /// A boot: one run of a process on a data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Life {
+pub struct Boot {
     /// The boot id, greater than those of all earlier boots: the wall clock's time at the start,
     /// encoded as a version time.
-    pub id: LifeId,
+    pub id: BootId,
     /// The last sequence number in the log at the start.
     pub begins: LogPosition,
     /// The highest version time in the store at the start.
     pub newest: u64,
 }
 
-impl Life {
+impl Boot {
     /// Returns the lowest version time that may have been acknowledged after the log's end at the
     /// start.
     fn end(&self) -> u64 {
@@ -60,19 +60,19 @@ impl Life {
 
 /// The boots of a data directory, oldest first; the last one is running.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lineage(Vec<Life>);
+pub struct BootHistory(Vec<Boot>);
 
-impl Lineage {
+impl BootHistory {
     /// Appends the running boot to the `earlier` ones.
-    pub fn new(mut earlier: Vec<Life>, now: Life) -> Self {
+    pub fn new(mut earlier: Vec<Boot>, now: Boot) -> Self {
         assert!(earlier.last().is_none_or(|last| last.id < now.id), "lives grow");
         earlier.push(now);
-        let from = earlier.len().saturating_sub(MAX_LIVES);
+        let from = earlier.len().saturating_sub(MAX_BOOTS);
         Self(earlier.split_off(from))
     }
 
     /// Returns the running boot.
-    pub fn now(&self) -> Life {
+    pub fn current(&self) -> Boot {
         *self.0.last().expect("there is one")
     }
 
@@ -83,7 +83,7 @@ impl Lineage {
     }
 
     /// Decodes boots encoded by [`Lineage::encode`]; `None` if the bytes are damaged.
-    pub fn decode(bytes: &[u8]) -> Option<Vec<Life>> {
+    pub fn decode(bytes: &[u8]) -> Option<Vec<Boot>> {
         if !bytes.len().is_multiple_of(LIFE_LEN) {
             return None;
         }
@@ -91,17 +91,17 @@ impl Lineage {
         let life = |bytes: &[u8]| {
             let (id, rest) = bytes.split_at(8);
             let (begins, newest) = rest.split_at(8);
-            let (id, begins) = (LifeId(number(id)), LogPosition(number(begins)));
-            Life { id, begins, newest: number(newest) }
+            let (id, begins) = (BootId(number(id)), LogPosition(number(begins)));
+            Boot { id, begins, newest: number(newest) }
         };
-        let lives: Vec<Life> = bytes.chunks_exact(LIFE_LEN).map(life).collect();
+        let lives: Vec<Boot> = bytes.chunks_exact(LIFE_LEN).map(life).collect();
         lives.is_sorted_by(|a, b| a.id < b.id).then_some(lives)
     }
 
     /// Compares a position that this node once reported with the directory's log. Returns the
     /// lowest version time that may be lost, 0 if any may be, or `None` if nothing is lost.
     pub fn lost(&self, reported: &Reported) -> Option<u64> {
-        let by = reported.life.filter(|by| *by != self.now().id)?;
+        let by = reported.life.filter(|by| *by != self.current().id)?;
         let Some(next) = self.0.iter().find(|life| life.id > by) else {
             // A greater boot id than this one: of another copy, which is not an earlier state of
             // this one.
@@ -122,7 +122,7 @@ impl Lineage {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reported {
     /// The boot that reported it; `None` = none did.
-    pub life: Option<LifeId>,
+    pub life: Option<BootId>,
     /// The highest position reported: all that the node acknowledged up to it was in its log.
     pub position: LogPosition,
     /// The position after which the log holds no late write (hint or repair) from the other node.
@@ -154,7 +154,7 @@ struct Known {
     /// The peer's disk as stored on this node's disk.
     incarnation: Option<Incarnation>,
     /// The disk seen since the start, and the highest boot id seen of it.
-    seen: Option<(Incarnation, LifeId)>,
+    seen: Option<(Incarnation, BootId)>,
     reported: Reported,
     kept: Reported,
     /// True if another disk of the peer was seen before, or that is unknown.
@@ -168,7 +168,7 @@ struct Known {
 pub struct Logs {
     /// The incarnation of this node's disk.
     incarnation: Incarnation,
-    lineage: Lineage,
+    lineage: BootHistory,
     /// The position up to which this node's log holds everything acknowledged.
     position: AtomicU64,
     peers: ByNode<PeerLog>,
@@ -176,8 +176,8 @@ pub struct Logs {
 
 impl Logs {
     /// Creates the state from this node's `incarnation` and the stored `claims` about the others.
-    pub fn new(incarnation: Incarnation, lineage: Lineage, claims: &[(NodeId, Claim)]) -> Self {
-        let position = AtomicU64::new(lineage.now().begins.0);
+    pub fn new(incarnation: Incarnation, lineage: BootHistory, claims: &[(NodeId, Claim)]) -> Self {
+        let position = AtomicU64::new(lineage.current().begins.0);
         let logs = Self { incarnation, lineage, position, peers: ByNode::default() };
         for (node, Claim { incarnation, reported }) in claims {
             let (incarnation, reported) = (Some(*incarnation), *reported);
@@ -191,8 +191,8 @@ impl Logs {
 
     /// Returns the state of a disk's first boot, which knows no peer.
     pub fn first(incarnation: Incarnation) -> Self {
-        let life = Life { id: LifeId(1), begins: LogPosition::START, newest: 0 };
-        let lineage = Lineage::new(Vec::new(), life);
+        let life = Boot { id: BootId(1), begins: LogPosition::START, newest: 0 };
+        let lineage = BootHistory::new(Vec::new(), life);
         Self::new(incarnation, lineage, &[])
     }
 
@@ -202,8 +202,8 @@ impl Logs {
     }
 
     /// Returns the boot id of this process.
-    pub fn life(&self) -> LifeId {
-        self.lineage.now().id
+    pub fn life(&self) -> BootId {
+        self.lineage.current().id
     }
 
     /// Returns the voter id derived from this boot, used if the node may have lost votes; no other
@@ -212,7 +212,7 @@ impl Logs {
         self.voter_of(self.life())
     }
 
-    fn voter_of(&self, life: LifeId) -> VoterId {
+    fn voter_of(&self, life: BootId) -> VoterId {
         let of = [self.incarnation.0, life.0].map(u64::to_le_bytes);
         VoterId(xxh3_64(of.as_flattened()).max(1))
     }
@@ -220,7 +220,7 @@ impl Logs {
     /// True if the claim was made by an earlier boot than the one that `voter` was derived from, so
     /// that it says nothing about the votes of that voter.
     pub fn is_before_voter(&self, claim: &Claim, voter: Option<VoterId>) -> bool {
-        let made_voter = |life: &&Life| voter == Some(self.voter_of(life.id));
+        let made_voter = |life: &&Boot| voter == Some(self.voter_of(life.id));
         let maker = self.lineage.0.iter().find(made_voter).map(|life| life.id);
         claim.incarnation == self.incarnation
             && maker.is_some_and(|maker| claim.reported.life.is_some_and(|life| life < maker))
@@ -229,7 +229,7 @@ impl Logs {
     /// Returns the lowest version time that may be missing if any length of the log's end is lost;
     /// 0 = any.
     pub fn end(&self) -> u64 {
-        self.lineage.now().end()
+        self.lineage.current().end()
     }
 
     /// Returns this node's incarnation.
@@ -266,7 +266,7 @@ impl Logs {
     /// Notes that a node claims more of this node's log than exists. Until the claim is settled
     /// this node does not vote, because nothing would tell the other node of the vote
     /// (`docs/membership-model.md`).
-    pub fn doubt(&self, node: NodeId) {
+    pub fn mark_doubted(&self, node: NodeId) {
         self.peers.with(node, |peer| peer.doubts.store(true, Ordering::Release));
     }
 
@@ -283,7 +283,7 @@ impl Logs {
     }
 
     /// True if a later boot of the node's disk was seen.
-    pub fn is_outlived(&self, node: NodeId, incarnation: Incarnation, life: LifeId) -> bool {
+    pub fn is_outlived(&self, node: NodeId, incarnation: Incarnation, life: BootId) -> bool {
         let outlives = |(disk, last)| disk == incarnation && last > life;
         self.with(node, |known| known.seen.is_some_and(outlives))
     }
@@ -305,7 +305,7 @@ impl Logs {
     }
 
     /// Notes the authenticated disk and boot of a node.
-    pub fn saw(&self, node: NodeId, incarnation: Incarnation, life: LifeId) {
+    pub fn saw(&self, node: NodeId, incarnation: Incarnation, life: BootId) {
         self.with(node, |known| {
             let is_other = |disk: Incarnation| disk != incarnation;
             known.had_another |= known.seen.is_some_and(|(disk, _)| is_other(disk))
@@ -340,7 +340,7 @@ impl Logs {
         &self,
         node: NodeId,
         incarnation: Incarnation,
-        life: LifeId,
+        life: BootId,
         position: LogPosition,
     ) -> bool {
         self.with(node, |known| {
@@ -413,18 +413,18 @@ mod tests {
 
     const HOUR: u64 = 3_600_000_000 << 12;
 
-    fn life(id: u64, begins: u64) -> Life {
-        Life { id: LifeId(id), begins: LogPosition(begins), newest: id * HOUR }
+    fn life(id: u64, begins: u64) -> Boot {
+        Boot { id: BootId(id), begins: LogPosition(begins), newest: id * HOUR }
     }
 
     fn reported(life: u64, position: u64) -> Reported {
-        let (life, position) = (LifeId::of_number(life), LogPosition(position));
+        let (life, position) = (BootId::of_number(life), LogPosition(position));
         Reported { life, position, late: LogPosition::START }
     }
 
     #[test]
     fn a_restart_that_keeps_all_has_lost_nothing() {
-        let lineage = Lineage::new(vec![life(1, 0), life(3, 100)], life(5, 200));
+        let lineage = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 200));
         for (id, position) in [(1, 100), (1, 40), (3, 200), (3, 150), (5, 700), (0, 0)] {
             assert_eq!(lineage.lost(&reported(id, position)), None, "{id} {position}");
         }
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_log_that_ends_before_what_was_reported_lost_its_tail() {
-        let lineage = Lineage::new(vec![life(1, 0), life(3, 100)], life(5, 200));
+        let lineage = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 200));
         let tail = lineage.lost(&reported(3, 201)).expect("one group is missing");
         assert!(tail < 5 * HOUR && tail > 4 * HOUR, "only what is as new as the end: {tail:x}");
         let late = Reported { late: LogPosition(201), ..reported(3, 250) };
@@ -447,7 +447,7 @@ mod tests {
     #[test]
     fn an_older_copy_of_the_directory_knows_nothing_of_later_lives() {
         // The original ran boots 1, 3 and 5; the copy has boot 1, and starts as 7.
-        let lineage = Lineage::new(vec![life(1, 0)], life(7, 80));
+        let lineage = BootHistory::new(vec![life(1, 0)], life(7, 80));
         assert!(lineage.lost(&reported(1, 100)).is_some());
         assert_eq!(lineage.lost(&reported(1, 80)), None);
         assert_eq!(lineage.lost(&reported(5, 300)), Some(0));
@@ -457,7 +457,7 @@ mod tests {
     #[test]
     fn the_original_notices_that_its_copy_went_on() {
         // The copy ran as boot 4 beside boot 3; the original now runs again.
-        let lineage = Lineage::new(vec![life(1, 0), life(3, 100)], life(5, 500));
+        let lineage = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 500));
         assert_eq!(lineage.lost(&reported(4, 120)), Some(0));
         // The copy is still running.
         assert_eq!(lineage.lost(&reported(6, 120)), Some(0));
@@ -465,21 +465,21 @@ mod tests {
 
     #[test]
     fn lives_are_bounded_and_come_back_as_they_were_kept() {
-        let mut lineage = Lineage::new(Vec::new(), life(1, 0));
+        let mut lineage = BootHistory::new(Vec::new(), life(1, 0));
         for id in 2..=100 {
-            let earlier = Lineage::decode(&lineage.encode()).unwrap();
-            lineage = Lineage::new(earlier, life(id, id));
+            let earlier = BootHistory::decode(&lineage.encode()).unwrap();
+            lineage = BootHistory::new(earlier, life(id, id));
         }
-        assert_eq!(lineage.0.len(), MAX_LIVES);
+        assert_eq!(lineage.0.len(), MAX_BOOTS);
         assert_eq!(lineage.lost(&reported(1, 1)), None, "before all that is remembered");
         assert!(lineage.lost(&reported(1, 50)).is_some());
-        assert_eq!(Lineage::decode(&[0; 23]), None);
-        assert_eq!(Lineage::decode(&[1; 48]), None, "two of one number");
+        assert_eq!(BootHistory::decode(&[0; 23]), None);
+        assert_eq!(BootHistory::decode(&[1; 48]), None, "two of one number");
     }
 
     #[test]
     fn nothing_is_reported_before_what_is_claimed_was_looked_at() {
-        let logs = Logs::new(DISK, Lineage::new(Vec::new(), life(1, 7)), &[]);
+        let logs = Logs::new(DISK, BootHistory::new(Vec::new(), life(1, 7)), &[]);
         let peer = NodeId(1);
         assert_eq!(logs.position_for(peer), LogPosition(0));
         logs.settle(peer);
@@ -492,36 +492,36 @@ mod tests {
 
     #[test]
     fn of_two_lives_the_greater_holds() {
-        let logs = Logs::new(DISK, Lineage::new(Vec::new(), life(1, 0)), &[]);
+        let logs = Logs::new(DISK, BootHistory::new(Vec::new(), life(1, 0)), &[]);
         let peer = NodeId(1);
-        logs.saw(peer, THEIRS, LifeId(10));
-        assert!(logs.received(peer, THEIRS, LifeId(10), LogPosition(5)));
+        logs.saw(peer, THEIRS, BootId(10));
+        assert!(logs.received(peer, THEIRS, BootId(10), LogPosition(5)));
         logs.know(peer, THEIRS);
         assert_eq!(logs.claim(peer).unwrap().reported, reported(10, 5));
-        logs.saw(peer, THEIRS, LifeId(11));
+        logs.saw(peer, THEIRS, BootId(11));
         assert!(
-            !logs.received(peer, THEIRS, LifeId(10), LogPosition(6)),
+            !logs.received(peer, THEIRS, BootId(10), LogPosition(6)),
             "the older one is not heard any more"
         );
         assert!(
-            logs.is_outlived(peer, THEIRS, LifeId(10))
-                && !logs.is_outlived(peer, THEIRS, LifeId(11))
+            logs.is_outlived(peer, THEIRS, BootId(10))
+                && !logs.is_outlived(peer, THEIRS, BootId(11))
         );
-        assert!(!logs.is_outlived(peer, Incarnation(78), LifeId(10)), "another disk");
+        assert!(!logs.is_outlived(peer, Incarnation(78), BootId(10)), "another disk");
         assert_eq!(
             logs.claim(peer).unwrap().reported,
             reported(10, 5),
             "it has reported nothing yet"
         );
-        assert!(logs.received(peer, THEIRS, LifeId(11), LogPosition(3)));
+        assert!(logs.received(peer, THEIRS, BootId(11), LogPosition(3)));
         assert_eq!(logs.claim(peer).unwrap().reported, reported(11, 3));
     }
 
     #[test]
     fn while_a_disk_is_connected_no_other_one_takes_its_place() {
-        let logs = Logs::new(DISK, Lineage::new(Vec::new(), life(1, 0)), &[]);
+        let logs = Logs::new(DISK, BootHistory::new(Vec::new(), life(1, 0)), &[]);
         let (peer, other) = (NodeId(1), Incarnation(78));
-        logs.saw(peer, THEIRS, LifeId(10));
+        logs.saw(peer, THEIRS, BootId(10));
         assert!(!logs.is_taken(peer, other), "it may be gone");
         logs.note_connection(peer, true);
         logs.note_connection(peer, true);
@@ -529,7 +529,7 @@ mod tests {
         assert!(logs.is_taken(peer, other) && !logs.is_taken(peer, THEIRS));
         logs.note_connection(peer, false);
         assert!(!logs.is_taken(peer, other));
-        logs.saw(peer, other, LifeId(3));
+        logs.saw(peer, other, BootId(3));
         logs.note_connection(peer, true);
         assert!(logs.is_taken(peer, THEIRS) && !logs.is_taken(peer, other), "it was replaced");
     }
@@ -537,9 +537,9 @@ mod tests {
     #[test]
     fn a_claim_of_a_life_before_the_voter_was_made_says_nothing_of_its_votes() {
         let lives = vec![life(1, 0), life(5, 90)];
-        let logs = Logs::new(DISK, Lineage::new(lives, life(7, 100)), &[]);
+        let logs = Logs::new(DISK, BootHistory::new(lives, life(7, 100)), &[]);
         let claim = |life| Claim { incarnation: DISK, reported: reported(life, 300) };
-        let voter = Some(logs.voter_of(LifeId(5)));
+        let voter = Some(logs.voter_of(BootId(5)));
         assert!(logs.is_before_voter(&claim(3), voter), "of a branch that was put back");
         for (claim, voter) in [
             (claim(5), voter),
@@ -555,8 +555,8 @@ mod tests {
     #[test]
     fn a_node_is_in_doubt_until_all_claims_are_settled() {
         let logs = Logs::first(DISK);
-        logs.doubt(NodeId(1));
-        logs.doubt(NodeId(2));
+        logs.mark_doubted(NodeId(1));
+        logs.mark_doubted(NodeId(2));
         logs.settle(NodeId(1));
         assert!(logs.is_in_doubt());
         logs.settle(NodeId(2));
@@ -565,10 +565,10 @@ mod tests {
 
     #[test]
     fn what_is_not_kept_yet_is_kept_once() {
-        let logs = Logs::new(DISK, Lineage::new(Vec::new(), life(1, 0)), &[]);
+        let logs = Logs::new(DISK, BootHistory::new(Vec::new(), life(1, 0)), &[]);
         let peer = NodeId(1);
-        logs.saw(peer, THEIRS, LifeId(10));
-        assert!(logs.received(peer, THEIRS, LifeId(10), LogPosition(5)));
+        logs.saw(peer, THEIRS, BootId(10));
+        assert!(logs.received(peer, THEIRS, BootId(10), LogPosition(5)));
         assert_eq!(logs.unkept(peer), None, "its disk is not known yet");
         logs.know(peer, THEIRS);
         logs.stored_late(peer);
@@ -576,7 +576,7 @@ mod tests {
         assert_eq!(claim.reported, Reported { late: LogPosition(5), ..reported(10, 5) });
         logs.kept(peer, &claim);
         assert_eq!(logs.unkept(peer), None);
-        assert!(logs.received(peer, THEIRS, LifeId(10), LogPosition(6)));
+        assert!(logs.received(peer, THEIRS, BootId(10), LogPosition(6)));
         assert!(logs.unkept(peer).is_some());
     }
 }

@@ -10,7 +10,7 @@ use crate::message::{MovesState, NodeId, Waits};
 
 /// This node's rebalance progress and that reported by the other nodes.
 #[derive(Debug, Default)]
-pub struct Moves {
+pub struct TransitionProgress {
     /// Records, and their bytes, that this node has pulled in the current transition.
     records: AtomicU64,
     bytes: AtomicU64,
@@ -23,7 +23,7 @@ pub struct Moves {
     reported: Mutex<BTreeMap<NodeId, MovesState>>,
 }
 
-impl Moves {
+impl TransitionProgress {
     /// Returns this node's progress report under `layout`.
     pub(crate) fn state(&self, layout: &Layout, has_all: bool) -> MovesState {
         let epoch = layout.epoch;

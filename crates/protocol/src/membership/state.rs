@@ -92,14 +92,14 @@ impl Membership {
 
     /// Sets the ballot bound stored on disk: no boot that lost its disk promised a higher ballot.
     /// The ballots promised on the current disk are below the clock's bound.
-    pub fn promised(self, before: u64) -> Self {
+    pub fn with_promised_before(self, before: u64) -> Self {
         self.promised_before.store(before, Ordering::Relaxed);
         self
     }
 
     /// Sets the stored version time up to which the idempotency records were relearned.
-    pub fn recovered(self, until: u64) -> Self {
-        self.recovers_words(until);
+    pub fn with_words_recovered_until(self, until: u64) -> Self {
+        self.set_words_recovered_until(until);
         self
     }
 
@@ -126,7 +126,7 @@ impl Membership {
     }
 
     /// Notes a loss: any version acknowledged up to this time may be gone.
-    pub fn lose(&self, until: u64) {
+    pub fn mark_lost(&self, until: u64) {
         self.lost_before.fetch_max(until, Ordering::Relaxed);
         self.promised_before.fetch_max(until, Ordering::Relaxed);
         self.set(MembershipState::Rebuilding);
@@ -134,14 +134,14 @@ impl Membership {
 
     /// Notes that a peer knows more of this node's log than exists: until its state is set again,
     /// the node is authoritative only for records newer than all that it may have lost.
-    pub fn doubt(&self) {
+    pub fn mark_doubted(&self) {
         self.doubted.store(true, Ordering::Release);
     }
 
     /// Notes that this directory may hold deleted records whose tombstones are purged everywhere
     /// else: the replica refuses all requests of other nodes but those of repair rounds, and
     /// nothing that this node holds or lacks counts in its own reads.
-    pub fn outdated(&self) {
+    pub fn mark_outdated(&self) {
         self.outdated.store(true, Ordering::Release);
     }
 
@@ -206,7 +206,7 @@ impl Membership {
 
     /// Notes that the other replicas have sent their idempotency records, after the node lost its
     /// own up to this version time.
-    pub fn recovers_words(&self, until: u64) {
+    pub fn set_words_recovered_until(&self, until: u64) {
         self.recovered_words.fetch_max(until, Ordering::AcqRel);
     }
 
@@ -260,12 +260,12 @@ mod tests {
     fn a_member_in_doubt_is_not_authoritative() {
         let membership = Membership::new(MembershipState::Member, 0, true);
         assert!(membership.is_authoritative(None) && membership.is_authoritative_for_all());
-        membership.doubt();
+        membership.mark_doubted();
         assert!(!membership.is_authoritative(None) && !membership.is_authoritative_for_all());
         assert!(membership.is_authoritative(Some(1)), "newer than all that may be lost");
         membership.set(MembershipState::Member);
         assert!(membership.is_authoritative(None) && membership.is_authoritative_for_all());
-        membership.outdated();
+        membership.mark_outdated();
         membership.set(MembershipState::Member);
         assert!(!membership.is_authoritative(None), "nothing that is streamed changes that");
     }

@@ -7,7 +7,7 @@ use crate::membership::directory::Incarnation;
 use crate::membership::layout::{VoteReply, VoteRequest};
 pub use crate::node_id::NodeId;
 use crate::paxos::operation::{Conditional, Done};
-use crate::paxos::recent::Recalled;
+use crate::paxos::recent::OpLookup;
 use crate::repair::compare::{CompareRequest, Compared, Damage};
 use crate::repair::watermark::{RoundId, RoundState, RoundStep};
 use crate::request::acks::ReplicaSet;
@@ -286,10 +286,10 @@ pub enum Reply {
         done: Done,
     },
     /// To `Recall`: whether the write was stored.
-    Recalled(Recalled),
+    Recalled(OpLookup),
     /// To `Prepare`, and to a write of a record that a conditional write made: refused, because a
     /// higher ballot was promised, or another such record is being stored. Nothing was changed.
-    Outbid {
+    BallotRefused {
         /// The promised ballot.
         promise: u64,
     },
@@ -303,7 +303,7 @@ pub enum Reply {
     /// The store failed. A write may have been carried out or not.
     Failed,
     /// Refused: the asker's topology differs from this node's.
-    WrongEpoch,
+    TopologyMismatch,
     /// Refused: this node goes by a later view. A write may have been carried out before the view
     /// changed.
     Superseded {
@@ -336,7 +336,7 @@ pub(crate) enum Refused {
     /// The timestamp is too far ahead of the node's clock, or the node goes by another layout.
     Declined,
     /// The node has promised a higher ballot, or is just storing another record.
-    Outbid,
+    BallotRefused,
 }
 
 impl Reply {
@@ -345,8 +345,10 @@ impl Reply {
         match self {
             Self::Busy => Some(Refused::Busy),
             Self::NoSpace => Some(Refused::NoSpace),
-            Self::Ahead | Self::WrongEpoch | Self::Superseded { .. } => Some(Refused::Declined),
-            Self::Outbid { .. } => Some(Refused::Outbid),
+            Self::Ahead | Self::TopologyMismatch | Self::Superseded { .. } => {
+                Some(Refused::Declined)
+            }
+            Self::BallotRefused { .. } => Some(Refused::BallotRefused),
             Self::Found { .. }
             | Self::Long { .. }
             | Self::Absent { .. }

@@ -114,7 +114,7 @@ impl Acceptor {
         demand: Demand,
     ) {
         if is_late(cx, op, ballot) {
-            return cx.done(op, Reply::Ahead);
+            return cx.reply_as_replica(op, Reply::Ahead);
         }
         // The replica may have promised more than it knows: it lost its disk, or crashed.
         let membership = &cx.core.shared.membership.state;
@@ -124,10 +124,10 @@ impl Acceptor {
             let is_read = cx.core.view.topology.holds(cx.core.shared.own, partition_of(&key), 0);
             let refusal =
                 if is_read { Reply::Absent { authoritative: false } } else { Reply::Busy };
-            return cx.done(op, refusal);
+            return cx.reply_as_replica(op, refusal);
         }
         if let Err(promise) = cx.core.shared.paxos.promises.promise(&key, ballot) {
-            return cx.done(op, Reply::Outbid { promise });
+            return cx.reply_as_replica(op, Reply::BallotRefused { promise });
         }
         // A receiver that is still to pull the partition promises too and reports what it holds: a
         // majority of the next replicas must suffice once they are alone.
@@ -173,10 +173,10 @@ impl Acceptor {
                     return None;
                 }
                 Err(promise) if promise <= ballot => return Some(arrived),
-                Err(promise) => Reply::Outbid { promise },
+                Err(promise) => Reply::BallotRefused { promise },
             },
         };
-        cx.done(op, refusal);
+        cx.reply_as_replica(op, refusal);
         None
     }
 
@@ -187,7 +187,7 @@ impl Acceptor {
         // A previous incarnation that lost its disk may have promised this ballot.
         let promise = membership.promised_before();
         if ballot <= promise {
-            return Some(Reply::Outbid { promise });
+            return Some(Reply::BallotRefused { promise });
         }
         // A replica that does not yet know what it lost may have promised more than it knows; and
         // lacking the plain writes that it lost, it would accept a record that continues from
@@ -202,22 +202,22 @@ impl Acceptor {
 
     /// Stores queued records of one partition in which this loop just stored a record; returns
     /// `false` if there is none.
-    pub(crate) fn accepts_after_others(&mut self, cx: &mut Cx<'_>) -> bool {
+    pub(crate) fn retry_freed(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(partition) = self.freed.pop() else { return false };
-        self.accepts_waiting(cx, partition);
+        self.retry_partition(cx, partition);
         true
     }
 
     /// Retries the queued records of all partitions, because other loops may have stored theirs.
-    pub(crate) fn look_again(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn retry_all(&mut self, cx: &mut Cx<'_>) {
         self.look_at = cx.now.mono + LOOK_AGAIN;
         let partitions: Vec<u16> = self.waiting.keys().copied().collect();
         for partition in partitions {
-            self.accepts_waiting(cx, partition);
+            self.retry_partition(cx, partition);
         }
     }
 
-    fn accepts_waiting(&mut self, cx: &mut Cx<'_>, partition: u16) {
+    fn retry_partition(&mut self, cx: &mut Cx<'_>, partition: u16) {
         let Some(mut waiting) = self.waiting.remove(&partition) else { return };
         while let Some((op, demand, arrived)) = waiting.pop_front() {
             // Past the deadline, nobody waits for the reply.
@@ -234,12 +234,7 @@ impl Acceptor {
     }
 
     /// Handles a read of the store, for a promise or before a record is stored.
-    pub(crate) fn accepts_read(
-        &mut self,
-        cx: &mut Cx<'_>,
-        op: OpId,
-        read: Result<Reply, StoreError>,
-    ) {
+    pub(crate) fn on_read(&mut self, cx: &mut Cx<'_>, op: OpId, read: Result<Reply, StoreError>) {
         if let Some(Promised { is_whole: authoritative, .. }) = self.promised.remove(&op) {
             let reply = match read {
                 Ok(Reply::Found { record, .. }) => Reply::Found { record, authoritative },
@@ -247,7 +242,7 @@ impl Acceptor {
                 Ok(_) => Reply::Absent { authoritative },
                 Err(error) => reply_to_error(&error),
             };
-            return cx.done(op, reply);
+            return cx.reply_as_replica(op, reply);
         }
         let storing = self.storing.get_mut(&op).expect("it was just found");
         let rank = match read {
@@ -259,17 +254,17 @@ impl Acceptor {
             Ok(_) => None,
             Err(error) => {
                 self.give_up(cx.core, op);
-                return cx.done(op, reply_to_error(&error));
+                return cx.reply_as_replica(op, reply_to_error(&error));
             }
         };
         if let Some(rank) = rank.filter(|rank| *rank > storing.record.rank()) {
             self.give_up(cx.core, op);
-            return cx.done(op, Reply::Newer { time: rank.when() });
+            return cx.reply_as_replica(op, Reply::Newer { time: rank.when() });
         }
         storing.writes = true;
         let (key, record, demand) = (storing.key.clone(), storing.record.clone(), storing.demand);
         let via = shows_later(cx.core, &key);
-        cx.core.must_look(&record);
+        cx.core.note_and_check(&record);
         cx.out.push(Effect::Write { op, key, record, via, look: false, durable: true, demand });
     }
 
@@ -279,7 +274,7 @@ impl Acceptor {
     /// that was made under a lower ballot must not surface after a coordinator was promised that
     /// there is none. So nothing is promised until the page is stored, and the floor is raised,
     /// which voids earlier promises. Returns `false` if the page cannot be stored yet.
-    pub(crate) fn accepts_page(
+    pub(crate) fn on_page(
         &mut self,
         cx: &mut Cx<'_>,
         op: OpId,
@@ -309,7 +304,7 @@ impl Acceptor {
     }
 
     /// Handles the end of a page's write, successful or not.
-    pub(crate) fn page_written(&mut self, core: &Core, op: OpId, is_stored: bool) {
+    pub(crate) fn on_page_written(&mut self, core: &Core, op: OpId, is_stored: bool) {
         let Some(StoredPage { items, pauses }) = self.pages.remove(&op) else { return };
         for (key, record) in items.iter().filter(|_| is_stored) {
             let steps = record.steps();
@@ -323,7 +318,7 @@ impl Acceptor {
 
     /// Handles a write of the store; returns `false` if the write was not of a conditional write's
     /// record.
-    pub(crate) fn accepts_written(
+    pub(crate) fn on_written(
         &mut self,
         cx: &mut Cx<'_>,
         op: OpId,
@@ -337,12 +332,12 @@ impl Acceptor {
             cx.core.shared.paxos.recent.note(key, record, [before, &steps], via);
         }
         self.give_up(cx.core, op);
-        cx.done(op, reply_to_write(result));
+        cx.reply_as_replica(op, reply_to_write(result));
         true
     }
 
     /// Ends promises and records whose read was skipped because their deadline had passed.
-    pub(crate) fn accepts_no_longer(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn expire(&mut self, cx: &mut Cx<'_>) {
         self.promised.retain(|_, promised| promised.until > cx.now.mono);
         let is_over = |storing: &Storing| !storing.writes && storing.demand.until <= cx.now.mono;
         let over = self.storing.iter().filter(|(_, storing)| is_over(storing));
@@ -353,7 +348,7 @@ impl Acceptor {
     /// Refuses everything of the previous placement that is not in the store yet: nobody would
     /// count it, and by now other coordinators may have been promised more. A record that was
     /// handed to the store is written: until then no promise is given.
-    pub(crate) fn accepts_no_more_of_before(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn reject_previous_placement(&mut self, cx: &mut Cx<'_>) {
         let waiting = std::mem::take(&mut self.waiting);
         let waiting = waiting.into_values().flatten().map(|(op, _, _)| op);
         let reading = self.storing.iter().filter(|(_, storing)| !storing.writes);
@@ -361,7 +356,7 @@ impl Acceptor {
         reading.iter().for_each(|op| self.give_up(cx.core, *op));
         // The reply tells the coordinator that this node is on a later view.
         for op in reading.into_iter().chain(waiting) {
-            cx.done(op, Reply::Busy);
+            cx.reply_as_replica(op, Reply::Busy);
         }
     }
 
@@ -393,14 +388,14 @@ fn is_whole(core: &Core, key: &[u8]) -> bool {
 pub(super) fn is_to_take(core: &Core, partition: impl Fn() -> u16) -> bool {
     let (view, own) = (&core.view, core.shared.own);
     core.shared.membership.lacks.load(Ordering::SeqCst)
-        && view.other.as_ref().is_some_and(|other| other.holds(own, partition(), 0))
+        && view.joint.as_ref().is_some_and(|other| other.holds(own, partition(), 0))
         && !view.topology.holds(own, partition(), 0)
 }
 
 /// True if a ballot may be promised: it is below the durable bound above which the next process
 /// start begins.
 fn admits(cx: &Cx<'_>, op: OpId, ballot: u64) -> bool {
-    cx.core.shared.clock.admit(ballot, cx.now, skew_of(cx.core, op))
+    cx.core.shared.clock.merge_ballot(ballot, cx.now, skew_of(cx.core, op))
 }
 
 fn is_late(cx: &Cx<'_>, op: OpId, ballot: u64) -> bool {

@@ -22,12 +22,12 @@ use super::change::{Asker, ChangeStage, ChangeState, ChangeVote, ChangeWork, Tri
 use super::{Changes, LATE_MICROS, hides};
 use crate::dispatch::core::Core;
 use crate::event::{Answer, FailureKind, SlotId};
-use crate::paxos::kept::Kept;
+use crate::paxos::kept::CachedState;
 use crate::paxos::operation::{Change, Done, KeyState, family_of_absent, has_idempotency_key};
-use crate::paxos::recent::Recalled;
+use crate::paxos::recent::OpLookup;
 use crate::request::RequestCx;
 use crate::request::acks::{Acks, ReplicaSet};
-use crate::request::part::{Errand, VoteAt, Way};
+use crate::request::part::{Delivery, Outstanding, VoteAt};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::PerSet;
 use crate::request::write::BEHIND;
@@ -268,7 +268,7 @@ impl Changes {
     pub(crate) fn keep(&self, core: &Core, id: SlotId, record: Record, ballot: u64) {
         let slot = self.slots.get(id);
         let change = &slot.work;
-        let kept = Kept::after(record, ballot, change.since, slot.view.id().placement);
+        let kept = CachedState::after(record, ballot, change.since, slot.view.id().placement);
         // Without the key lock, another write may continue from it at the same time.
         if let Some(kept) = kept.filter(|_| change.turn.is_some()) {
             core.shared.paxos.keeper.put(&slot.key, kept);
@@ -314,8 +314,8 @@ impl Changes {
         let change = &slot.work;
         let adds = matches!(change.conditional.change, Change::Add(_));
         let recalled = change.promised().filter_map(|vote| vote.recalled);
-        let is_done = |outcome: Recalled| match outcome {
-            Recalled::Stored { ballot, done: done @ Done::Changed { .. } } => {
+        let is_done = |outcome: OpLookup| match outcome {
+            OpLookup::Stored { ballot, done: done @ Done::Changed { .. } } => {
                 let says_so =
                     |vote: &ChangeVote| vote.state.has_promised() && vote.recalled == Some(outcome);
                 let same = change.count_votes(says_so);
@@ -334,7 +334,7 @@ impl Changes {
         let enough = read.clone().count() - usize::from(slot.quorums.read.from / 2);
         let promised = read.filter(|vote| vote.state.has_promised());
         let says = |told| promised.clone().filter(|vote| vote.recalled == Some(told)).count();
-        let (never, reused) = (says(Recalled::Never), says(Recalled::Reused));
+        let (never, reused) = (says(OpLookup::Never), says(OpLookup::Reused));
         if never + reused >= enough && !change.of_earlier_view {
             return if reused > 0 { Recollection::Reused } else { Recollection::Never };
         }
@@ -351,8 +351,10 @@ impl Changes {
         for vote in 0..self.slots.work(id).votes.len() {
             let voter = &mut self.slots.work(id).votes[vote];
             if voter.state == ChangeState::Promised && voter.recalled.is_none() {
-                voter.state =
-                    ChangeState::Recalling(Errand { since: cx.now.mono, way: Way::Waits });
+                voter.state = ChangeState::Recalling(Outstanding {
+                    since: cx.now.mono,
+                    way: Delivery::Waits,
+                });
                 self.ask_of_change(cx, id, VoteAt(vote));
             }
         }

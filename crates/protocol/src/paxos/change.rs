@@ -4,10 +4,10 @@ use crate::clock::follows_another;
 use crate::event::{ClientId, FailureKind, OpId, Part, SlotId};
 use crate::message::NodeId;
 use crate::paxos::operation::{Conditional, Done, has_idempotency_key};
-use crate::paxos::recent::Recalled;
-use crate::paxos::turns::Turn;
+use crate::paxos::recent::OpLookup;
+use crate::paxos::turns::KeyLock;
 use crate::request::acks::ReplicaSet;
-use crate::request::part::{Errand, ReplicaError, VoteAt, Way, failure};
+use crate::request::part::{Delivery, Outstanding, ReplicaError, VoteAt, failure};
 use crate::request::read::read_votes::Reader;
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::{self, PerSet};
@@ -45,7 +45,7 @@ pub(crate) struct ChangeWork {
 /// A key lock that a write holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InTurn {
-    pub(crate) turn: Turn,
+    pub(crate) turn: KeyLock,
     /// Number of consecutive rounds of this loop under the lock.
     pub(crate) in_a_row: u32,
 }
@@ -104,23 +104,23 @@ pub(crate) struct ChangeVote {
     /// The record that the replica held when it promised.
     pub(crate) reported: Option<ReportedRecord>,
     /// The replica's answer about an earlier try.
-    pub(crate) recalled: Option<Recalled>,
+    pub(crate) recalled: Option<OpLookup>,
 }
 
 /// The state of a replica's part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChangeState {
     /// Asked for a promise, or to store the record.
-    Asked(Errand),
+    Asked(Outstanding),
     /// Has promised, with nothing else outstanding.
     Promised,
     /// Has promised and reported its record. The replica is only in the other set and does not have
     /// all of the partition yet, so its report says nothing about older writes.
     ReceiverPromised,
     /// Has promised, reported a long record, and was asked for its content.
-    Fetching(Errand),
+    Fetching(Outstanding),
     /// Has promised, and was asked about an earlier try.
-    Recalling(Errand),
+    Recalling(Outstanding),
     /// Has stored the record.
     Stored,
     /// Did not do its part.
@@ -128,7 +128,7 @@ pub(crate) enum ChangeState {
 }
 
 impl ChangeState {
-    fn errand_mut(&mut self) -> Option<&mut Errand> {
+    fn errand_mut(&mut self) -> Option<&mut Outstanding> {
         match self {
             Self::Asked(errand) | Self::Fetching(errand) | Self::Recalling(errand) => Some(errand),
             Self::Promised | Self::ReceiverPromised | Self::Stored | Self::Failed(_) => None,
@@ -144,7 +144,7 @@ impl ChangeState {
     }
 
     /// Returns the same state for a request that is sent now.
-    pub(crate) fn anew(self, errand: Errand) -> Self {
+    pub(crate) fn anew(self, errand: Outstanding) -> Self {
         match self {
             Self::Fetching(_) => Self::Fetching(errand),
             Self::Recalling(_) => Self::Recalling(errand),
@@ -159,7 +159,7 @@ impl ChangeState {
 
 impl ChangeVote {
     pub(crate) fn new(node: NodeId, place: PerSet) -> Self {
-        let state = ChangeState::Asked(Errand { since: 0, way: Way::Waits });
+        let state = ChangeState::Asked(Outstanding { since: 0, way: Delivery::Waits });
         Self { node, place, state, reported: None, recalled: None }
     }
 
@@ -217,7 +217,7 @@ impl ChangeWork {
     }
 
     /// Returns the outstanding request to a node.
-    pub(crate) fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
+    pub(crate) fn errand_of(&mut self, node: NodeId) -> Option<&mut Outstanding> {
         let VoteAt(vote) = self.awaited(node)?;
         self.votes[vote].state.errand_mut()
     }

@@ -40,7 +40,7 @@ const MOST_MICROS: u64 = 5_000_000;
 
 /// The cached state of one key. See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct CachedState {
     /// The newest record.
     pub(crate) record: Record,
     /// A promised ballot under which nothing was stored yet.
@@ -53,7 +53,7 @@ pub(crate) struct Kept {
 
 #[derive(Debug, Default)]
 struct All {
-    by_key: HashMap<Arc<[u8]>, Kept, BuildHasherDefault<DefaultHasher>>,
+    by_key: HashMap<Arc<[u8]>, CachedState, BuildHasherDefault<DefaultHasher>>,
     /// Keys in insertion order, each with its ballot; entries that were taken since remain in here.
     order: VecDeque<(Arc<[u8]>, u64)>,
 }
@@ -61,21 +61,21 @@ struct All {
 /// The cached states of all keys, shared by all loops of the node. The holder of a key's lock takes
 /// its entry out.
 #[derive(Debug, Default)]
-pub(crate) struct Keeper {
+pub(crate) struct StateCache {
     all: Mutex<All>,
 }
 
-impl Kept {
+impl CachedState {
     /// Returns the state to continue from, after `record` was stored under the promised `ballot`.
     pub(crate) fn after(record: Record, ballot: u64, since: u64, placement: u64) -> Option<Self> {
         next_ballot(ballot).map(|ballot| Self { record, ballot, since, placement })
     }
 }
 
-impl Keeper {
+impl StateCache {
     /// Inserts an entry, unless it is too long. The record may be a slice of a long message or
     /// block; a copy avoids retaining the rest.
-    pub(crate) fn put(&self, key: &[u8], mut kept: Kept) {
+    pub(crate) fn put(&self, key: &[u8], mut kept: CachedState) {
         if key.len() + kept.record.byte_len() > MOST_BYTES {
             return;
         }
@@ -95,9 +95,9 @@ impl Keeper {
     }
 
     /// Removes and returns the entry of a key, if it is recent and of this placement.
-    pub(crate) fn take(&self, key: &[u8], mono: u64, placement: u64) -> Option<Kept> {
+    pub(crate) fn take(&self, key: &[u8], mono: u64, placement: u64) -> Option<CachedState> {
         let mut all = self.all.lock();
-        let is_of_use = |kept: &Kept| {
+        let is_of_use = |kept: &CachedState| {
             kept.placement == placement && mono.saturating_sub(kept.since) < MOST_MICROS
         };
         all.by_key.remove(key).filter(is_of_use)
@@ -110,16 +110,16 @@ mod tests {
     use bytes::Bytes;
     use record::{Fields, Kind, Version};
 
-    fn kept(ballot: u64, bytes: usize) -> Kept {
+    fn kept(ballot: u64, bytes: usize) -> CachedState {
         let version = Version { time: 5, origin: 1 };
         let fields = Fields { ballot, ..Fields::new(Kind::Value, version) };
         let record = Record::new(b"k", &fields, &vec![0; bytes]);
-        Kept::after(record, ballot, 7, 1).unwrap()
+        CachedState::after(record, ballot, 7, 1).unwrap()
     }
 
     #[test]
     fn what_is_kept_is_taken_once() {
-        let keeper = Keeper::default();
+        let keeper = StateCache::default();
         keeper.put(b"k", kept(4096, 9));
         keeper.put(b"k", kept(4097, 9));
         assert_eq!(keeper.take(b"l", 8, 1), None);
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_a_long_message_is_a_copy() {
-        let (keeper, mut of_message) = (Keeper::default(), kept(4096, 9));
+        let (keeper, mut of_message) = (StateCache::default(), kept(4096, 9));
         let record = of_message.record.clone();
         let message = Bytes::from([record.raw(), &[0; 64 << 10]].concat());
         of_message.record = Record::parse(message.slice(..record.byte_len())).unwrap();
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_is_old_or_of_another_placement_is_of_no_use() {
-        let keeper = Keeper::default();
+        let keeper = StateCache::default();
         keeper.put(b"k", kept(4096, 9));
         assert_eq!(keeper.take(b"k", 8, 2), None);
         keeper.put(b"k", kept(4096, 9));
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded() {
-        let keeper = Keeper::default();
+        let keeper = StateCache::default();
         keeper.put(b"k", kept(4096, MOST_BYTES));
         assert_eq!(keeper.take(b"k", 8, 1), None);
         keeper.put(b"first", kept(4096, 9));

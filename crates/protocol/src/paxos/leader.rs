@@ -22,7 +22,7 @@ use crate::dispatch::core::{Core, Cx};
 use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailed, SlotId};
 use crate::message::{NodeId, Reply};
 use crate::paxos::operation::Change;
-use crate::paxos::turns::{Turn, Turns};
+use crate::paxos::turns::{KeyLock, KeyLocks};
 use crate::request::RequestCx;
 use crate::request::acks::ReplicaSet;
 use crate::request::part::{ReplicaError, VoteAt};
@@ -51,21 +51,21 @@ const FOLLOWERS_WITHIN: usize = 64;
 /// Queues of one loop's conditional writes, by the key lock they wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
-    waiting: BTreeMap<Turn, VecDeque<SlotId>>,
+    waiting: BTreeMap<KeyLock, VecDeque<SlotId>>,
     count: usize,
     /// Key locks that this loop holds: each is passed on to the next waiting write when the current
     /// one ends.
-    own: BTreeSet<Turn>,
+    own: BTreeSet<KeyLock>,
     /// Writes that hold their lock, to begin once the current event is handled.
     pub(crate) next: Vec<SlotId>,
 }
 
 impl Changes {
     /// Forwards a client's write to its key's leader.
-    pub(crate) fn bring_home(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
-        let home = home(cx.core);
+    pub(crate) fn forward_to_leader(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let home = leader(cx.core);
         if home == cx.core.shared.own {
-            return self.wait_for_turn(cx, id);
+            return self.wait_for_lock(cx, id);
         }
         let change = self.slots.work(id);
         change.stage = ChangeStage::Forwarded;
@@ -105,12 +105,12 @@ impl Changes {
     fn coordinate_here(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
         self.make_votes(cx, id);
-        self.wait_for_turn(cx, id);
+        self.wait_for_lock(cx, id);
     }
 
     /// Begins a write once it holds its key lock.
-    pub(crate) fn wait_for_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
-        let turn = Turns::of(&self.slots.get(id).key);
+    pub(crate) fn wait_for_lock(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let turn = KeyLocks::of(&self.slots.get(id).key);
         let change = self.slots.work(id);
         (change.stage, change.since) = (ChangeStage::Queued, cx.now.mono);
         let is_own = self.queues.own.contains(&turn);
@@ -131,7 +131,7 @@ impl Changes {
         }
     }
 
-    fn begin_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId, turn: Turn) {
+    fn begin_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId, turn: KeyLock) {
         self.slots.work(id).turn = Some(InTurn { turn, in_a_row: 1 });
         self.queues.own.insert(turn);
         self.try_change(cx, id);
@@ -139,7 +139,7 @@ impl Changes {
 
     /// Polls for the key lock on behalf of the first write in its queue.
     pub(crate) fn look_for_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
-        let turn = Turns::of(&self.slots.get(id).key);
+        let turn = KeyLocks::of(&self.slots.get(id).key);
         if !cx.core.shared.paxos.turns.take(turn) {
             return self.hedges.at(cx.now.mono + LOOK_AGAIN, id);
         }
@@ -152,7 +152,7 @@ impl Changes {
         if !matches!(self.slots.work(id).stage, ChangeStage::Queued) {
             return;
         }
-        let turn = Turns::of(&self.slots.get(id).key);
+        let turn = KeyLocks::of(&self.slots.get(id).key);
         let Some(queue) = self.queues.waiting.get_mut(&turn) else { return };
         let Some(place) = queue.iter().position(|waits| *waits == id) else { return };
         queue.remove(place);
@@ -169,7 +169,7 @@ impl Changes {
     }
 
     /// Removes and returns the first waiting write.
-    fn pop(&mut self, turn: Turn) -> Option<SlotId> {
+    fn pop(&mut self, turn: KeyLock) -> Option<SlotId> {
         let queue = self.queues.waiting.get_mut(&turn)?;
         let first = queue.pop_front().expect("a queue is dropped when it is empty");
         self.queues.count -= 1;
@@ -226,7 +226,7 @@ impl Changes {
     }
 
     fn queue_again(&mut self, id: SlotId, followers: Vec<SlotId>) {
-        let turn = Turns::of(&self.slots.get(id).key);
+        let turn = KeyLocks::of(&self.slots.get(id).key);
         for follower in followers.into_iter().rev() {
             // Its deadline may have passed.
             if self.slots.find(follower).is_some() {
@@ -262,7 +262,7 @@ impl Changes {
         }
     }
 
-    fn give_up_turn(&mut self, core: &Core, turn: Turn) {
+    fn give_up_turn(&mut self, core: &Core, turn: KeyLock) {
         self.queues.own.remove(&turn);
         core.shared.paxos.turns.end(turn);
     }
@@ -281,13 +281,13 @@ impl Changes {
     pub(super) fn look_for_home(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
         self.make_votes(cx, id);
-        self.bring_home(cx, id);
+        self.forward_to_leader(cx, id);
     }
 }
 
 /// Returns the leader: the first live replica of the read set, among the replicas looked up last. A
 /// node not tried yet counts as down.
-fn home(core: &Core) -> NodeId {
+fn leader(core: &Core) -> NodeId {
     let is_up = |node: &NodeId| core.is_up(*node);
     core.replicas.read.iter().copied().find(is_up).unwrap_or(core.shared.own)
 }
@@ -312,7 +312,7 @@ impl Asker {
                     }
                     _ => Reply::Failed,
                 };
-                cx.respond(op, reply);
+                cx.reply_as_coordinator(op, reply);
             }
             Self::Peer(OpId::Slot(_)) => unreachable!("a node does not hand itself a write"),
         }

@@ -43,7 +43,7 @@ use crate::placement::topology::partition_of;
 use crate::request::RequestCx;
 use crate::request::Requests;
 use crate::request::acks::{Acks, ReplicaSet};
-use crate::request::part::{Errand, ReplicaError, VoteAt, Way};
+use crate::request::part::{Delivery, Outstanding, ReplicaError, VoteAt};
 use crate::request::quorum::AskedQuorum;
 use crate::request::read::{Completion, LONG_LATE};
 use crate::request::reported::ReportedRecord;
@@ -94,7 +94,7 @@ impl Work for ChangeWork {
         matches!(self.stage, ChangeStage::Answered(_))
     }
 
-    fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
+    fn errand_of(&mut self, node: NodeId) -> Option<&mut Outstanding> {
         self.errand_of(node)
     }
 }
@@ -138,7 +138,7 @@ impl Changes {
         // No two versions are equal.
         let own = xxh3_64_with_seed(&version.time.to_le_bytes(), version.origin.into()) & !1;
         self.slots.work(id).id = number.unwrap_or(own);
-        self.bring_home(cx, id);
+        self.forward_to_leader(cx, id);
     }
 
     /// Coordinates a write that another node forwarded, taking this node for the key's leader.
@@ -153,7 +153,7 @@ impl Changes {
         let quorum = AskedQuorum { ack: Some(ack).filter(|ack| *ack > 0), from: None };
         let id = self.add(cx, demand.until, Asker::Peer(op), key, conditional, quorum);
         self.slots.work(id).id = number;
-        self.wait_for_turn(cx, id);
+        self.wait_for_lock(cx, id);
     }
 
     fn add(
@@ -243,7 +243,8 @@ impl Changes {
     fn ask_all_of_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
         for vote in &mut self.slots.work(id).votes {
-            vote.state = ChangeState::Asked(Errand { since: cx.now.mono, way: Way::Waits });
+            vote.state =
+                ChangeState::Asked(Outstanding { since: cx.now.mono, way: Delivery::Waits });
             vote.recalled = None;
         }
         for vote in 0..self.slots.work(id).votes.len() {
@@ -354,7 +355,7 @@ impl Changes {
                 cx.core.has_other_watermark(peer, &state);
                 return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Outbid);
             }
-            Reply::Outbid { promise } => {
+            Reply::BallotRefused { promise } => {
                 self.follow(cx, id, promise, OUTBID_AHEAD);
                 return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Outbid);
             }
@@ -383,7 +384,8 @@ impl Changes {
                 return self.change_failed(cx, id, VoteAt(vote), error);
             }
         };
-        let is_gone = reported.as_ref().is_some_and(|r| cx.core.is_gone(cx.now, r, authoritative));
+        let is_gone =
+            reported.as_ref().is_some_and(|r| cx.core.counts_as_purged(cx.now, r, authoritative));
         let vote = &mut self.slots.work(id).votes[vote];
         if matches!(vote.state, ChangeState::Fetching(_))
             && vote.rank() != reported.as_ref().map(ReportedRecord::rank)
@@ -489,7 +491,8 @@ impl Changes {
     fn fetch_for_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
         let voter = &mut self.slots.work(id).votes[vote];
         if !matches!(voter.state, ChangeState::Fetching(_)) {
-            voter.state = ChangeState::Fetching(Errand { since: cx.now.mono, way: Way::Waits });
+            voter.state =
+                ChangeState::Fetching(Outstanding { since: cx.now.mono, way: Delivery::Waits });
             self.ask_of_change(cx, id, VoteAt(vote));
             self.hedges.at(cx.now.mono + LONG_LATE, id);
         }
@@ -630,7 +633,7 @@ impl Requests for Changes {
         cx: &mut RequestCx<'_>,
         id: SlotId,
         peer: NodeId,
-        _: Errand,
+        _: Outstanding,
         reply: Reply,
     ) {
         self.change_replied(cx, peer, id, reply);

@@ -9,7 +9,7 @@ use crate::dispatch::core::{Core, Cx};
 use crate::event::{Demand, Effect, OpId, StoreError};
 use crate::message::Reply;
 use crate::paxos::operation::{REMEMBERED_MICROS, has_idempotency_key};
-use crate::paxos::recent::{Recalled, WriteName};
+use crate::paxos::recent::{OpLookup, WriteName};
 use crate::placement::topology::partition_of;
 use crate::replica::reply::reply_to_error;
 use crate::shared::SharedMembership;
@@ -25,21 +25,21 @@ pub(crate) fn recall(
 ) {
     let recalled = match cx.core.shared.paxos.recent.recall(&key, asked, since) {
         // The store may have a better answer.
-        Recalled::Never
-        | Recalled::Forgotten
-        | Recalled::Reused
-        | Recalled::Stored { ballot: 0, .. }
+        OpLookup::Never
+        | OpLookup::Forgotten
+        | OpLookup::Reused
+        | OpLookup::Stored { ballot: 0, .. }
             if has_idempotency_key(asked.id) =>
         {
             return cx.out.push(Effect::Recall { op, key, asked, demand });
         }
         // A previous incarnation that lost its disk may have stored it.
-        Recalled::Never if since <= forgets_before(cx.core, partition_of(&key)) => {
-            Recalled::Forgotten
+        OpLookup::Never if since <= forgets_before(cx.core, partition_of(&key)) => {
+            OpLookup::Forgotten
         }
         recalled => recalled,
     };
-    cx.done(op, Reply::Recalled(recalled));
+    cx.reply_as_replica(op, Reply::Recalled(recalled));
 }
 
 /// Returns the ballot up to which this node does not know which writes were tried: it may have lost
@@ -58,7 +58,7 @@ fn has_forgotten(core: &Core, partition: Option<u16>) -> u64 {
     match partition {
         None => lost,
         Some(partition) if is_to_take(core, || partition) => u64::MAX,
-        partition => lost.max(layouts.has_forgotten(partition)),
+        partition => lost.max(layouts.forgotten_before(partition)),
     }
 }
 
@@ -67,15 +67,15 @@ pub(crate) fn recalled(
     cx: &mut Cx<'_>,
     op: OpId,
     partition: Option<u16>,
-    result: Result<Option<Recalled>, StoreError>,
+    result: Result<Option<OpLookup>, StoreError>,
 ) {
     let lost = Clock::micros(has_forgotten(cx.core, partition));
     let reply = match result {
         Ok(Some(recalled)) => Reply::Recalled(recalled),
         // A previous incarnation that lost its disk may have stored it.
-        Ok(None) if lost + REMEMBERED_MICROS > cx.now.wall => Reply::Recalled(Recalled::Forgotten),
-        Ok(None) => Reply::Recalled(Recalled::Never),
+        Ok(None) if lost + REMEMBERED_MICROS > cx.now.wall => Reply::Recalled(OpLookup::Forgotten),
+        Ok(None) => Reply::Recalled(OpLookup::Never),
         Err(error) => reply_to_error(&error),
     };
-    cx.done(op, reply);
+    cx.reply_as_replica(op, reply);
 }

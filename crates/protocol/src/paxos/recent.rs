@@ -30,7 +30,7 @@ const MOST: usize = 65_536;
 
 /// A replica's answer about a conditional write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recalled {
+pub enum OpLookup {
     /// The replica never stored a record with this write.
     Never,
     /// The replica has stored a record with this write.
@@ -59,10 +59,10 @@ pub struct WriteName {
 impl WriteName {
     /// Returns the answer of a replica that stored, under `ballot` and with the outcome `done`, a
     /// write of the same id whose request has this digest.
-    pub fn stored(self, digest: u64, ballot: u64, done: Done) -> Recalled {
+    pub fn stored(self, digest: u64, ballot: u64, done: Done) -> OpLookup {
         match are_other_requests(self.digest, digest) {
-            true => Recalled::Reused,
-            false => Recalled::Stored { ballot, done },
+            true => OpLookup::Reused,
+            false => OpLookup::Stored { ballot, done },
         }
     }
 }
@@ -192,7 +192,7 @@ impl Recent {
     }
 
     /// Returns what is known of a write that was first tried under the ballot `since`.
-    pub(crate) fn recall(&self, key: &[u8], asked: WriteName, since: u64) -> Recalled {
+    pub(crate) fn recall(&self, key: &[u8], asked: WriteName, since: u64) -> OpLookup {
         let id = asked.id;
         let kept = self.kept.lock();
         match kept.stored.get(&(xxh3_64(key), id)) {
@@ -201,8 +201,8 @@ impl Recent {
                 let done = Done::Changed { tag, result, expiry_ms: 0, fence: 0 };
                 asked.stored(digest, ballot, done)
             }
-            None if since <= kept.forgotten => Recalled::Forgotten,
-            None => Recalled::Never,
+            None if since <= kept.forgotten => OpLookup::Forgotten,
+            None => OpLookup::Never,
         }
     }
 }
@@ -225,13 +225,13 @@ mod tests {
         Steps { step, operations: ids.iter().map(operation).collect() }
     }
 
-    fn stored(ballot: u64, step: u32, id: u64) -> Recalled {
+    fn stored(ballot: u64, step: u32, id: u64) -> OpLookup {
         let tag = Tag { version: FAMILY, last: Some((step, id)) };
         let (result, expiry_ms, fence) = (Some(id as i64), 0, 0);
-        Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms, fence } }
+        OpLookup::Stored { ballot, done: Done::Changed { tag, result, expiry_ms, fence } }
     }
 
-    fn told_of(recent: &Recent, key: &[u8], id: u64, since: u64) -> Recalled {
+    fn told_of(recent: &Recent, key: &[u8], id: u64, since: u64) -> OpLookup {
         recent.recall(key, WriteName { id, digest: 0 }, since)
     }
 
@@ -247,12 +247,12 @@ mod tests {
         recent.note(b"k", &record(10), [&NONE, &of_request(1, 5, 7)], (Via::Accept, 1));
         assert_eq!(
             [told(7), told(0), told(8)],
-            [stored(10, 1, 5), stored(10, 1, 5), Recalled::Reused]
+            [stored(10, 1, 5), stored(10, 1, 5), OpLookup::Reused]
         );
         recent.note(b"k", &record(20), [&NONE, &of_request(1, 5, 8)], (Via::Replica, 1));
         assert_eq!(told(7), stored(10, 1, 5), "it proves nothing");
         recent.note(b"k", &record(30), [&NONE, &of_request(2, 5, 8)], (Via::Accept, 1));
-        assert_eq!([told(7), told(8)], [Recalled::Reused, stored(30, 2, 5)]);
+        assert_eq!([told(7), told(8)], [OpLookup::Reused, stored(30, 2, 5)]);
         recent.note(b"k", &record(40), [&NONE, &of_request(3, 5, 0)], (Via::Accept, 1));
         assert_eq!(told(8), stored(30, 2, 5), "of an unknown request the first one is told");
     }
@@ -267,10 +267,10 @@ mod tests {
             [told(1), told(2), told(3)],
             [stored(20, 2, 1), stored(20, 3, 2), stored(30, 4, 3)]
         );
-        assert_eq!((told(4), told_of(&recent, b"l", 1, 15)), (Recalled::Never, Recalled::Never));
+        assert_eq!((told(4), told_of(&recent, b"l", 1, 15)), (OpLookup::Never, OpLookup::Never));
         assert_eq!(
             told_of(&recent, b"k", 4, 10),
-            Recalled::Forgotten,
+            OpLookup::Forgotten,
             "it may be of an earlier life"
         );
     }
@@ -283,7 +283,7 @@ mod tests {
         let told = |id| told_of(&recent, b"k", id, 15);
         assert_eq!(
             [told(1), told(5), told(3)],
-            [Recalled::Never, stored(20, 3, 5), stored(20, 4, 3)]
+            [OpLookup::Never, stored(20, 3, 5), stored(20, 4, 3)]
         );
     }
 
@@ -307,9 +307,9 @@ mod tests {
                 (Via::Accept, 1),
             );
         }
-        assert_eq!(told_of(&recent, b"k", 2, 102), Recalled::Forgotten);
+        assert_eq!(told_of(&recent, b"k", 2, 102), OpLookup::Forgotten);
         assert_eq!(told_of(&recent, b"k", 3, 102), stored(103, 3, 3));
-        assert_eq!(told_of(&recent, b"k", 2, 103), Recalled::Never);
+        assert_eq!(told_of(&recent, b"k", 2, 103), OpLookup::Never);
     }
 
     #[test]
@@ -317,22 +317,22 @@ mod tests {
         let recent = Recent::new(0);
         recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], (Via::Accept, 3));
         recent.forget(4, 30);
-        assert_eq!(told_of(&recent, b"k", 1, 20), Recalled::Forgotten);
+        assert_eq!(told_of(&recent, b"k", 1, 20), OpLookup::Forgotten);
         assert_eq!(
             told_of(&recent, b"k", 2, 30),
-            Recalled::Forgotten,
+            OpLookup::Forgotten,
             "others may have accepted it"
         );
-        assert_eq!(told_of(&recent, b"k", 2, 31), Recalled::Never);
+        assert_eq!(told_of(&recent, b"k", 2, 31), OpLookup::Never);
         // The record's write began before the placement changed.
         recent.note(b"k", &record(40), [&NONE, &steps(1, &[3])], (Via::Accept, 3));
-        assert_eq!(told_of(&recent, b"k", 3, 40), Recalled::Forgotten);
+        assert_eq!(told_of(&recent, b"k", 3, 40), OpLookup::Forgotten);
         recent.note(b"k", &record(50), [&NONE, &steps(1, &[4])], (Via::Accept, 4));
         assert_eq!(told_of(&recent, b"k", 4, 41), stored(50, 1, 4));
         // Another event loop reports the same change.
         recent.forget(4, 99);
         assert_eq!(told_of(&recent, b"k", 4, 41), stored(50, 1, 4));
         recent.forget(5, 0);
-        assert_eq!(told_of(&recent, b"k", 5, 50), Recalled::Forgotten);
+        assert_eq!(told_of(&recent, b"k", 5, 50), OpLookup::Forgotten);
     }
 }

@@ -14,23 +14,23 @@ const WANTED: u8 = 2;
 
 /// The key locks of a node. See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct KeyLocks {
     /// Allocated on the first conditional write.
     buckets: OnceLock<Box<[AtomicU8]>>,
 }
 
 /// The lock of one partition. Must be handed to [`Turns::end`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Turn(u16);
+pub(crate) struct KeyLock(u16);
 
-impl Turns {
+impl KeyLocks {
     /// Returns the lock that a key's writes wait for.
-    pub(crate) fn of(key: &[u8]) -> Turn {
-        Turn(partition_of(key))
+    pub(crate) fn of(key: &[u8]) -> KeyLock {
+        KeyLock(partition_of(key))
     }
 
     /// Tries to take the lock; returns `false` if it is taken, and marks it as wanted.
-    pub(crate) fn take(&self, Turn(place): Turn) -> bool {
+    pub(crate) fn take(&self, KeyLock(place): KeyLock) -> bool {
         let bucket = &self.buckets()[usize::from(place)];
         let free = bucket.fetch_or(TAKEN, Ordering::Acquire) & TAKEN == 0;
         if !free {
@@ -40,12 +40,12 @@ impl Turns {
     }
 
     /// True if another loop has wanted the lock since it was taken.
-    pub(crate) fn is_wanted(&self, Turn(place): Turn) -> bool {
+    pub(crate) fn is_wanted(&self, KeyLock(place): KeyLock) -> bool {
         self.buckets()[usize::from(place)].load(Ordering::Relaxed) & WANTED != 0
     }
 
     /// Releases the lock.
-    pub(crate) fn end(&self, Turn(place): Turn) {
+    pub(crate) fn end(&self, KeyLock(place): KeyLock) {
         let before = self.buckets()[usize::from(place)].swap(0, Ordering::Release);
         assert_eq!(before & TAKEN, TAKEN, "only who has a turn ends it");
     }

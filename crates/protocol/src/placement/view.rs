@@ -42,10 +42,10 @@ pub struct View {
     pub topology: Topology,
     /// While partitions move: the later or the earlier placement. Its replicas are written too, and
     /// hold every value that a read returns.
-    pub other: Option<Topology>,
+    pub joint: Option<Topology>,
     /// Before partitions move: the coming placement. No request uses it yet, but its nodes are
     /// known.
-    pub next: Option<Topology>,
+    pub prepared: Option<Topology>,
     placement: u64,
 }
 
@@ -58,19 +58,19 @@ impl View {
     /// Returns a view in which no partition moves since the epoch `began`.
     pub fn settled(epoch: u64, began: u64, topology: Topology) -> Self {
         let placement = placement(began, &topology, None);
-        Self { epoch, topology, other: None, next: None, placement }
+        Self { epoch, topology, joint: None, prepared: None, placement }
     }
 
     /// Returns a settled view in which partitions are about to move to `next`.
     pub fn prepared(epoch: u64, began: u64, topology: Topology, next: Topology) -> Self {
-        Self { next: Some(next), ..Self::settled(epoch, began, topology) }
+        Self { prepared: Some(next), ..Self::settled(epoch, began, topology) }
     }
 
     /// Returns a view in which partitions move since the epoch `began`: `read` answers, and `other`
     /// is written too.
     pub fn moving(epoch: u64, began: u64, read: Topology, other: Topology) -> Self {
         let placement = placement(began, &read, Some(&other));
-        Self { epoch, topology: read, other: Some(other), next: None, placement }
+        Self { epoch, topology: read, joint: Some(other), prepared: None, placement }
     }
 
     /// Returns the view after a forced layout ([`crate::layout::Decree`]): a node without that
@@ -98,19 +98,19 @@ impl View {
 
     /// Returns the nodes of the other placements that are not in the one that is read.
     fn only_other(&self) -> impl Iterator<Item = NodeId> {
-        let ids = self.other.iter().chain(&self.next).flat_map(Topology::ids);
+        let ids = self.joint.iter().chain(&self.prepared).flat_map(Topology::ids);
         ids.filter(|node| !self.topology.contains(*node))
     }
 
     /// True if the node is joining and partitions do not move yet: it holds nothing.
     pub fn awaits(&self, node: NodeId) -> bool {
-        let comes = self.next.as_ref().is_some_and(|next| next.contains(node));
+        let comes = self.prepared.as_ref().is_some_and(|next| next.contains(node));
         comes && !self.topology.contains(node)
     }
 
     /// True if some node is joining and partitions do not move yet.
     pub fn awaits_nodes(&self) -> bool {
-        self.next.iter().flat_map(Topology::ids).any(|node| self.awaits(node))
+        self.prepared.iter().flat_map(Topology::ids).any(|node| self.awaits(node))
     }
 
     /// True if the node is a member and stays one: it is in the old and the new placement.
@@ -120,7 +120,7 @@ impl View {
 
     /// Finds a node by name.
     pub fn named(&self, name: &str) -> Option<NodeId> {
-        self.sets().find_map(|topology| topology.own(name))
+        self.sets().find_map(|topology| topology.find(name))
     }
 
     /// True if the view has this node under this name.
@@ -129,21 +129,21 @@ impl View {
     }
 
     fn sets(&self) -> impl Iterator<Item = &Topology> {
-        [&self.topology].into_iter().chain(&self.other).chain(&self.next)
+        [&self.topology].into_iter().chain(&self.joint).chain(&self.prepared)
     }
 
     /// True if the node must take over the idempotency records of a partition's previous replicas:
     /// the partition moves to it, or the node is a replica of a partition whose number of replicas
     /// falls.
     pub(crate) fn hands_over(&self, partition: u16, node: NodeId) -> bool {
-        let (before, Some(after)) = (&self.topology, &self.other) else { return false };
+        let (before, Some(after)) = (&self.topology, &self.joint) else { return false };
         after.holds(node, partition, 0)
             && (!before.holds(node, partition, 0) || before.copies_of(0) > after.copies_of(0))
     }
 
     /// True if a partition moves: its old and its new replicas, by the default number, differ.
     pub(crate) fn moves(&self, partition: u16) -> bool {
-        let (read, Some(other)) = (&self.topology, &self.other) else { return false };
+        let (read, Some(other)) = (&self.topology, &self.joint) else { return false };
         let mut replicas = Vec::new();
         read.replicas(partition, read.copies_of(0), &mut replicas);
         read.copies_of(0) != other.copies_of(0)
@@ -155,7 +155,7 @@ impl View {
     pub fn places(&self, node: NodeId, key: &[u8], copies: u8) -> bool {
         let partition = partition_of(key);
         let holds = |topology: &Topology| topology.holds(node, partition, copies);
-        holds(&self.topology) || self.other.as_ref().is_some_and(holds)
+        holds(&self.topology) || self.joint.as_ref().is_some_and(holds)
     }
 
     /// Returns the view's id.

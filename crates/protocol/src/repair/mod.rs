@@ -27,10 +27,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::background::effect::NodeEffect;
+use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::clock::Clock;
-use crate::membership::directory::LifeId;
+use crate::membership::directory::BootId;
 use crate::repair::status::{RoundConfig, RoundReport};
 use crate::repair::watermark::RoundId;
 use round::Round;
@@ -64,7 +64,7 @@ struct Equal {
     /// All nodes hold the same records up to this version time …
     up_to: u64,
     /// … under these process start ids: records brought to an earlier process may be lost …
-    lives: BTreeMap<crate::message::NodeId, LifeId>,
+    lives: BTreeMap<crate::message::NodeId, BootId>,
     /// … and none holds a record with a number of copies other than the default.
     is_uniform: bool,
 }
@@ -123,7 +123,7 @@ impl Repair {
         let rounds = &shared.repair.rounds;
         let is_whole = shared.membership.state.is_authoritative_for_all();
         // Nothing is proven while partitions move: a receiver may lack what all others hold.
-        let moves = view.other.is_some();
+        let moves = view.joint.is_some();
         let is_out = shared.membership.state.is_fenced() || shared.is_removed();
         if !is_whole || moves || is_out || shared.is_alone() {
             return None;
@@ -184,5 +184,5 @@ fn end(context: &Context, mut report: RoundReport) {
     report.ended = Some(context.now().wall);
     context.shared().repair.rounds.asked(context.now());
     context.shared().repair.rounds.publish(&report);
-    context.effect(NodeEffect::RoundEnded(report));
+    context.effect(BackgroundEffect::RoundEnded(report));
 }

@@ -1,6 +1,6 @@
 //! Exchange of proofs outside of rounds: a node adopts proofs it missed, and passes its own on.
 
-use crate::background::effect::NodeEffect;
+use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::repair::watermark::{MissedRound, RoundId, RoundStep};
@@ -52,7 +52,7 @@ impl ProofExchange {
                 self.take_over = Some(tasks.spawn("proof", take_over));
             }
             MissedRound::Outdated => {
-                cx.effect(NodeEffect::Outdated { proven: reported.proven.time })
+                cx.effect(BackgroundEffect::Outdated { proven: reported.proven.time })
             }
         }
     }

@@ -11,7 +11,7 @@ use super::exchange::ExchangeRange;
 use super::{Equal, Past};
 use crate::background::task::{self, Context};
 use crate::event::FailureKind;
-use crate::membership::directory::LifeId;
+use crate::membership::directory::BootId;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::placement::view::View;
 use crate::repair::compare::{CompareRequest, Compared, Damage, Detail, MAX_RANGES, Sum};
@@ -42,7 +42,7 @@ pub(super) struct Round {
     /// The participating nodes, including this one.
     pub(super) nodes: BTreeSet<NodeId>,
     /// The process start ids under which the nodes' fences were raised.
-    pub(super) lives: BTreeMap<NodeId, LifeId>,
+    pub(super) lives: BTreeMap<NodeId, BootId>,
     /// The watermark that all participants have.
     pub(super) watermark: u64,
     /// True if a record has a number of copies other than the default.
@@ -321,7 +321,7 @@ impl Round {
             let request = Request::Compare(request.clone());
             match self.context.call(node, Class::Stream, request).await {
                 Ok(Reply::Compared(compared)) => return Ok((node, Some(compared))),
-                Ok(Reply::WrongEpoch) => return Err(End::Stopped(OTHER_DRIVES)),
+                Ok(Reply::TopologyMismatch) => return Err(End::Stopped(OTHER_DRIVES)),
                 result => {
                     failures += 1;
                     if is_given_up(&result, failures) {

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::membership::directory::LifeId;
+use crate::membership::directory::BootId;
 use crate::node_id::NodeId;
 use record::{Kind, Rank};
 
@@ -105,7 +105,7 @@ pub enum RoundStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundState {
     /// The process start id (`LifeId`) on its directory.
-    pub life: LifeId,
+    pub life: BootId,
     /// The node's knowledge of proofs.
     pub proof: Proof,
     /// The greatest ballot that the node has promised.
@@ -117,7 +117,7 @@ pub struct RoundState {
 /// An admission permit of a write on its way into the store, counted so that a repair fence can
 /// wait for the write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Passing(u8);
+pub struct FencePermit(u8);
 
 /// This node's knowledge of proofs, shared by all its threads.
 #[derive(Debug)]
@@ -194,7 +194,7 @@ impl Proofs {
 
     /// True if a record of this rank counts as absent because any node may have purged it. Expiry
     /// is not considered.
-    pub(crate) fn is_gone(&self, rank: Rank) -> bool {
+    pub(crate) fn counts_as_purged(&self, rank: Rank) -> bool {
         rank.kind != Kind::Value && rank.version.time.max(rank.ballot) <= self.watermark()
     }
 
@@ -209,7 +209,7 @@ impl Proofs {
     /// Admits a plain write that is about to be handed to the store. A record written up to the
     /// fence is refused; the error is the fence's time. The permit must be handed to
     /// [`Proofs::passed`] once the write is visible, or will never be.
-    pub fn pass(&self, when: u64) -> Result<Passing, u64> {
+    pub fn pass(&self, when: u64) -> Result<FencePermit, u64> {
         let passing = self.pass_any();
         let seal = self.seal();
         if when > seal {
@@ -221,15 +221,15 @@ impl Proofs {
 
     /// Admits a write whatever the fence: of a record that a round brings, and on a node that is
     /// being rebuilt.
-    pub fn pass_any(&self) -> Passing {
+    pub fn pass_any(&self) -> FencePermit {
         // The permit is counted before the fence is read: a fence not seen here waits for it.
         let turn = (self.seals.load(Ordering::SeqCst) & 1) as u8;
         self.passing[usize::from(turn)].fetch_add(1, Ordering::SeqCst);
-        Passing(turn)
+        FencePermit(turn)
     }
 
     /// Returns the permit of a write that is visible, or has failed.
-    pub fn passed(&self, Passing(turn): Passing) {
+    pub fn passed(&self, FencePermit(turn): FencePermit) {
         let before = self.passing[usize::from(turn)].fetch_sub(1, Ordering::SeqCst);
         assert!(before > 0, "each write passes once");
     }
@@ -259,14 +259,14 @@ impl Proofs {
 
     /// Notes that this node's directory is the first of its name: no round has counted another one,
     /// so nothing was proven before it was made.
-    pub fn is_first(&self) {
+    pub fn mark_first(&self) {
         let mut state = self.state();
         state.known = state.known.of_first();
         self.seal.store(state.known.seal.time, Ordering::SeqCst);
     }
 
     /// Notes that this node's directory is still as empty as one made after that round.
-    pub(crate) fn holds_nothing_of(&self, proven: RoundId) {
+    pub(crate) fn mark_made_after(&self, proven: RoundId) {
         let mut state = self.state();
         state.known.made = state.known.made.max(proven.time);
     }
@@ -366,7 +366,7 @@ mod tests {
         let (node, proven) = (NodeId(1), RoundId { time: 9, node: NodeId(2) });
         let proofs = Proofs::new(Proof::of_new(node, 5));
         assert!(proofs.is_outdated_by(proven));
-        proofs.holds_nothing_of(proven);
+        proofs.mark_made_after(proven);
         assert_eq!(proofs.missed(proven), MissedRound::TakesOver);
         assert_eq!(proofs.to_be_proven(proven, 3, true).made, 9, "it is stored with the proof");
         assert!(proofs.is_outdated_by(RoundId { time: 10, ..proven }));
@@ -377,14 +377,14 @@ mod tests {
     fn what_is_proven_stays_sealed_in_a_first_directory() {
         let (node, proven) = (NodeId(1), RoundId { time: 9, node: NodeId(2) });
         let proofs = Proofs::new(Proof::of_new(node, 5));
-        proofs.holds_nothing_of(proven);
+        proofs.mark_made_after(proven);
         proofs.kept(proofs.to_be_proven(proven, 3, true));
-        proofs.is_first();
+        proofs.mark_first();
         assert_eq!((proofs.seal(), proofs.watermark()), (9, 9));
         assert_eq!(proofs.pass(9), Err(9), "it may have been deleted and purged elsewhere");
         assert_eq!(proofs.known(), proofs.known().of_first(), "as it is stored");
         let first = Proofs::new(Proof::of_new(node, 5));
-        first.is_first();
+        first.mark_first();
         assert_eq!(first.seal(), 0, "nothing was proven before it was made");
     }
 

@@ -18,7 +18,7 @@ impl Votes {
     pub(crate) fn council_asked(&mut self, cx: &mut Cx<'_>, op: OpId, asked: &VoteRequest) {
         // The directory of a fenced node is a copy: two copies must not vote.
         if cx.core.shared.membership.state.is_fenced() {
-            return cx.done(op, Reply::Council(VoteReply::NoVote));
+            return cx.reply_as_replica(op, Reply::Council(VoteReply::NoVote));
         }
         // The directory may be an earlier state of itself: nodes that have had a vote of the later
         // state say so, and learn of the next vote when that claim is settled. The asker tries
@@ -27,14 +27,14 @@ impl Votes {
         let is_known = cx.core.shared.membership.state.is_confirmed()
             && !cx.core.shared.membership.logs.is_in_doubt();
         if is_vote && !is_known {
-            return cx.done(op, Reply::Busy);
+            return cx.reply_as_replica(op, Reply::Busy);
         }
         let (reply, must_be_kept) = cx.core.shared.membership.layouts.asked(asked);
         if must_be_kept {
             self.storing.insert(op, reply);
             cx.out.push(Effect::KeepLayouts { op });
         } else {
-            cx.done(op, Reply::Council(reply));
+            cx.reply_as_replica(op, Reply::Council(reply));
         }
     }
 
@@ -50,7 +50,7 @@ impl Votes {
             Ok(_) => Reply::Council(reply),
             Err(error) => super::reply::reply_to_error(error),
         };
-        cx.done(op, reply);
+        cx.reply_as_replica(op, reply);
         true
     }
 }

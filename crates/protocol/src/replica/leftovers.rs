@@ -13,29 +13,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The count of requests to drop orphaned records, and of those carried out.
 #[derive(Debug, Default)]
-pub struct Leftovers {
+pub struct OrphanDrops {
     /// The number of requests so far.
     wanted: AtomicU64,
     /// The number of requests that were carried out.
     dropped: AtomicU64,
 }
 
-impl Leftovers {
+impl OrphanDrops {
     /// Requests that the records now in the store that are orphaned by the view in force be
     /// dropped.
-    pub fn want(&self) {
+    pub fn request(&self) {
         self.wanted.fetch_add(1, Ordering::AcqRel);
     }
 
     /// True if some orphaned records may remain after a request. Until they are gone the node
     /// stores no record of a key that it does not hold ([`Shared::holds`](crate::Shared::holds)),
     /// and no such key becomes one that it holds.
-    pub fn wanted(&self) -> bool {
-        self.dropped.load(Ordering::Acquire) < self.times()
+    pub fn is_pending(&self) -> bool {
+        self.dropped.load(Ordering::Acquire) < self.requested()
     }
 
     /// Returns the number of requests so far.
-    pub(crate) fn times(&self) -> u64 {
+    pub(crate) fn requested(&self) -> u64 {
         self.wanted.load(Ordering::Acquire)
     }
 

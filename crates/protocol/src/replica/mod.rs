@@ -74,7 +74,7 @@ impl Replica {
         let membership = &cx.core.shared.membership.state;
         if membership.is_fenced() || membership.is_outdated() && !is_of_proof {
             // The refusal changes nothing, and discloses nothing of the store.
-            cx.respond(op, Reply::WrongEpoch);
+            cx.reply_as_coordinator(op, Reply::TopologyMismatch);
             return None;
         }
         if !is_of_any && !cx.core.view.agrees_with(under) {
@@ -98,7 +98,7 @@ impl Replica {
                 if watermark != cx.core.shared.repair.proofs.watermark() =>
             {
                 let state = cx.core.round_state(cx.now);
-                cx.done(op, Reply::Round(state));
+                cx.reply_as_replica(op, Reply::Round(state));
             }
             Request::Prepare { key, ballot, most, watermark: _ } => {
                 self.acceptor.prepare(cx, op, (key, ballot, most), demand);
@@ -108,21 +108,21 @@ impl Replica {
             Request::Write { record, .. } | Request::AcceptNext { record, .. }
                 if cx.core.is_ahead(cx.now, &record) =>
             {
-                cx.done(op, Reply::Ahead);
+                cx.reply_as_replica(op, Reply::Ahead);
             }
             Request::Writes { items } if items.iter().any(|(_, r)| cx.core.is_ahead(cx.now, r)) => {
-                cx.done(op, Reply::Ahead);
+                cx.reply_as_replica(op, Reply::Ahead);
             }
             Request::Write { key, record }
                 if is_of_others(cx.core, demand.class, &key, &record) =>
             {
-                cx.done(op, Reply::Stored);
+                cx.reply_as_replica(op, Reply::Stored);
             }
             Request::Write { key, record } => {
                 if record.is_of(&key) {
                     self.hold_record(cx, op, key, record, demand);
                 } else {
-                    cx.done(op, Reply::Failed);
+                    cx.reply_as_replica(op, Reply::Failed);
                 }
             }
             Request::AcceptNext { key, record } => {
@@ -130,17 +130,17 @@ impl Replica {
                     let arrived = Arrived { key, record, goes_on: true };
                     self.acceptor.accept(cx, op, arrived, demand);
                 } else {
-                    cx.done(op, Reply::Failed);
+                    cx.reply_as_replica(op, Reply::Failed);
                 }
             }
             Request::Writes { items } => self.hold_all(cx, op, items, demand),
             // The asker retries a little later: records being stored below that ballot are stored
             // by then.
             Request::Page(request) if !promises_for(cx, &request) => {
-                cx.done(op, Reply::Busy);
+                cx.reply_as_replica(op, Reply::Busy);
             }
             Request::Page(request) => cx.out.push(Effect::Page { op, request, demand }),
-            Request::Ping => cx.done(op, Reply::Pong),
+            Request::Ping => cx.reply_as_replica(op, Reply::Pong),
             request => self.perform_for_node(cx, op, demand, request),
         }
     }
@@ -156,14 +156,14 @@ impl Replica {
     ) {
         items.retain(|(key, record)| !is_of_others(cx.core, demand.class, key, record));
         if items.is_empty() {
-            cx.done(op, Reply::Stored);
+            cx.reply_as_replica(op, Reply::Stored);
         } else if !items.iter().all(|(key, record)| record.is_of(key)) {
-            cx.done(op, Reply::Failed);
-        } else if !self.acceptor.accepts_page(cx, op, demand.class, &items) {
-            cx.done(op, Reply::Busy);
+            cx.reply_as_replica(op, Reply::Failed);
+        } else if !self.acceptor.on_page(cx, op, demand.class, &items) {
+            cx.reply_as_replica(op, Reply::Busy);
         } else {
             for (_, record) in &items {
-                cx.core.must_look(record);
+                cx.core.note_and_check(record);
             }
             // Pulled and streamed records may be older than the repair fence.
             let lacks = cx.core.shared.membership.lacks.load(Ordering::SeqCst);
@@ -180,13 +180,13 @@ impl Replica {
             // Records that are still to come by other ways must not be taken for records that
             // others lack.
             Request::Compare(_) if !cx.core.shared.membership.state.is_authoritative_for_all() => {
-                cx.done(op, Reply::Absent { authoritative: false });
+                cx.reply_as_replica(op, Reply::Absent { authoritative: false });
             }
             Request::Compare(CompareRequest { round, watermark, .. })
                 if cx.core.shared.repair.proofs.known().seal != round
                     || cx.core.shared.repair.proofs.watermark() != watermark =>
             {
-                cx.done(op, Reply::WrongEpoch);
+                cx.reply_as_replica(op, Reply::TopologyMismatch);
             }
             Request::Compare(request) => {
                 cx.core.shared.repair.rounds.works(cx.now);
@@ -201,17 +201,17 @@ impl Replica {
                 marks.iter().for_each(|mark| cx.core.shared.transfer.missed.mark(node, *mark));
                 cx.out.push(Effect::KeepMissed { op, node });
             }
-            Request::Missed { .. } => cx.done(op, Reply::Failed),
+            Request::Missed { .. } => cx.reply_as_replica(op, Reply::Failed),
             Request::Council(asked) => self.votes.council_asked(cx, op, &asked),
-            Request::Moves => cx.done(op, Reply::Moves(cx.core.shared.moves_state())),
+            Request::Moves => cx.reply_as_replica(op, Reply::Moves(cx.core.shared.moves_state())),
             Request::KnowsDisk { node, incarnation } => {
                 let is_known =
                     cx.core.shared.membership.logs.incarnation(node) == Some(incarnation);
-                cx.done(op, if is_known { Reply::Pong } else { Reply::Busy });
+                cx.reply_as_replica(op, if is_known { Reply::Pong } else { Reply::Busy });
             }
             Request::ClusterId => {
                 let answer = cx.core.shared.membership.cluster.answer();
-                cx.done(op, answer.map_or(Reply::Busy, Reply::ClusterId));
+                cx.reply_as_replica(op, answer.map_or(Reply::Busy, Reply::ClusterId));
             }
             request => unreachable!("it is about a key: {request:?}"),
         }
@@ -249,7 +249,7 @@ impl Replica {
         record: Record,
         demand: Demand,
     ) {
-        let look = cx.core.must_look(&record);
+        let look = cx.core.note_and_check(&record);
         if let Some(lost) = cx.core.shared.may_have_lost(&key, record.version().time) {
             self.overtaken.insert(op, lost);
         }
@@ -268,7 +268,7 @@ impl Replica {
             let found = |record| Reply::Found { record, authoritative: true };
             let absent = Reply::Absent { authoritative: true };
             let read = result.map(|record| record.map_or(absent, found));
-            self.acceptor.accepts_read(cx, op, read);
+            self.acceptor.on_read(cx, op, read);
             return None;
         }
         match op {
@@ -277,7 +277,7 @@ impl Replica {
             OpId::Peer { partition: None, .. } => {}
             OpId::Peer { partition: Some(_), .. } => {
                 let reply = reply_to_read(&cx.core.shared, result);
-                cx.done(op, reply);
+                cx.reply_as_replica(op, reply);
             }
         }
         None
@@ -286,7 +286,7 @@ impl Replica {
     /// Handles a read of the store that found a record too long for the asker.
     pub(crate) fn outlined(&mut self, cx: &mut Cx<'_>, op: OpId, outline: Outline) -> Own<Outline> {
         if self.acceptor.reads(op) {
-            self.acceptor.accepts_read(cx, op, Ok(Reply::Long { outline, authoritative: true }));
+            self.acceptor.on_read(cx, op, Ok(Reply::Long { outline, authoritative: true }));
             return None;
         }
         match op {
@@ -294,7 +294,7 @@ impl Replica {
             OpId::Peer { partition: None, .. } => {}
             OpId::Peer { partition: Some(_), .. } => {
                 let reply = long(&cx.core.shared, outline);
-                cx.done(op, reply);
+                cx.reply_as_replica(op, reply);
             }
         }
         None
@@ -309,16 +309,16 @@ impl Replica {
     ) -> Own<Result<Option<u64>, StoreError>> {
         if self.proving.was_kept(cx, op, &result)
             || self.votes.was_kept(cx, op, &result)
-            || self.acceptor.accepts_written(cx, op, &result)
+            || self.acceptor.on_written(cx, op, &result)
         {
             return None;
         }
-        self.acceptor.page_written(cx.core, op, result.is_ok());
+        self.acceptor.on_page_written(cx.core, op, result.is_ok());
         let lost = self.overtaken.remove(&op);
         let result = result.map(|newer| newer.max(lost));
         match op {
             OpId::Slot(id) => return Some((id, result)),
-            OpId::Peer { .. } => cx.done(op, reply_to_write(&result)),
+            OpId::Peer { .. } => cx.reply_as_replica(op, reply_to_write(&result)),
         }
         None
     }

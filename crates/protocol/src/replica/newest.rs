@@ -31,7 +31,7 @@ impl Newest {
 
     /// Notes a version handed to the store. Returns true if the store may hold a newer version that
     /// matters, to a node of this origin that is alone (`is_alone`) or not.
-    pub fn may_hide(&self, version: Version, own_origin: u32, is_alone: bool) -> bool {
+    pub fn note_and_check(&self, version: Version, own_origin: u32, is_alone: bool) -> bool {
         let Version { time, origin } = version;
         let may_be_newer = self.of_all.fetch_max(time, Ordering::Relaxed) >= time;
         if origin != own_origin {
@@ -55,21 +55,27 @@ mod tests {
     #[test]
     fn with_others_whatever_is_not_newer_than_all_before_is_looked_for() {
         let newest = Newest::new(10);
-        assert!(newest.may_hide(at(10, OWN), OWN, false));
-        assert!(!newest.may_hide(at(12, OWN), OWN, false));
-        assert!(newest.may_hide(at(11, 8), OWN, false));
-        assert!(newest.may_hide(at(12, 8), OWN, false), "two clocks may show the same");
+        assert!(newest.note_and_check(at(10, OWN), OWN, false));
+        assert!(!newest.note_and_check(at(12, OWN), OWN, false));
+        assert!(newest.note_and_check(at(11, 8), OWN, false));
+        assert!(newest.note_and_check(at(12, 8), OWN, false), "two clocks may show the same");
         assert_eq!(newest.time(), 12);
     }
 
     #[test]
     fn alone_only_what_others_wrote_is_looked_for() {
         let newest = Newest::new(10);
-        assert!(newest.may_hide(at(9, OWN), OWN, true), "who wrote what was there is not known");
-        assert!(!newest.may_hide(at(20, OWN), OWN, true));
-        assert!(!newest.may_hide(at(19, OWN), OWN, true));
-        assert!(newest.may_hide(at(19, 8), OWN, true), "a node that has left does not know of 20");
-        assert!(newest.may_hide(at(18, OWN), OWN, true), "this one does not know of that 19");
-        assert!(!newest.may_hide(at(20, OWN), OWN, true));
+        assert!(
+            newest.note_and_check(at(9, OWN), OWN, true),
+            "who wrote what was there is not known"
+        );
+        assert!(!newest.note_and_check(at(20, OWN), OWN, true));
+        assert!(!newest.note_and_check(at(19, OWN), OWN, true));
+        assert!(
+            newest.note_and_check(at(19, 8), OWN, true),
+            "a node that has left does not know of 20"
+        );
+        assert!(newest.note_and_check(at(18, OWN), OWN, true), "this one does not know of that 19");
+        assert!(!newest.note_and_check(at(20, OWN), OWN, true));
     }
 }

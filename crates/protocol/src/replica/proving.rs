@@ -35,7 +35,7 @@ impl Proving {
         let takes_part = shared.membership.state.is_authoritative_for_all();
         let kept = match step {
             RoundStep::Ask if shared.clock.is_ahead(round.time, cx.now, skew) => {
-                return cx.done(op, Reply::Ahead);
+                return cx.reply_as_replica(op, Reply::Ahead);
             }
             RoundStep::Ask => return reply_round_state(cx, op),
             RoundStep::Commit { .. }
@@ -44,7 +44,7 @@ impl Proving {
                 return reply_round_state(cx, op);
             }
             RoundStep::Commit { floor, .. } if floor > Clock::limit(cx.now.wall, 2 * skew) => {
-                return cx.done(op, Reply::Ahead);
+                return cx.reply_as_replica(op, Reply::Ahead);
             }
             RoundStep::Commit { floor, is_uniform } => {
                 if shared.repair.proofs.missed(round) == MissedRound::Outdated {
@@ -55,12 +55,12 @@ impl Proving {
                 // A coordinator with an earlier promise must ask again, or it might continue from a
                 // record that is purged.
                 if !shared.promise_all(cx.now, floor + 1, u64::MAX) {
-                    return cx.done(op, Reply::Busy);
+                    return cx.reply_as_replica(op, Reply::Busy);
                 }
                 shared.repair.proofs.to_be_proven(round, floor, is_uniform)
             }
             _ if !takes_part => {
-                return cx.done(op, Reply::Absent { authoritative: false });
+                return cx.reply_as_replica(op, Reply::Absent { authoritative: false });
             }
             RoundStep::Seal
                 if round < known.seal || is_driven_by_another(cx.core, cx.now, round) =>
@@ -69,13 +69,13 @@ impl Proving {
                 return reply_round_state(cx, op);
             }
             RoundStep::Seal if shared.clock.is_ahead(round.time, cx.now, skew) => {
-                return cx.done(op, Reply::Ahead);
+                return cx.reply_as_replica(op, Reply::Ahead);
             }
             RoundStep::Seal => {
                 shared.repair.rounds.works(cx.now);
                 let is_visible = shared.repair.proofs.raise_seal(round);
                 if !shared.promise_all(cx.now, round.time + 1, u64::MAX) || !is_visible {
-                    return cx.done(op, Reply::Busy);
+                    return cx.reply_as_replica(op, Reply::Busy);
                 }
                 Proof { seal: round, ..known }
             }
@@ -105,7 +105,7 @@ impl Proving {
         }
         match result {
             Ok(_) => reply_round_state(cx, op),
-            Err(error) => cx.done(op, super::reply::reply_to_error(error)),
+            Err(error) => cx.reply_as_replica(op, super::reply::reply_to_error(error)),
         }
         true
     }
@@ -123,29 +123,29 @@ impl Proving {
         let items = vec![(key, record)];
         let (key, record) = &items[0];
         let refusal = if known.seal != round || known.proven >= round {
-            Some(Reply::WrongEpoch)
+            Some(Reply::TopologyMismatch)
         } else if cx.core.is_ahead(cx.now, record) {
             Some(Reply::Ahead)
         } else if !record.is_of(key) {
             Some(Reply::Failed)
         } else if would_be_dropped(cx.core, key, record)
-            || !acceptor.accepts_page(cx, op, demand.class, &items)
+            || !acceptor.on_page(cx, op, demand.class, &items)
         {
             Some(Reply::Busy)
         } else {
             None
         };
         if let Some(refusal) = refusal {
-            return cx.done(op, refusal);
+            return cx.reply_as_replica(op, refusal);
         }
-        cx.core.must_look(record);
+        cx.core.note_and_check(record);
         cx.out.push(Effect::WriteAll { op, items, is_brought: true, demand });
     }
 }
 
 fn reply_round_state(cx: &mut Cx<'_>, op: OpId) {
     let state = cx.core.round_state(cx.now);
-    cx.done(op, Reply::Round(state));
+    cx.reply_as_replica(op, Reply::Round(state));
 }
 
 /// True if another node drives the round under way: a later round waits for its end.
@@ -160,6 +160,6 @@ fn is_driven_by_another(core: &Core, now: Now, round: RoundId) -> bool {
 fn would_be_dropped(core: &Core, key: &[u8], record: &Record) -> bool {
     let is_placed = core.view.places(core.shared.own, key, record.copies());
     !is_placed
-        && (core.shared.membership.layouts.has_leftovers()
-            || core.shared.transfer.leftovers.wanted())
+        && (core.shared.membership.layouts.has_orphans()
+            || core.shared.transfer.leftovers.is_pending())
 }

@@ -38,7 +38,7 @@ pub(crate) fn reply_to_error(error: &StoreError) -> Reply {
     match error {
         StoreError::Busy(_) => Reply::Busy,
         StoreError::NoSpace(_) => Reply::NoSpace,
-        StoreError::Sealed(seal) => Reply::Outbid { promise: *seal },
+        StoreError::Sealed(seal) => Reply::BallotRefused { promise: *seal },
         StoreError::Failed { .. } => Reply::Failed,
     }
 }

@@ -66,14 +66,14 @@ impl Waiting {
         let reply = if under.epoch < own {
             Reply::Superseded { epoch: own }
         } else if under.epoch == own {
-            Reply::WrongEpoch
+            Reply::TopologyMismatch
         } else if self.waiting.len() < MAX_WAITING {
             self.waiting.push_back(WaitingRequest { op, demand, under, request });
             return;
         } else {
             Reply::Busy
         };
-        cx.respond(op, reply);
+        cx.reply_as_coordinator(op, reply);
     }
 
     /// Keeps a request back until other nodes know this node's disk: see `known_disk.rs`.
@@ -88,7 +88,7 @@ impl Waiting {
             let under = cx.core.view.id();
             self.waiting.push_back(WaitingRequest { op, demand, under, request });
         } else {
-            cx.respond(op, Reply::Busy);
+            cx.reply_as_coordinator(op, Reply::Busy);
         }
     }
 

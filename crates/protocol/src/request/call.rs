@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::Requests;
-use super::part::{Errand, ReplicaError, Way};
+use super::part::{Delivery, Outstanding, ReplicaError};
 use super::sets::Quorums;
 use super::slots::{Slot, SlotKind, Slots, Work};
 use crate::event::{CallId, Demand, Effect, FailureKind, SlotId};
@@ -21,7 +21,7 @@ pub(crate) struct Call {
     node: NodeId,
     class: Class,
     request: Request,
-    errand: Errand,
+    errand: Outstanding,
 }
 
 /// A call's request to this node itself.
@@ -48,7 +48,7 @@ impl Work for Call {
         false
     }
 
-    fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
+    fn errand_of(&mut self, node: NodeId) -> Option<&mut Outstanding> {
         Some(&mut self.errand).filter(|_| self.node == node)
     }
 }
@@ -70,7 +70,7 @@ impl Calls {
         class: Class,
         request: Request,
     ) {
-        let errand = Errand { since: cx.now.mono, way: Way::Waits };
+        let errand = Outstanding { since: cx.now.mono, way: Delivery::Waits };
         let id = self.slots.add(Slot {
             view: Rc::clone(&cx.core.view),
             deadline: cx.now.mono + cx.core.patience(class),
@@ -118,7 +118,14 @@ impl Requests for Calls {
         &mut self.slots
     }
 
-    fn on_reply(&mut self, cx: &mut RequestCx<'_>, id: SlotId, _: NodeId, _: Errand, reply: Reply) {
+    fn on_reply(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        _: NodeId,
+        _: Outstanding,
+        reply: Reply,
+    ) {
         self.end(cx, id, Ok(reply));
     }
 

@@ -28,7 +28,7 @@ use crate::event::SlotId;
 use crate::message::{NodeId, Reply};
 use crate::replica::Replica;
 use missed_writes::MissedWrites;
-use part::{Errand, ReplicaError, Way};
+use part::{Delivery, Outstanding, ReplicaError};
 use slots::{Slots, Work};
 
 /// Context of the methods of requests, which ask the node's own replica without a message.
@@ -65,7 +65,7 @@ pub(crate) trait Requests {
         cx: &mut RequestCx<'_>,
         id: SlotId,
         peer: NodeId,
-        errand: Errand,
+        errand: Outstanding,
         reply: Reply,
     );
 
@@ -114,7 +114,7 @@ pub(crate) trait Requests {
             self.failed(cx, id, peer, ReplicaError::Declined);
         } else if self.on_superseded(cx, id, is_later) || is_later {
             // This node is about to enter the later view, and the slot restarts then.
-        } else if way == Way::Resent {
+        } else if way == Delivery::Resent {
             // The node was asked again under the view in force.
             self.failed(cx, id, peer, ReplicaError::Declined);
         } else {
@@ -125,13 +125,13 @@ pub(crate) trait Requests {
     /// Asks a node again. The request that it was sent before may have arrived.
     fn ask_once_more(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId) {
         self.ask_again(cx, id, peer);
-        self.slots().errand(id, peer).way = Way::Resent;
+        self.slots().errand(id, peer).way = Delivery::Resent;
     }
 
     /// Notes that a link is up: requests sent to the node before are on their way.
     fn up(&mut self, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
-            self.slots().errand(id, peer).goes_out();
+            self.slots().errand(id, peer).mark_sent();
         }
     }
 
@@ -139,7 +139,7 @@ pub(crate) trait Requests {
     fn lost(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
             let way = self.slots().errand(id, peer).way;
-            if way == Way::Resent || way == Way::Sent && !self.may_ask_twice(id) {
+            if way == Delivery::Resent || way == Delivery::Sent && !self.may_ask_twice(id) {
                 self.failed(cx, id, peer, ReplicaError::Silent);
             } else {
                 self.ask_once_more(cx, id, peer);

@@ -38,7 +38,7 @@ impl ReplicaError {
             Some(Refused::Busy) => Self::Busy,
             Some(Refused::NoSpace) => Self::NoSpace,
             Some(Refused::Declined) => Self::Declined,
-            Some(Refused::Outbid) => Self::Outbid,
+            Some(Refused::BallotRefused) => Self::Outbid,
             // A reply that does not fit the request comes from a faulty peer.
             None => Self::Failed,
         }
@@ -82,15 +82,15 @@ pub(crate) struct VoteAt(pub(crate) usize);
 
 /// A request that a node was sent and has not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Errand {
+pub(crate) struct Outstanding {
     /// The time when the node was asked, by the monotonic clock in microseconds.
     pub(crate) since: u64,
-    pub(crate) way: Way,
+    pub(crate) way: Delivery,
 }
 
 /// The progress of an errand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Delivery {
     /// The errand waits for a connection: no node has seen it.
     Waits,
     /// The connection stood, or stands by now: the errand may have arrived.
@@ -99,16 +99,16 @@ pub(crate) enum Way {
     Resent,
 }
 
-impl Errand {
+impl Outstanding {
     /// True if the node may have received the errand.
     pub(crate) fn may_have_arrived(self) -> bool {
-        self.way != Way::Waits
+        self.way != Delivery::Waits
     }
 
     /// Notes that the connection stands.
-    pub(crate) fn goes_out(&mut self) {
-        if self.way == Way::Waits {
-            self.way = Way::Sent;
+    pub(crate) fn mark_sent(&mut self) {
+        if self.way == Delivery::Waits {
+            self.way = Delivery::Sent;
         }
     }
 }

@@ -99,7 +99,7 @@ pub(crate) struct Quorums {
 impl Quorums {
     pub(crate) fn of(asked: AskedQuorum, view: &View) -> Self {
         let read = asked.by(&view.topology);
-        let other = view.other.as_ref().map_or(read, |other| asked.by(other));
+        let other = view.joint.as_ref().map_or(read, |other| asked.by(other));
         Self { asked, read, other }
     }
 
@@ -125,7 +125,7 @@ impl Quorums {
             quorum.from == copies && quorum.ack > copies / 2
         };
         is(self.read, &view.topology)
-            && view.other.as_ref().is_none_or(|other| is(self.other, other))
+            && view.joint.as_ref().is_none_or(|other| is(self.other, other))
     }
 
     /// Returns the numbers for a client whose request too few replicas answered: the replicas that
@@ -143,7 +143,7 @@ pub(crate) fn copies_of(record: &Record, view: &View) -> PerSet {
         copies => copies,
     };
     let read = of(&view.topology);
-    PerSet { read, other: view.other.as_ref().map_or(read, of) }
+    PerSet { read, other: view.joint.as_ref().map_or(read, of) }
 }
 
 /// The replicas of the key that was looked up last.
@@ -159,7 +159,7 @@ impl Replicas {
     pub(crate) fn look_up(&mut self, view: &View, key: &[u8], from: PerSet) {
         let partition = view.topology.partition_of(key);
         view.topology.replicas(partition, from.read, &mut self.read);
-        self.other = view.other.as_ref().map(|topology| {
+        self.other = view.joint.as_ref().map(|topology| {
             let mut other = Vec::new();
             topology.replicas(partition, from.other, &mut other);
             other

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::part::{Errand, ReplicaError};
+use super::part::{Outstanding, ReplicaError};
 use super::sets::{PerSet, Quorums, copies_of};
 use crate::event::{Demand, SlotId, StoreError};
 use crate::message::{Class, NodeId};
@@ -53,7 +53,7 @@ pub(crate) trait Work {
     fn is_answered(&self) -> bool;
 
     /// Returns the errand of a node that was asked and has not replied.
-    fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand>;
+    fn errand_of(&mut self, node: NodeId) -> Option<&mut Outstanding>;
 }
 
 /// A request under way.
@@ -102,7 +102,7 @@ impl<W> Slot<W> {
 }
 
 #[derive(Debug)]
-struct Place<W> {
+struct SlotEntry<W> {
     generation: u32,
     slot: Option<Slot<W>>,
 }
@@ -110,7 +110,7 @@ struct Place<W> {
 /// The requests of one kind under way.
 #[derive(Debug)]
 pub(crate) struct Slots<W> {
-    places: Vec<Place<W>>,
+    places: Vec<SlotEntry<W>>,
     free: Vec<u32>,
 }
 
@@ -145,7 +145,7 @@ impl<W: Work> Slots<W> {
     /// Adds a request, under an id that no earlier request had.
     pub(crate) fn add(&mut self, slot: Slot<W>) -> SlotId {
         let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place { generation: 0, slot: None });
+            self.places.push(SlotEntry { generation: 0, slot: None });
             self.places.len() as u32 - 1
         });
         let held = &mut self.places[place as usize];
@@ -182,7 +182,7 @@ impl<W: Work> Slots<W> {
     }
 
     /// Returns the errand of a node that a slot is known to have asked, and that has not replied.
-    pub(crate) fn errand(&mut self, id: SlotId, node: NodeId) -> &mut Errand {
+    pub(crate) fn errand(&mut self, id: SlotId, node: NodeId) -> &mut Outstanding {
         self.work(id).errand_of(node).expect("it was asked, and has not replied")
     }
 
@@ -205,7 +205,7 @@ impl<W: Work> Slots<W> {
 
     /// Returns the ids of the slots for which `wanted` holds.
     pub(crate) fn ids(&self, wanted: impl Fn(&Slot<W>) -> bool) -> Vec<SlotId> {
-        let wanted = |(n, place): (usize, &Place<W>)| {
+        let wanted = |(n, place): (usize, &SlotEntry<W>)| {
             let slot = place.slot.as_ref()?;
             wanted(slot).then(|| Self::id_of(n as u32, place.generation))
         };
@@ -219,7 +219,7 @@ impl<W: Work> Slots<W> {
 
     /// Returns the ids of the slots in which a node was asked and has not replied.
     pub(crate) fn awaiting(&mut self, node: NodeId) -> Vec<SlotId> {
-        let awaits = |(n, place): (usize, &mut Place<W>)| {
+        let awaits = |(n, place): (usize, &mut SlotEntry<W>)| {
             let awaits = place.slot.as_mut()?.work.errand_of(node).is_some();
             awaits.then(|| Self::id_of(n as u32, place.generation))
         };

@@ -2,7 +2,7 @@
 //! removal at a time, repeated if it failed or was requested again meanwhile. See
 //! [`Leftovers`](crate::Leftovers).
 
-use crate::background::effect::NodeEffect;
+use crate::background::effect::BackgroundEffect;
 use crate::background::task::Context;
 use crate::membership::layout::Stage;
 
@@ -24,25 +24,25 @@ impl Cleanup {
         // At the end of a transition, partitions have left this node, or were about to come to it;
         // the node may have been away until the next transition is prepared.
         let is_due = matches!(layout.stage, Stage::Settled | Stage::Prepare);
-        if is_due && cx.shared().membership.layouts.has_leftovers() {
+        if is_due && cx.shared().membership.layouts.has_orphans() {
             self.want(cx);
         }
         let is_idle = self.begun.is_none() && self.not_before <= cx.now().mono;
-        if is_idle && cx.shared().transfer.leftovers.wanted() {
-            self.begun = Some((cx.shared().transfer.leftovers.times(), layout.began));
-            cx.effect(NodeEffect::DropLeftovers);
+        if is_idle && cx.shared().transfer.leftovers.is_pending() {
+            self.begun = Some((cx.shared().transfer.leftovers.requested(), layout.placement_epoch));
+            cx.effect(BackgroundEffect::DropLeftovers);
         }
     }
 
     /// Requests a removal by the placement in force: the removal under way may have begun by
     /// another one.
     pub(crate) fn want(&self, cx: &Context) {
-        let began = cx.shared().membership.layouts.entered().began;
+        let began = cx.shared().membership.layouts.entered().placement_epoch;
         let is_of_another = self.begun.is_some_and(|(_, of)| of != began);
-        let wanted = cx.shared().transfer.leftovers.times();
+        let wanted = cx.shared().transfer.leftovers.requested();
         let is_last = self.begun.is_none_or(|(times, _)| times == wanted);
-        if !cx.shared().transfer.leftovers.wanted() || is_of_another && is_last {
-            cx.shared().transfer.leftovers.want();
+        if !cx.shared().transfer.leftovers.is_pending() || is_of_another && is_last {
+            cx.shared().transfer.leftovers.request();
         }
     }
 
@@ -50,7 +50,7 @@ impl Cleanup {
         let Some((times, began)) = self.begun.take() else { return };
         if done {
             cx.shared().transfer.leftovers.dropped(times);
-            cx.shared().membership.layouts.emptied(began);
+            cx.shared().membership.layouts.mark_orphans_dropped(began);
             if cx.shared().membership.layouts.is_unkept() {
                 cx.keep_layouts();
             }
@@ -66,8 +66,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::background::effect::NodeConfig;
-    use crate::background::{Background, NodeEvent};
+    use crate::background::effect::BackgroundConfig;
+    use crate::background::{Background, BackgroundEvent};
     use crate::clock::{Clock, Now};
     use crate::membership::directory::Incarnation;
     use crate::membership::logs::Logs;
@@ -84,55 +84,55 @@ mod tests {
         let (clock, logs) =
             (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(Incarnation(1))));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
-        (Arc::clone(&shared), Background::new(shared, NodeConfig::IDLE))
+        (Arc::clone(&shared), Background::new(shared, BackgroundConfig::IDLE))
     }
 
     /// Returns how many removals an event starts.
-    fn drops(node: &mut Background, mono: u64, event: NodeEvent) -> usize {
+    fn drops(node: &mut Background, mono: u64, event: BackgroundEvent) -> usize {
         let mut out = Vec::new();
         node.handle(Now { mono, wall: mono }, event, &mut out);
-        out.iter().filter(|effect| matches!(effect, NodeEffect::DropLeftovers)).count()
+        out.iter().filter(|effect| matches!(effect, BackgroundEffect::DropLeftovers)).count()
     }
 
-    const DONE: NodeEvent = NodeEvent::LeftoversDropped { done: true };
-    const FAILED: NodeEvent = NodeEvent::LeftoversDropped { done: false };
+    const DONE: BackgroundEvent = BackgroundEvent::LeftoversDropped { done: true };
+    const FAILED: BackgroundEvent = BackgroundEvent::LeftoversDropped { done: false };
 
     #[test]
     fn they_are_dropped_once_for_all_that_wanted_it_before() {
         let (shared, mut node) = node();
-        assert_eq!(drops(&mut node, 1, NodeEvent::Tick), 0);
-        shared.transfer.leftovers.want();
-        shared.transfer.leftovers.want();
-        assert_eq!(drops(&mut node, 2, NodeEvent::Tick), 1);
-        assert_eq!(drops(&mut node, 3, NodeEvent::Tick), 0, "it is under way");
-        assert!(shared.transfer.leftovers.wanted());
+        assert_eq!(drops(&mut node, 1, BackgroundEvent::Tick), 0);
+        shared.transfer.leftovers.request();
+        shared.transfer.leftovers.request();
+        assert_eq!(drops(&mut node, 2, BackgroundEvent::Tick), 1);
+        assert_eq!(drops(&mut node, 3, BackgroundEvent::Tick), 0, "it is under way");
+        assert!(shared.transfer.leftovers.is_pending());
         assert_eq!(drops(&mut node, 4, DONE), 0);
-        assert!(!shared.transfer.leftovers.wanted());
-        assert_eq!(drops(&mut node, 5, NodeEvent::Tick), 0);
+        assert!(!shared.transfer.leftovers.is_pending());
+        assert_eq!(drops(&mut node, 5, BackgroundEvent::Tick), 0);
     }
 
     #[test]
     fn what_was_wanted_meanwhile_begins_after_it() {
         let (shared, mut node) = node();
-        shared.transfer.leftovers.want();
-        assert_eq!(drops(&mut node, 1, NodeEvent::Tick), 1);
-        shared.transfer.leftovers.want();
+        shared.transfer.leftovers.request();
+        assert_eq!(drops(&mut node, 1, BackgroundEvent::Tick), 1);
+        shared.transfer.leftovers.request();
         assert_eq!(drops(&mut node, 2, DONE), 1);
-        assert!(shared.transfer.leftovers.wanted());
+        assert!(shared.transfer.leftovers.is_pending());
         assert_eq!(drops(&mut node, 3, DONE), 0);
-        assert!(!shared.transfer.leftovers.wanted());
+        assert!(!shared.transfer.leftovers.is_pending());
     }
 
     #[test]
     fn a_failure_is_tried_again_later() {
         let (shared, mut node) = node();
-        shared.transfer.leftovers.want();
-        assert_eq!(drops(&mut node, 1, NodeEvent::Tick), 1);
+        shared.transfer.leftovers.request();
+        assert_eq!(drops(&mut node, 1, BackgroundEvent::Tick), 1);
         assert_eq!(drops(&mut node, 2, FAILED), 0);
-        assert!(shared.transfer.leftovers.wanted());
-        assert_eq!(drops(&mut node, 1 + AGAIN, NodeEvent::Tick), 0);
-        assert_eq!(drops(&mut node, 2 + AGAIN, NodeEvent::Tick), 1);
+        assert!(shared.transfer.leftovers.is_pending());
+        assert_eq!(drops(&mut node, 1 + AGAIN, BackgroundEvent::Tick), 0);
+        assert_eq!(drops(&mut node, 2 + AGAIN, BackgroundEvent::Tick), 1);
         assert_eq!(drops(&mut node, 3 + AGAIN, DONE), 0);
-        assert!(!shared.transfer.leftovers.wanted());
+        assert!(!shared.transfer.leftovers.is_pending());
     }
 }

@@ -45,7 +45,7 @@ impl HeldFilter<'_> {
             look_up(topology, partition, copies, replicas);
             replicas.contains(&self.node)
         };
-        is_replica(&view.topology) || view.other.as_ref().is_some_and(is_replica)
+        is_replica(&view.topology) || view.joint.as_ref().is_some_and(is_replica)
     }
 }
 
@@ -161,7 +161,7 @@ impl<'a> PartitionFilter<'a> {
             Filter::HeldBy { node, since, promise: _, partitions } => {
                 FilterKind::HeldBy(HeldFilter { node: *node, since: *since, partitions })
             }
-            Filter::Moved { node, first, seed, known } => match &view.other {
+            Filter::Moved { node, first, seed, known } => match &view.joint {
                 Some(other) => {
                     let mut known = known.clone();
                     known.sort_unstable();
@@ -242,7 +242,7 @@ mod tests {
         assert!((60..90).contains(&moves), "three of four: {all:?}");
         assert_eq!(all, [moves; 3], "each of them holds it");
         let moves_to =
-            |key: &u8| view.other.as_ref().unwrap().holds(NodeId(3), partition_of(&[*key]), 0);
+            |key: &u8| view.joint.as_ref().unwrap().holds(NodeId(3), partition_of(&[*key]), 0);
         let first = sent(&view, 3, true, &[]);
         let written_before = (0..100).step_by(2).filter(moves_to).count();
         assert_eq!(first.iter().sum::<usize>(), written_before, "the rest went to all: {first:?}");

@@ -39,7 +39,10 @@ impl Shared {
     /// Returns the version time up to which this node may have forgotten, for some keys, which
     /// writes with an idempotency key were done; 0 = none.
     pub fn forgot_words_before(&self) -> u64 {
-        self.membership.state.words_lost_before().max(self.membership.layouts.has_forgotten(None))
+        self.membership
+            .state
+            .words_lost_before()
+            .max(self.membership.layouts.forgotten_before(None))
     }
 
     /// Returns why, and until when, this node cannot answer "never" for some idempotency keys.

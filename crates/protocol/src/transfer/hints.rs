@@ -26,7 +26,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::{FIRST_WAIT_MICROS, Failed, Items, MOST_WAIT_MICROS};
-use crate::background::effect::NodeEffect;
+use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::clock::Clock;
 use crate::message::{Class, NodeId, Page, Reply, Request};
@@ -52,11 +52,11 @@ const VAIN_PASSES: u32 = 3;
 
 /// The delivery of hints to other nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Hints(BTreeMap<NodeId, Delivery>);
+pub(crate) struct Hints(BTreeMap<NodeId, HintDelivery>);
 
 /// The delivery of one node's hints.
 #[derive(Debug, Default)]
-struct Delivery {
+struct HintDelivery {
     pass: Option<TaskId>,
     passes: Rc<Passes>,
 }
@@ -88,7 +88,7 @@ struct Stays {
 }
 
 /// One pass over a node's hints.
-struct Pass {
+struct DeliveryPass {
     context: Context,
     node: NodeId,
     passes: Rc<Passes>,
@@ -115,7 +115,7 @@ impl Hints {
         for (node, delivery) in &mut self.0 {
             delivery.pass.take_if(|pass| !tasks.is_under_way(*pass));
             if delivery.pass.is_none() && delivery.passes.is_due(&context, *node) {
-                let pass = Pass::new(&context, *node, &delivery.passes);
+                let pass = DeliveryPass::new(&context, *node, &delivery.passes);
                 delivery.pass = Some(tasks.spawn("hints", pass.run()));
             }
         }
@@ -153,7 +153,7 @@ impl Stays {
     }
 }
 
-impl Pass {
+impl DeliveryPass {
     fn new(context: &Context, node: NodeId, passes: &Rc<Passes>) -> Self {
         passes.undropped.set(false);
         Self {
@@ -199,7 +199,8 @@ impl Pass {
     /// Reads one batch of hints behind a key.
     async fn read(&mut self, after: Option<Bytes>) -> Result<Items, Failed> {
         let (asked, peer) = (self.context.now().mono, self.node);
-        let hints = move |call| NodeEffect::ReadHints { call, peer, after, max_bytes: BATCH_BYTES };
+        let hints =
+            move |call| BackgroundEffect::ReadHints { call, peer, after, max_bytes: BATCH_BYTES };
         let read = self.context.call_for(hints).await;
         self.reading += self.context.now().mono - asked;
         match read {
@@ -302,7 +303,7 @@ fn drop_needless(context: &Context, node: NodeId, items: &mut Items) -> bool {
     let is_any = !needless.is_empty();
     if is_any {
         context.shared().transfer.hints.needless(node, needless.len() as u64, bytes_of(&needless));
-        context.effect(NodeEffect::DropHints { peer: node, items: needless });
+        context.effect(BackgroundEffect::DropHints { peer: node, items: needless });
     }
     is_any
 }
@@ -312,7 +313,7 @@ fn drop_delivered(context: &Context, node: NodeId, items: Items) {
     let shared = context.shared();
     shared.transfer.hints.delivered(node, items.len() as u64, bytes_of(&items));
     shared.membership.logs.stored_late(node);
-    context.effect(NodeEffect::DropHints { peer: node, items });
+    context.effect(BackgroundEffect::DropHints { peer: node, items });
 }
 
 fn bytes_of(items: &Items) -> u64 {

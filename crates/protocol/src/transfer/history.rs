@@ -31,7 +31,7 @@ use bytes::Bytes;
 
 use super::pace::Pace;
 use super::{Failed, RETRY_MICROS};
-use crate::background::effect::NodeEffect;
+use crate::background::effect::BackgroundEffect;
 use crate::background::task::{self, Context, TaskId, Tasks};
 use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::placement::view::View;
@@ -49,7 +49,7 @@ pub(crate) const PATIENCE_MICROS: u64 = 120_000_000;
 
 /// The reason why a node pulls the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum HistoryReason {
     /// Partitions move to the node, or will have fewer replicas.
     Move,
     /// The node has lost its memory up to this version time.
@@ -61,13 +61,13 @@ pub(crate) enum Purpose {
 pub(crate) struct History {
     under_way: Option<HistoryUnderWay>,
     /// The purpose of a walk that has ended since this was last read.
-    ended: Rc<Cell<Option<Purpose>>>,
+    ended: Rc<Cell<Option<HistoryReason>>>,
 }
 
 #[derive(Debug)]
 struct HistoryUnderWay {
     walk: TaskId,
-    purpose: Purpose,
+    purpose: HistoryReason,
     sources: Vec<NodeId>,
 }
 
@@ -75,7 +75,7 @@ struct HistoryUnderWay {
 struct HistoryWalk {
     context: Context,
     pace: Rc<Pace>,
-    purpose: Purpose,
+    purpose: HistoryReason,
     /// The queried sources, and this node itself.
     reporters: BTreeMap<NodeId, Reporter>,
     /// True if every source reported all that it ever knew.
@@ -96,7 +96,7 @@ impl History {
     pub(crate) fn start(
         &mut self,
         tasks: &mut Tasks,
-        purpose: Purpose,
+        purpose: HistoryReason,
         sources: &[NodeId],
         pace: &Rc<Pace>,
     ) {
@@ -122,14 +122,14 @@ impl History {
     }
 
     /// Returns the purpose of a walk that has ended since the last call.
-    pub(crate) fn take_ended(&mut self) -> Option<Purpose> {
+    pub(crate) fn take_ended(&mut self) -> Option<HistoryReason> {
         let ended = self.ended.take()?;
         self.under_way = None;
         Some(ended)
     }
 }
 
-impl Purpose {
+impl HistoryReason {
     fn is_rebuild(self) -> bool {
         matches!(self, Self::Rebuild(_))
     }
@@ -177,7 +177,7 @@ impl Reporter {
 }
 
 impl HistoryWalk {
-    fn new(context: &Context, pace: &Rc<Pace>, purpose: Purpose, sources: &[NodeId]) -> Self {
+    fn new(context: &Context, pace: &Rc<Pace>, purpose: HistoryReason, sources: &[NodeId]) -> Self {
         let nodes = sources.iter().copied().chain([context.shared().own]);
         Self {
             context: context.clone(),
@@ -188,7 +188,7 @@ impl HistoryWalk {
         }
     }
 
-    async fn run(mut self, ended: Rc<Cell<Option<Purpose>>>) {
+    async fn run(mut self, ended: Rc<Cell<Option<HistoryReason>>>) {
         while !self.reporters.values().all(Reporter::is_over) {
             self.fetch_due().await;
             let remembered = self.look_at_traces();
@@ -252,8 +252,8 @@ impl HistoryWalk {
         let (context, view) = (self.context.clone(), self.context.view());
         let own = context.shared().own;
         let until = match self.purpose {
-            Purpose::Move => Until::Seal(context.shared().membership.layouts.seal_to_take()),
-            Purpose::Rebuild(_) => Until::Lost,
+            HistoryReason::Move => Until::Seal(context.shared().membership.layouts.pull_fence()),
+            HistoryReason::Rebuild(_) => Until::Lost,
         };
         let (mut remembered, mut before) = (Vec::new(), Vec::new());
         while let Some(traces) = self.next() {
@@ -273,7 +273,7 @@ impl HistoryWalk {
     async fn keep(&self, remembered: Vec<Remembered>) {
         loop {
             let stored = remembered.clone();
-            let keep = |call| NodeEffect::KeepRemembered { call, remembered: stored };
+            let keep = |call| BackgroundEffect::KeepRemembered { call, remembered: stored };
             if self.context.call_for(keep).await.is_ok() {
                 return self.context.shared().paxos.recent.correct(&remembered);
             }
@@ -296,19 +296,19 @@ impl HistoryWalk {
             }
         }
         match self.purpose {
-            Purpose::Rebuild(lost) if forgets.is_empty() => {
-                shared.membership.state.recovers_words(lost)
+            HistoryReason::Rebuild(lost) if forgets.is_empty() => {
+                shared.membership.state.set_words_recovered_until(lost)
             }
-            Purpose::Rebuild(_) => {}
-            Purpose::Move => {
+            HistoryReason::Rebuild(_) => {}
+            HistoryReason::Move => {
                 if !forgets.is_empty() {
                     let is_of = |partition| forgets.binary_search(&partition).is_ok();
                     shared
                         .membership
                         .layouts
-                        .forgets(shared.membership.layouts.seal_to_take(), is_of);
+                        .mark_forgotten(shared.membership.layouts.pull_fence(), is_of);
                 }
-                shared.membership.layouts.has_taken_all();
+                shared.membership.layouts.mark_all_pulled();
             }
         }
     }
@@ -319,7 +319,7 @@ impl HistoryWalk {
 async fn fetch(
     context: &Context,
     pace: &Pace,
-    purpose: Purpose,
+    purpose: HistoryReason,
     (node, reporter): (NodeId, &mut Reporter),
     max_bytes: u32,
 ) -> (NodeId, Result<bool, Failed>) {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::{FIRST_WAIT_MICROS, MOST_WAIT_MICROS};
-use crate::background::effect::NodeEffect;
+use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::transfer::missed::{Mark, Numbered};
@@ -58,7 +58,7 @@ impl Marks {
     pub(crate) fn keep(&mut self, context: &Context) {
         for node in context.view().ids() {
             if context.shared().transfer.missed.is_unkept(node) && self.keeping.insert(node) {
-                context.effect(NodeEffect::KeepMissed { node });
+                context.effect(BackgroundEffect::KeepMissed { node });
             }
         }
     }

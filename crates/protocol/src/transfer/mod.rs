@@ -39,7 +39,7 @@ use crate::transfer::missed::Mark;
 pub(crate) use hints::Hints;
 #[cfg(test)]
 pub(crate) use history::PATIENCE_MICROS;
-use history::{History, Purpose};
+use history::{History, HistoryReason};
 pub(crate) use inbound::Inbound;
 pub(crate) use marks::Marks;
 #[cfg(test)]

@@ -35,11 +35,11 @@ use bytes::Bytes;
 
 use super::pace::{Pace, bytes_of};
 use super::{Chosen, Failed, Items, LeftAhead, PAGE_BYTES, RETRY_MICROS, choose, fetch, store};
-use crate::background::effect::NodeEffect;
+use crate::background::effect::BackgroundEffect;
 use crate::background::task::{self, Context, TaskId, Tasks};
 use crate::clock::Clock;
 use crate::membership::layout::{Layout, Stage};
-use crate::membership::layouts::TakingStep;
+use crate::membership::layouts::PullStep;
 use crate::message::{Class, Filter, NodeId, PageRequest, Reply, Request, Waits};
 use crate::placement::topology::{Topology, partition_of};
 use crate::repair::watermark::{RoundId, RoundStep};
@@ -128,7 +128,7 @@ struct PassRange {
 
 impl Transfer {
     async fn run(self) {
-        if self.context.shared().membership.layouts.taken().0 == TakingStep::Begins {
+        if self.context.shared().membership.layouts.pull_progress().0 == PullStep::Begins {
             self.seal().await;
         }
         if !self.progress.first_is_done.get() {
@@ -172,12 +172,12 @@ impl Transfer {
     fn begin(&self, sealed: u64) {
         let (view, own) = (self.context.view(), self.context.shared().own);
         let comes = |partition| {
-            let after = view.other.as_ref();
+            let after = view.joint.as_ref();
             after.is_some_and(|after| after.holds(own, partition, 0))
                 && !view.topology.holds(own, partition, 0)
         };
         let joins = !view.topology.contains(own);
-        self.context.shared().membership.layouts.begins_to_take(sealed, joins, comes);
+        self.context.shared().membership.layouts.begin_pull(sealed, joins, comes);
         self.progress.is_new.set(true);
     }
 
@@ -193,7 +193,7 @@ impl Transfer {
 
     /// Returns the sources that are not finished.
     fn left(&self) -> Vec<NodeId> {
-        let (_, done) = self.context.shared().membership.layouts.taken();
+        let (_, done) = self.context.shared().membership.layouts.pull_progress();
         let layout = self.context.shared().membership.layouts.entered();
         let sources = sources(&layout, self.context.shared().own);
         sources.into_iter().filter(|node| !done.contains(node)).collect()
@@ -238,7 +238,7 @@ impl Transfer {
             let ahead = self.progress.ahead.borrow().get(&source).copied();
             match ahead {
                 Some(time) => self.look_again(source, time),
-                None => self.context.shared().membership.layouts.has_taken(source),
+                None => self.context.shared().membership.layouts.mark_pulled(source),
             }
         }
         self.report_waiting();
@@ -262,7 +262,7 @@ impl Transfer {
         if self.context.shared().membership.moves.waits(waits)
             && let Some(waits) = waits
         {
-            self.context.effect(NodeEffect::Waits(waits));
+            self.context.effect(BackgroundEffect::Waits(waits));
         }
     }
 
@@ -338,7 +338,7 @@ impl Transfer {
         let replicas =
             |topology: &Topology, said| usize::from(topology.copies_of(said)).min(topology.nodes());
         let keeps = |key: &Bytes, record: &Record| {
-            view.other.as_ref().is_none_or(|after| {
+            view.joint.as_ref().is_none_or(|after| {
                 let said = record.copies();
                 after.holds(source, partition_of(key), said)
                     && replicas(after, said) <= replicas(&view.topology, said)

@@ -5,7 +5,7 @@ use super::field::{DigestIfAny, Field};
 use super::out::Out;
 use super::reader::FieldReader;
 use crate::paxos::operation::{Change, Condition, Conditional, Done, Impossible, Tag};
-use crate::paxos::recent::Recalled;
+use crate::paxos::recent::OpLookup;
 use record::Version;
 
 /// The length of a tag in bytes: time, origin, whether there is a last step, the step, its id.
@@ -184,7 +184,7 @@ impl Field for Done {
     }
 }
 
-impl Field for Recalled {
+impl Field for OpLookup {
     type Value = Self;
 
     fn put(value: &Self, out: &mut impl Out) {

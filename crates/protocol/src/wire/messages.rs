@@ -16,7 +16,7 @@ use crate::membership::directory::Incarnation;
 use crate::membership::layout::{VoteReply, VoteRequest};
 use crate::message::{Body, Class, Message, MovesState, NodeId, Page, PageRequest, Reply, Request};
 use crate::paxos::operation::{Conditional, Done};
-use crate::paxos::recent::Recalled;
+use crate::paxos::recent::OpLookup;
 use crate::repair::compare::{CompareRequest, Compared};
 use crate::repair::watermark::{RoundId, RoundState, RoundStep};
 use crate::request::acks::ReplicaSet;
@@ -117,13 +117,13 @@ bodies! {
     0x86 Busy,
     0x87 NoSpace,
     0x88 Failed,
-    0x89 WrongEpoch,
+    0x89 TopologyMismatch,
     0x8a Page(page: Page) long Page,
     0x8b Pong,
     0x8c Long { outline: Outline, authoritative: Authoritative },
-    0x8d Outbid { promise: u64 },
+    0x8d BallotRefused { promise: u64 },
     0x8e Done { by: ReplicaSet, done: Done },
-    0x8f Recalled(recalled: Recalled),
+    0x8f Recalled(recalled: OpLookup),
     0x90 Compared(compared: Compared) long Page,
     0x91 Round(state: RoundState),
     0x92 Superseded { epoch: u64 },

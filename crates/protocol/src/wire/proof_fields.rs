@@ -4,7 +4,7 @@ use super::Malformed;
 use super::field::Field;
 use super::out::Out;
 use super::reader::FieldReader;
-use crate::membership::directory::LifeId;
+use crate::membership::directory::BootId;
 use crate::message::NodeId;
 use crate::repair::watermark::{Proof, RoundId, RoundState, RoundStep};
 
@@ -63,7 +63,7 @@ impl Field for RoundState {
     }
 
     fn take(from: &mut FieldReader<'_>) -> Result<Self, Malformed> {
-        let life = LifeId(from.u64()?);
+        let life = BootId(from.u64()?);
         let (seal, ready) = (RoundId::take(from)?, RoundId::take(from)?);
         let proven = RoundId::take(from)?;
         let (made, floor, promised) = (from.u64()?, from.u64()?, from.u64()?);

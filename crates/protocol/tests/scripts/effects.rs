@@ -1,7 +1,7 @@
 //! Printing of an event's effects, one line each.
 
 use protocol::{
-    Answer, Body, Done, Effect, FailureKind, Message, NodeEffect, Quorum, ReplicaSet,
+    Answer, BackgroundEffect, Body, Done, Effect, FailureKind, Message, Quorum, ReplicaSet,
     RequestFailed, ScanStep, Tag, WriteName,
 };
 
@@ -60,25 +60,25 @@ impl Words {
     }
 
     /// Returns one line that describes an effect of the node.
-    pub(crate) fn node_effect(&self, effect: &NodeEffect) -> String {
+    pub(crate) fn node_effect(&self, effect: &BackgroundEffect) -> String {
         match effect {
-            NodeEffect::Outdated { proven } => format!("outdated by {proven}"),
-            NodeEffect::DropLeftovers => "store: drop leftovers".to_owned(),
-            NodeEffect::Waits(waits) => format!("tell: {waits:?}"),
-            NodeEffect::RoundEnded(report) => format!("round ended: {report:?}"),
-            NodeEffect::ReadHints { peer, after, max_bytes, .. } => {
+            BackgroundEffect::Outdated { proven } => format!("outdated by {proven}"),
+            BackgroundEffect::DropLeftovers => "store: drop leftovers".to_owned(),
+            BackgroundEffect::Waits(waits) => format!("tell: {waits:?}"),
+            BackgroundEffect::RoundEnded(report) => format!("round ended: {report:?}"),
+            BackgroundEffect::ReadHints { peer, after, max_bytes, .. } => {
                 let after = after.as_ref().map(|key| format!(" after {}", Self::name_of(key)));
                 let after = after.unwrap_or_default();
                 format!("store: hints for n{}{after}, {max_bytes} bytes", peer.0)
             }
-            NodeEffect::DropHints { peer, items } => {
+            BackgroundEffect::DropHints { peer, items } => {
                 format!("store: drop hints for n{}: {}", peer.0, self.items_text(items))
             }
-            NodeEffect::Call { call, node, class, request } => {
+            BackgroundEffect::Call { call, node, class, request } => {
                 let (class, request) = (lower(class), self.request_text(request));
                 format!("k{} of n{}: {class} {request}", call.0, node.0)
             }
-            NodeEffect::Remember { peer, claim } => {
+            BackgroundEffect::Remember { peer, claim } => {
                 let (disk, reported) = (claim.incarnation.0, claim.reported);
                 let (position, late) = (reported.position.0, reported.late.0);
                 let life = reported.life.map_or(String::new(), |life| {
@@ -86,13 +86,13 @@ impl Words {
                 });
                 format!("remember n{} disk {disk}{life}", peer.0)
             }
-            NodeEffect::KeepRemembered { call, remembered } => {
+            BackgroundEffect::KeepRemembered { call, remembered } => {
                 format!("k{} keep {} remembered", call.0, remembered.len())
             }
-            NodeEffect::KeepClusterId(id) => format!("keep cluster {id}"),
-            NodeEffect::KeepLayouts => "keep layouts".to_owned(),
-            NodeEffect::KeepMissed { node } => format!("keep what n{} misses", node.0),
-            NodeEffect::Stand(state) => format!("stand {}", lower(state)),
+            BackgroundEffect::KeepClusterId(id) => format!("keep cluster {id}"),
+            BackgroundEffect::KeepLayouts => "keep layouts".to_owned(),
+            BackgroundEffect::KeepMissed { node } => format!("keep what n{} misses", node.0),
+            BackgroundEffect::StoreState(state) => format!("stand {}", lower(state)),
         }
     }
 

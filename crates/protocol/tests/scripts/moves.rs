@@ -188,7 +188,7 @@ impl Moves {
     fn starts(&mut self, node: u16, view: usize) {
         let copies = self.views[0].topology.default_copies().max(3);
         let clock = Arc::new(Clock::start(u32::from(node) + 7, BASE, 0));
-        clock.persisted(u64::MAX, 0);
+        clock.mark_durable(u64::MAX, 0);
         let is_receiver = !self.old.contains(&node);
         let membership = Membership::new(MembershipState::Member, 0, true);
         let (all, own) = (without(NODES, 0, copies), NodeId(node));
@@ -432,7 +432,11 @@ impl Moves {
         let rank = |record: &Option<Record>| record.as_ref().map(|record| record.rank());
         if let Some(record) = held.filter(|held| Some(held.rank()) > rank(&member.held)) {
             // As with all stored records: the writer of an older one is told of it.
-            member.shared.replica.newest.may_hide(record.version(), u32::from(node) + 7, false);
+            member.shared.replica.newest.note_and_check(
+                record.version(),
+                u32::from(node) + 7,
+                false,
+            );
             member.traces.note(&member.shared, &record, Via::Replica);
             member.held = Some(record);
         }

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use protocol::{
-    CallId, Claim, FailureKind, Incarnation, LifeId, LogPosition, NODE_TICK_MICROS, NodeEffect,
-    NodeEvent, NodeId, Page, Record, Reply, Reported, Request,
+    BackgroundEffect, BackgroundEvent, BootId, CallId, Claim, FailureKind, Incarnation,
+    LogPosition, NODE_TICK_MICROS, NodeId, Page, Record, Reply, Reported, Request,
 };
 
 use crate::words::{self, micros, next, node, numbered};
@@ -30,22 +30,28 @@ impl World {
                 let known = number("knows").ok().map(Incarnation);
                 let (life, position) = (number("life"), number("up"));
                 let reported = Reported {
-                    life: LifeId::of_number(life.unwrap_or(0)),
+                    life: BootId::of_number(life.unwrap_or(0)),
                     position: LogPosition(position.unwrap_or(0)),
                     late: LogPosition(number("late").unwrap_or(0)),
                 };
                 let knows_us = known.map(|incarnation| Claim { incarnation, reported });
                 let cluster = self.shared.membership.cluster.id();
-                NodeEvent::PeerSeen { peer, incarnation, knows_us, never_another: false, cluster }
+                BackgroundEvent::PeerSeen {
+                    peer,
+                    incarnation,
+                    knows_us,
+                    never_another: false,
+                    cluster,
+                }
             }
-            "fenced" => NodeEvent::Fenced,
+            "fenced" => BackgroundEvent::Fenced,
             "stood" => {
                 let state = words::state(next(words, "a membership state")?)?;
-                NodeEvent::Stood { state, kept: words.next() != Some("not") }
+                BackgroundEvent::StateStored { state, kept: words.next() != Some("not") }
             }
             "kept" => {
                 let node = node(next(words, "a node")?)?;
-                NodeEvent::MissedKept { node, kept: words.next() != Some("not") }
+                BackgroundEvent::MissedKept { node, kept: words.next() != Some("not") }
             }
             "hints" => {
                 let peer = node(next(words, "a node")?)?;
@@ -60,7 +66,7 @@ impl World {
                     hints += 1;
                     bytes += protocol::hint_bytes(&key, &record);
                 }
-                NodeEvent::HintsStay { peer, hints, bytes }
+                BackgroundEvent::HintsStay { peer, hints, bytes }
             }
             "returned" => {
                 let number: u64 = numbered(next(words, "a call")?, 'k')?;
@@ -72,14 +78,14 @@ impl World {
                     Some(&"nothing") => Err(FailureKind::TooFew),
                     _ => Ok(self.words.reply(&key, &mut words)?),
                 };
-                NodeEvent::Returned { call, result }
+                BackgroundEvent::Returned { call, result }
             }
             "pinged" => {
                 let peer = node(next(words, "a node")?)?;
                 let call = *self.pings.get(&peer).ok_or("it was not pinged")?;
                 let lost = words.next() == Some("nothing");
                 let result = if lost { Err(FailureKind::TooFew) } else { Ok(Reply::Pong) };
-                NodeEvent::Returned { call, result }
+                BackgroundEvent::Returned { call, result }
             }
             other => return Err(format!("{other:?} is nothing that happens to a node")),
         };
@@ -90,10 +96,10 @@ impl World {
 
     /// Returns the event of the store having read a node's hints. Without a read under way, the
     /// event belongs to a call that was never made.
-    fn hints_read(&mut self, peer: NodeId, items: Vec<(Bytes, Record)>) -> NodeEvent {
+    fn hints_read(&mut self, peer: NodeId, items: Vec<(Bytes, Record)>) -> BackgroundEvent {
         let call = self.hint_reads.remove(&peer).unwrap_or(CallId(u64::MAX));
         let page = Page { items, next: None, authoritative: true };
-        NodeEvent::Returned { call, result: Ok(Reply::Page(page)) }
+        BackgroundEvent::Returned { call, result: Ok(Reply::Page(page)) }
     }
 
     /// Executes commands that are no events: passing time, counts, queries.
@@ -149,19 +155,19 @@ impl World {
     }
 
     /// Returns a line for each effect; calls are numbered as they come, pings apart.
-    fn node_texts(&mut self, effects: &[NodeEffect]) -> Vec<String> {
+    fn node_texts(&mut self, effects: &[BackgroundEffect]) -> Vec<String> {
         let mut lines = Vec::new();
         for effect in effects {
             lines.push(match effect {
-                NodeEffect::Call { call, node, request: Request::Ping, .. } => {
+                BackgroundEffect::Call { call, node, request: Request::Ping, .. } => {
                     self.pings.insert(*node, *call);
                     format!("ping n{}", node.0)
                 }
-                NodeEffect::ReadHints { call, peer, .. } => {
+                BackgroundEffect::ReadHints { call, peer, .. } => {
                     self.hint_reads.insert(*peer, *call);
                     self.words.node_effect(effect)
                 }
-                NodeEffect::Call { call, node, class, request } => {
+                BackgroundEffect::Call { call, node, class, request } => {
                     let key = match request {
                         Request::ReadQuorum { key, .. } => key.clone(),
                         _ => Bytes::new(),
@@ -169,7 +175,7 @@ impl World {
                     self.calls.push((*call, key));
                     let call = CallId(self.calls.len() as u64 - 1);
                     let (node, class, request) = (*node, *class, request.clone());
-                    self.words.node_effect(&NodeEffect::Call { call, node, class, request })
+                    self.words.node_effect(&BackgroundEffect::Call { call, node, class, request })
                 }
                 effect => self.words.node_effect(effect),
             });
@@ -183,7 +189,7 @@ impl World {
         while self.mono + NODE_TICK_MICROS <= end {
             self.mono += NODE_TICK_MICROS;
             let mut effects = Vec::new();
-            self.node.handle(self.now(), NodeEvent::Tick, &mut effects);
+            self.node.handle(self.now(), BackgroundEvent::Tick, &mut effects);
             let at = words::time(self.mono as i64);
             let lines_of = self.node_texts(&effects);
             lines.extend(lines_of.iter().map(|text| format!("at {at} ms {text}")));

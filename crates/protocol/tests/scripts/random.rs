@@ -10,8 +10,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::{
     Acks, Answer, Body, CallId, Change, Class, ClientId, Clock, Config, ConnectionId, Done, Effect,
-    Event, Incarnation, Kind, Logs, Mark, Membership, MembershipState, NodeId, Now, OpId, Page,
-    Protocol, Quorum, Rank, Recalled, Record, ReplicaSet, Reply, Request, RequestFailed, Shared,
+    Event, Incarnation, Kind, Logs, Mark, Membership, MembershipState, NodeId, Now, OpId, OpLookup,
+    Page, Protocol, Quorum, Rank, Record, ReplicaSet, Reply, Request, RequestFailed, Shared,
     SlotId, StoreError, Topology, View, ViewId,
 };
 
@@ -63,12 +63,12 @@ enum What {
 }
 
 /// Returns a replica's answer about a conditional write.
-fn recalled(b: u16) -> Recalled {
+fn recalled(b: u16) -> OpLookup {
     match b & 24 {
-        0 => Recalled::Forgotten,
-        8 => Recalled::Never,
-        16 => Recalled::Reused,
-        _ => Recalled::Stored { ballot: u64::from(b >> 8 & 1), done: done(b, b & 32 != 0) },
+        0 => OpLookup::Forgotten,
+        8 => OpLookup::Never,
+        16 => OpLookup::Reused,
+        _ => OpLookup::Stored { ballot: u64::from(b >> 8 & 1), done: done(b, b & 32 != 0) },
     }
 }
 
@@ -154,7 +154,7 @@ fn sets(view: &View, key: &[u8], copies: u8) -> Vec<Vec<NodeId>> {
         topology.replicas(topology.partition_of(key), copies, &mut replicas);
         replicas
     };
-    [Some(&view.topology), view.other.as_ref()].into_iter().flatten().map(replicas).collect()
+    [Some(&view.topology), view.joint.as_ref()].into_iter().flatten().map(replicas).collect()
 }
 
 struct Random {
@@ -177,7 +177,7 @@ impl Random {
     fn new(nodes: u16) -> Self {
         let topology = topology(nodes, COPIES);
         let clock = Arc::new(Clock::start(7, BASE, 0));
-        clock.persisted(u64::MAX, 0);
+        clock.mark_durable(u64::MAX, 0);
         let membership = Membership::new(MembershipState::Member, 0, true);
         let logs = Arc::new(Logs::first(Incarnation(100)));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
@@ -255,13 +255,13 @@ impl Random {
         let (id, authoritative) = (id ^ u64::from(b & 256), b & 16 == 0);
         let reply = match b % 12 {
             10 => Reply::Superseded { epoch: u64::from(b >> 8 & 7) },
-            7 => Reply::Outbid { promise: newer_time(b) },
+            7 => Reply::BallotRefused { promise: newer_time(b) },
             8 => Reply::Done { by: ReplicaSet::default(), done: done(b, b & 32 != 0) },
             9 => Reply::Found { record: conditional(&key, b), authoritative },
             0 => Reply::Stored,
             1 => Reply::Newer { time: newer_time(b) },
             2 => Reply::Pong,
-            3 => Reply::WrongEpoch,
+            3 => Reply::TopologyMismatch,
             4 => Reply::Page(Page { items: Vec::new(), next: None, authoritative }),
             5 => Reply::Absent { authoritative },
             6 => Reply::Long { outline: record(&key, 1, false).outline(), authoritative },
@@ -501,9 +501,9 @@ impl Random {
                         Reply::Done { by: ReplicaSet::default(), done: done(b, adds) }
                     }
                     What::Recall if verb < 4 => Reply::Recalled(recalled(b)),
-                    What::Prepare if verb == 5 => Reply::Outbid { promise: newer_time(b) },
+                    What::Prepare if verb == 5 => Reply::BallotRefused { promise: newer_time(b) },
                     What::Usual if is_conditional && verb == 5 => {
-                        Reply::Outbid { promise: newer_time(b) }
+                        Reply::BallotRefused { promise: newer_time(b) }
                     }
                     _ => reply(b, is_write, found, authoritative),
                 };

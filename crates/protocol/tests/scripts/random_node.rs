@@ -8,10 +8,10 @@ use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::{
-    Background, CallId, Claim, Clock, ClusterId, FailureKind, Incarnation, Kind, LayoutsKept, Life,
-    LifeId, Lineage, LogPosition, Logs, MAX_LISTED, Mark, Membership, MembershipState, NodeConfig,
-    NodeEffect, NodeEvent, NodeId, Now, Page, Record, Reply, Reported, Request, RoundConfig,
-    Shared, Version, View,
+    Background, BackgroundConfig, BackgroundEffect, BackgroundEvent, Boot, BootHistory, BootId,
+    CallId, Claim, Clock, ClusterId, FailureKind, Incarnation, Kind, LayoutsKept, LogPosition,
+    Logs, MAX_LISTED, Mark, Membership, MembershipState, NodeId, Now, Page, Record, Reply,
+    Reported, Request, RoundConfig, Shared, Version, View,
 };
 
 use crate::records;
@@ -49,13 +49,13 @@ impl RandomNode {
 
     fn with(nodes: u16, state: MembershipState, logs: Logs) -> Self {
         let clock = Arc::new(Clock::start(7, BASE, 0));
-        clock.persisted(u64::MAX, 0);
+        clock.mark_durable(u64::MAX, 0);
         let membership = Membership::new(state, BASE << 12, nodes == 1);
         let (topology, logs) = (topology(nodes, COPIES), Arc::new(logs));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
         let node = Background::new(
             Arc::clone(&shared),
-            NodeConfig {
+            BackgroundConfig {
                 deadline_micros: 0,
                 syncs_always: true,
                 max_skew_micros: SKEW,
@@ -76,7 +76,7 @@ impl RandomNode {
                 let partition = (!b.is_multiple_of(4)).then_some(b);
                 self.shared.transfer.missed.mark(peer, Mark { partition, since: time(b) });
             }
-            (3, _) if b.is_multiple_of(8) => self.handle(NodeEvent::Fenced),
+            (3, _) if b.is_multiple_of(8) => self.handle(BackgroundEvent::Fenced),
             (4, _) if b.is_multiple_of(8) => {
                 let epoch = self.shared.view().epoch + 1;
                 let topology = without(self.nodes, a & !1, COPIES);
@@ -85,17 +85,17 @@ impl RandomNode {
             (5, _) => {
                 // No such call was made.
                 let call = CallId(1_000_000 + u64::from(a));
-                self.handle(NodeEvent::Returned { call, result: result(b) });
+                self.handle(BackgroundEvent::Returned { call, result: result(b) });
             }
             (6 | 7, _) => {
                 self.mono += u64::from(b) * 16;
-                self.handle(NodeEvent::Tick);
+                self.handle(BackgroundEvent::Tick);
             }
             _ if !self.waits.is_empty() => {
                 let waits = self.waits.swap_remove(usize::from(a) % self.waits.len());
                 self.answer(waits, b);
             }
-            _ => self.handle(NodeEvent::Tick),
+            _ => self.handle(BackgroundEvent::Tick),
         }
     }
 
@@ -103,38 +103,41 @@ impl RandomNode {
         let incarnation = Incarnation(200 + u64::from(b % 2));
         let [life, position, late] = [b >> 2 & 3, b >> 4 & 7, b >> 7 & 7].map(u64::from);
         let (position, late) = (LogPosition(position), LogPosition(late));
-        let reported = Reported { life: LifeId::of_number(life), position, late };
+        let reported = Reported { life: BootId::of_number(life), position, late };
         let knows_us = Claim { incarnation: Incarnation(100 + u64::from(b >> 10 & 1)), reported };
         let knows_us = Some(knows_us).filter(|_| b & 2 == 0);
         let never_another = b & 1 << 11 == 0;
         let cluster = ClusterId::of_number(u64::from(b >> 12 & 3));
-        let seen = NodeEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster };
+        let seen =
+            BackgroundEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster };
         self.handle(seen);
     }
 
     fn answer(&mut self, waits: Waits, b: u16) {
         let kept = !b.is_multiple_of(4);
         self.handle(match waits {
-            Waits::Call(call) => NodeEvent::Returned { call, result: result(b) },
+            Waits::Call(call) => BackgroundEvent::Returned { call, result: result(b) },
             Waits::Hints(call) => {
                 let page = Page { items: items(b % 5, b), next: None, authoritative: true };
-                NodeEvent::Returned { call, result: Ok(Reply::Page(page)) }
+                BackgroundEvent::Returned { call, result: Ok(Reply::Page(page)) }
             }
-            Waits::Stand(state) => NodeEvent::Stood { state, kept },
-            Waits::Missed(node) => NodeEvent::MissedKept { node, kept },
+            Waits::Stand(state) => BackgroundEvent::StateStored { state, kept },
+            Waits::Missed(node) => BackgroundEvent::MissedKept { node, kept },
             Waits::Layouts(record) => {
                 if kept {
-                    self.shared.enters(&record);
+                    self.shared.install_layout(&record);
                 }
-                NodeEvent::LayoutsKept { kept }
+                BackgroundEvent::LayoutsKept { kept }
             }
-            Waits::Drop(peer) => NodeEvent::HintsStay { peer, hints: 1, bytes: u64::from(b) },
+            Waits::Drop(peer) => BackgroundEvent::HintsStay { peer, hints: 1, bytes: u64::from(b) },
         });
     }
 
-    fn handle(&mut self, event: NodeEvent) {
-        let stood =
-            matches!(event, NodeEvent::Stood { state: MembershipState::Member, kept: true });
+    fn handle(&mut self, event: BackgroundEvent) {
+        let stood = matches!(
+            event,
+            BackgroundEvent::StateStored { state: MembershipState::Member, kept: true }
+        );
         let before = self.shared.membership.state.state();
         let mut effects = Vec::new();
         let now = Now { mono: self.mono, wall: BASE + self.mono };
@@ -154,10 +157,10 @@ impl RandomNode {
         peer
     }
 
-    fn look_at(&mut self, effect: NodeEffect) {
+    fn look_at(&mut self, effect: BackgroundEffect) {
         let own = self.shared.own;
         self.waits.push(match effect {
-            NodeEffect::Call { call, node, request, .. } => {
+            BackgroundEffect::Call { call, node, request, .. } => {
                 // Requests to itself: storing records, and its own history.
                 let asks_itself = matches!(request, Request::Writes { .. } | Request::Page(_));
                 assert!(node != own || asks_itself);
@@ -166,24 +169,26 @@ impl RandomNode {
                 }
                 Waits::Call(call)
             }
-            NodeEffect::ReadHints { call, peer, .. } => {
+            BackgroundEffect::ReadHints { call, peer, .. } => {
                 self.named(peer);
                 Waits::Hints(call)
             }
-            NodeEffect::Stand(state) => Waits::Stand(state),
-            NodeEffect::KeepRemembered { call, .. } => Waits::Call(call),
-            NodeEffect::KeepMissed { node } => Waits::Missed(node),
-            NodeEffect::KeepLayouts => Waits::Layouts(self.shared.membership.layouts.encode().1),
-            NodeEffect::DropHints { peer, .. } => Waits::Drop(self.named(peer)),
-            NodeEffect::Remember { peer, .. } => {
+            BackgroundEffect::StoreState(state) => Waits::Stand(state),
+            BackgroundEffect::KeepRemembered { call, .. } => Waits::Call(call),
+            BackgroundEffect::KeepMissed { node } => Waits::Missed(node),
+            BackgroundEffect::KeepLayouts => {
+                Waits::Layouts(self.shared.membership.layouts.encode().1)
+            }
+            BackgroundEffect::DropHints { peer, .. } => Waits::Drop(self.named(peer)),
+            BackgroundEffect::Remember { peer, .. } => {
                 self.named(peer);
                 return;
             }
-            NodeEffect::RoundEnded(_)
-            | NodeEffect::Waits(_)
-            | NodeEffect::Outdated { .. }
-            | NodeEffect::KeepClusterId(_)
-            | NodeEffect::DropLeftovers => {
+            BackgroundEffect::RoundEnded(_)
+            | BackgroundEffect::Waits(_)
+            | BackgroundEffect::Outdated { .. }
+            | BackgroundEffect::KeepClusterId(_)
+            | BackgroundEffect::DropLeftovers => {
                 unreachable!("none is driven, nor wanted")
             }
         });
@@ -210,7 +215,7 @@ fn result(b: u16) -> Result<Reply, FailureKind> {
         0 => return Err(FailureKind::TooFew),
         1 => Reply::Ahead,
         2 => Reply::Busy,
-        3 => Reply::WrongEpoch,
+        3 => Reply::TopologyMismatch,
         4 => Reply::Pong,
         5 => Reply::Absent { authoritative: true },
         6 => Reply::Newer { time: time(b) },
@@ -225,21 +230,21 @@ fn result(b: u16) -> Result<Reply, FailureKind> {
 #[test]
 fn no_peer_is_told_of_the_log_before_all_that_is_lost_is_durable() {
     let life = |id, begins| {
-        let (id, begins) = (LifeId(id), LogPosition(begins));
-        Life { id, begins, newest: BASE << 12 }
+        let (id, begins) = (BootId(id), LogPosition(begins));
+        Boot { id, begins, newest: BASE << 12 }
     };
-    let lineage = Lineage::new(vec![life(10, 0)], life(20, 80));
+    let lineage = BootHistory::new(vec![life(10, 0)], life(20, 80));
     let logs = Logs::new(Incarnation(100), lineage, &[]);
     let mut random = RandomNode::with(3, MembershipState::Member, logs);
     let (n1, n2) = (NodeId(1), NodeId(2));
     let claim = |incarnation| {
-        let (life, position) = (Some(LifeId(10)), LogPosition(81));
+        let (life, position) = (Some(BootId(10)), LogPosition(81));
         let reported = Reported { life, position, late: LogPosition::START };
         Some(Claim { incarnation, reported })
     };
     let incarnation = Incarnation(200);
     let cluster = ClusterId::of_number(1);
-    let seen = |peer, knows_us| NodeEvent::PeerSeen {
+    let seen = |peer, knows_us| BackgroundEvent::PeerSeen {
         peer,
         incarnation,
         knows_us,
@@ -255,7 +260,7 @@ fn no_peer_is_told_of_the_log_before_all_that_is_lost_is_durable() {
     let told = |random: &RandomNode| {
         [n1, n2].map(|peer| random.shared.membership.logs.position_for(peer).0)
     };
-    let stood = || NodeEvent::Stood { state: MembershipState::Rebuilding, kept: true };
+    let stood = || BackgroundEvent::StateStored { state: MembershipState::Rebuilding, kept: true };
     random.handle(stood());
     assert_eq!(told(&random), [0, 0], "what was kept may be without the second mark");
     random.handle(stood());

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use protocol::layout::{Layout, Voter, VoterId};
 use protocol::{
-    Background, Clock, CompareRequest, Compared, Damage, Detail, FailureKind, Incarnation, Kind,
-    Layouts, LifeId, Logs, Membership, MembershipState, NodeConfig, NodeEffect, NodeEvent, NodeId,
-    Now, Outline, Proof, Rank, Record, Reply, Request, RoundConfig, RoundId, RoundReport,
-    RoundState, RoundStep, Shared, Sum, Unhealed, Version, View, partition_of,
+    Background, BackgroundConfig, BackgroundEffect, BackgroundEvent, BootId, Clock, CompareRequest,
+    Compared, Damage, Detail, FailureKind, Incarnation, Kind, Layouts, Logs, Membership,
+    MembershipState, NodeId, Now, Outline, Proof, Rank, Record, Reply, Request, RoundConfig,
+    RoundId, RoundReport, RoundState, RoundStep, Shared, Sum, Unhealed, Version, View,
+    partition_of,
 };
 
 use crate::records;
@@ -56,13 +57,13 @@ impl Driver {
     /// Makes a driver that does not compare records of the last `settled_micros` microseconds.
     fn settling(settled_micros: u64) -> Self {
         let clock = Arc::new(Clock::start(7, BASE, 0));
-        clock.persisted(u64::MAX, 0);
+        clock.mark_durable(u64::MAX, 0);
         let membership = Membership::new(MembershipState::Member, BASE << 12, false);
         let logs = Arc::new(Logs::first(Incarnation(100)));
         let shared = Arc::new(Shared::new(topology(3, 3), NodeId(0), clock, membership, 0, logs));
         let full_interval_micros = u64::MAX;
         let rounds = RoundConfig { full_interval_micros, settled_micros, ..RoundConfig::NONE };
-        let config = NodeConfig {
+        let config = BackgroundConfig {
             deadline_micros: 0,
             syncs_always: true,
             max_skew_micros: 0,
@@ -81,24 +82,26 @@ impl Driver {
         mut reply: impl FnMut(NodeId, &Request) -> Option<Reply>,
     ) -> Driven {
         self.shared.repair.rounds.ask(full, 0);
-        let mut events = vec![NodeEvent::Tick];
+        let mut events = vec![BackgroundEvent::Tick];
         let (mut given_up, mut steps) = (Vec::new(), Vec::new());
         for _ in 0..PATIENCE {
             self.mono += TICK_MICROS;
             let now = Now { mono: self.mono, wall: BASE + self.mono };
             let mut effects = Vec::new();
-            self.node.handle(now, events.pop().unwrap_or(NodeEvent::Tick), &mut effects);
+            self.node.handle(now, events.pop().unwrap_or(BackgroundEvent::Tick), &mut effects);
             for effect in effects {
                 match effect {
-                    NodeEffect::RoundEnded(report) => return Driven { report, given_up, steps },
-                    NodeEffect::Call { call, node, request, .. } => {
+                    BackgroundEffect::RoundEnded(report) => {
+                        return Driven { report, given_up, steps };
+                    }
+                    BackgroundEffect::Call { call, node, request, .. } => {
                         match &request {
                             Request::Discard(ranges) => given_up.push((node, ranges.clone())),
                             Request::Round { step, .. } => steps.push((node, *step)),
                             _ => {}
                         }
                         let result = reply(node, &request).ok_or(FailureKind::TooFew);
-                        events.push(NodeEvent::Returned { call, result });
+                        events.push(BackgroundEvent::Returned { call, result });
                     }
                     _ => {}
                 }
@@ -134,7 +137,7 @@ fn round(
 /// Returns the state of a node that has done all steps of a round.
 fn does(round: RoundId) -> RoundState {
     let proof = Proof { seal: round, ready: round, proven: round, ..Proof::default() };
-    RoundState { life: LifeId(1), proof, promised: 0, is_active: true }
+    RoundState { life: BootId(1), proof, promised: 0, is_active: true }
 }
 
 fn damage(first: &'static str, last: &'static str) -> Damage {
@@ -191,7 +194,7 @@ fn all_that_are_ready_in_the_lives_in_which_they_were_sealed_prove() {
 fn a_node_that_was_restarted_since_it_was_sealed_proves_nothing() {
     let driven = Driver::new().round(true, |node, request| match request {
         Request::Round { round, step: RoundStep::Ready } if node == OTHER => {
-            Some(Reply::Round(RoundState { life: LifeId(2), ..does(*round) }))
+            Some(Reply::Round(RoundState { life: BootId(2), ..does(*round) }))
         }
         request => Some(willing(request)),
     });
@@ -588,9 +591,9 @@ fn a_round_keeps_the_placement_that_it_began_with() {
         driver.mono += TICK_MICROS;
         let now = Now { mono: driver.mono, wall: BASE + driver.mono };
         let mut effects = Vec::new();
-        driver.node.handle(now, NodeEvent::Tick, &mut effects);
-        let steps = |effect: &NodeEffect| {
-            matches!(effect, NodeEffect::Call { request: Request::Round { .. }, .. })
+        driver.node.handle(now, BackgroundEvent::Tick, &mut effects);
+        let steps = |effect: &BackgroundEffect| {
+            matches!(effect, BackgroundEffect::Call { request: Request::Round { .. }, .. })
         };
         assert!(!effects.iter().any(steps), "{effects:?}");
     }
@@ -640,7 +643,7 @@ fn what_was_equal_before_a_node_was_restarted_is_compared_again() {
         driver.round(false, |node, request| match since_proof(true, request) {
             Reply::Round(state) if node == OTHER => {
                 let is_over = matches!(request, Request::Round { step: RoundStep::Ready, .. });
-                Some(Reply::Round(RoundState { life: LifeId(life + u64::from(is_over)), ..state }))
+                Some(Reply::Round(RoundState { life: BootId(life + u64::from(is_over)), ..state }))
             }
             reply => Some(reply),
         })
@@ -759,7 +762,7 @@ fn a_round_that_is_asked_for_leaves_out_nothing_that_was_written_before() {
         let asked = BASE + mono;
         shared.repair.rounds.ask(false, Clock::limit(asked - age, 0));
         let now = Now { mono: mono + 1, wall: asked.saturating_add_signed(waited) };
-        node.handle(now, NodeEvent::Tick, &mut Vec::new());
+        node.handle(now, BackgroundEvent::Tick, &mut Vec::new());
         shared.repair.rounds.status().current.is_some()
     };
     let settled = SETTLED as i64;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use protocol::{
-    Answer, Background, Body, Class, ClientId, Clock, Config, ConnectionId, Effect, Event,
-    FIRST_EPOCH, Filter, Incarnation, Kind, Logs, Mark, Member, Membership, MembershipState,
-    NodeConfig, NodeEffect, NodeEvent, NodeId, Now, OpId, Page, PageRequest, Proof, Protocol,
-    Quorum, Recalled, Record, Reply, Request, RoundConfig, RoundId, Scan, ScanStep, Shared,
+    Answer, Background, BackgroundConfig, BackgroundEffect, BackgroundEvent, Body, Class, ClientId,
+    Clock, Config, ConnectionId, Effect, Event, FIRST_EPOCH, Filter, Incarnation, Kind, Logs, Mark,
+    Member, Membership, MembershipState, NodeId, Now, OpId, OpLookup, Page, PageRequest, Proof,
+    Protocol, Quorum, Record, Reply, Request, RoundConfig, RoundId, Scan, ScanStep, Shared,
     Topology, Via, View,
 };
 
@@ -44,7 +44,7 @@ impl Cluster {
         let before = topology(3, 3);
         let later = grown(&before);
         let clock = Arc::new(Clock::start(7, BASE, 0));
-        clock.persisted(u64::MAX, 0);
+        clock.mark_durable(u64::MAX, 0);
         let membership = Membership::new(MembershipState::Member, 0, true);
         let logs = Arc::new(Logs::first(Incarnation(100)));
         let first = |topology: &Topology, key: &[u8]| {
@@ -173,13 +173,13 @@ fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done
         }
     };
     let wall = NOW.wall;
-    assert_eq!(recall(&mut cluster, wall), Recalled::Never);
+    assert_eq!(recall(&mut cluster, wall), OpLookup::Never);
     let time = Clock::time_of(wall);
-    cluster.shared.membership.layouts.forgets(time, |other| other != partition);
-    assert_eq!(recall(&mut cluster, wall), Recalled::Never, "of this one it was told all");
-    cluster.shared.membership.layouts.forgets(time, |other| other == partition);
-    assert_eq!(recall(&mut cluster, wall + day - 1), Recalled::Forgotten);
-    assert_eq!(recall(&mut cluster, wall + day), Recalled::Never, "it would not be remembered");
+    cluster.shared.membership.layouts.mark_forgotten(time, |other| other != partition);
+    assert_eq!(recall(&mut cluster, wall), OpLookup::Never, "of this one it was told all");
+    cluster.shared.membership.layouts.mark_forgotten(time, |other| other == partition);
+    assert_eq!(recall(&mut cluster, wall + day - 1), OpLookup::Forgotten);
+    assert_eq!(recall(&mut cluster, wall + day), OpLookup::Never, "it would not be remembered");
 
     // This node is to pull the partition.
     let mut cluster = Cluster::new();
@@ -192,9 +192,9 @@ fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done
         after,
     ));
     cluster.shared.membership.lacks.store(true, std::sync::atomic::Ordering::SeqCst);
-    assert_eq!(recall(&mut cluster, wall + day), Recalled::Forgotten);
+    assert_eq!(recall(&mut cluster, wall + day), OpLookup::Forgotten);
     cluster.shared.membership.lacks.store(false, std::sync::atomic::Ordering::SeqCst);
-    assert_eq!(recall(&mut cluster, wall + day), Recalled::Never);
+    assert_eq!(recall(&mut cluster, wall + day), OpLookup::Never);
 }
 
 /// A round brings a key's newest record to holders of an older one. This node is no replica of the
@@ -218,7 +218,7 @@ fn a_round_replaces_nothing_by_what_is_dropped() {
     let is_busy =
         |effects: &[Effect]| matches!(effects, [Effect::Respond { reply: Reply::Busy, .. }]);
     assert!(stores(&brought(2)), "what it hides is not to be read any more");
-    shared.transfer.leftovers.want();
+    shared.transfer.leftovers.request();
     assert!(is_busy(&brought(2)));
     assert!(stores(&brought(3)), "that is placed here");
 }
@@ -362,9 +362,9 @@ fn a_node_hears_who_joined() {
     let mut node = node_of(&cluster);
     let pinged = |node: &mut Background| {
         let mut effects = Vec::new();
-        node.handle(NOW, NodeEvent::Tick, &mut effects);
+        node.handle(NOW, BackgroundEvent::Tick, &mut effects);
         let pings = effects.into_iter().filter_map(|effect| match effect {
-            NodeEffect::Call { node, request: Request::Ping, .. } => Some(node.0),
+            BackgroundEffect::Call { node, request: Request::Ping, .. } => Some(node.0),
             _ => None,
         });
         pings.collect::<Vec<_>>()
@@ -376,7 +376,7 @@ fn a_node_hears_who_joined() {
 }
 
 fn node_of(cluster: &Cluster) -> Background {
-    let config = NodeConfig {
+    let config = BackgroundConfig {
         deadline_micros: 0,
         syncs_always: true,
         max_skew_micros: 500_000,
@@ -388,47 +388,48 @@ fn node_of(cluster: &Cluster) -> Background {
 }
 
 /// Returns the node's effects about hints that an event causes.
-fn about_hints(node: &mut Background, event: NodeEvent) -> Vec<NodeEffect> {
+fn about_hints(node: &mut Background, event: BackgroundEvent) -> Vec<BackgroundEffect> {
     let mut effects = Vec::new();
     node.handle(NOW, event, &mut effects);
     effects.retain(|effect| match effect {
-        NodeEffect::Call { class, request, .. } => {
+        BackgroundEffect::Call { class, request, .. } => {
             *class == Class::Hint && matches!(request, Request::Writes { .. })
         }
-        NodeEffect::ReadHints { .. } | NodeEffect::DropHints { .. } => true,
+        BackgroundEffect::ReadHints { .. } | BackgroundEffect::DropHints { .. } => true,
         _ => false,
     });
     effects
 }
 
 /// Returns the store's answer to a node that reads hints.
-fn hints_are(read: &[NodeEffect], items: Vec<(Bytes, Record)>) -> NodeEvent {
-    let Some(NodeEffect::ReadHints { call, .. }) = read.last() else { panic!("{read:?}") };
+fn hints_are(read: &[BackgroundEffect], items: Vec<(Bytes, Record)>) -> BackgroundEvent {
+    let Some(BackgroundEffect::ReadHints { call, .. }) = read.last() else { panic!("{read:?}") };
     let page = Page { items, next: None, authoritative: true };
-    NodeEvent::Returned { call: *call, result: Ok(Reply::Page(page)) }
+    BackgroundEvent::Returned { call: *call, result: Ok(Reply::Page(page)) }
 }
 
 #[test]
 fn hints_for_who_has_left_are_dropped() {
     let cluster = Cluster::new();
     let (mut node, peer) = (node_of(&cluster), NodeId(2));
-    assert!(about_hints(&mut node, NodeEvent::Tick).is_empty());
+    assert!(about_hints(&mut node, BackgroundEvent::Tick).is_empty());
     let version = cluster.shared.clock.issue(NOW).unwrap();
     let record = records::record(&cluster.key, Kind::Value, "late", version, 0);
     let items = vec![(cluster.key.clone(), record)];
     cluster.shared.transfer.hints.found(peer, 1, 70);
     cluster.leave();
-    let read = about_hints(&mut node, NodeEvent::Tick);
-    assert!(matches!(read[..], [NodeEffect::ReadHints { peer: NodeId(2), .. }]), "{read:?}");
+    let read = about_hints(&mut node, BackgroundEvent::Tick);
+    assert!(matches!(read[..], [BackgroundEffect::ReadHints { peer: NodeId(2), .. }]), "{read:?}");
     let effects = about_hints(&mut node, hints_are(&read, items.clone()));
-    let [NodeEffect::DropHints { items: dropped, .. }, NodeEffect::ReadHints { .. }] = &effects[..]
+    let [BackgroundEffect::DropHints { items: dropped, .. }, BackgroundEffect::ReadHints { .. }] =
+        &effects[..]
     else {
         panic!("{effects:?}")
     };
     assert_eq!(*dropped, items);
     assert!(about_hints(&mut node, hints_are(&effects, Vec::new())).is_empty());
     assert_eq!(cluster.shared.transfer.hints.waiting(peer), (0, 0));
-    assert!(about_hints(&mut node, NodeEvent::Tick).is_empty());
+    assert!(about_hints(&mut node, BackgroundEvent::Tick).is_empty());
 }
 
 /// While partitions move, a record is sent to a node if it is placed there in either topology.
@@ -441,13 +442,13 @@ fn hints_for_who_comes_or_goes_are_sent() {
     assert!(view.places(peer, &cluster.key, copies) && !view.places(NodeId(5), b"k", copies));
     cluster.shared.membership.views.install(view);
     cluster.shared.transfer.hints.found(peer, 1, 70);
-    let read = about_hints(&mut node, NodeEvent::Tick);
-    assert!(matches!(read[..], [NodeEffect::ReadHints { .. }]), "{read:?}");
+    let read = about_hints(&mut node, BackgroundEvent::Tick);
+    assert!(matches!(read[..], [BackgroundEffect::ReadHints { .. }]), "{read:?}");
     let version = cluster.shared.clock.issue(NOW).unwrap();
     let record = records::record(&cluster.key, Kind::Value, "late", version, copies);
     let items = vec![(cluster.key.clone(), record)];
     let sent = about_hints(&mut node, hints_are(&read, items));
-    assert!(matches!(sent[..], [NodeEffect::Call { node: NodeId(2), .. }]), "{sent:?}");
+    assert!(matches!(sent[..], [BackgroundEffect::Call { node: NodeId(2), .. }]), "{sent:?}");
 }
 
 /// Requests and replies identify nodes by id: ids are no places in a list.

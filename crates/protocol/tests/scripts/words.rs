@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 use protocol::{
     Change, Class, CompareRequest, Condition, Conditional, ConnectionId, Detail, Done, Filter,
-    Kind, Mark, MembershipState, NodeId, OpId, Page, PageRequest, Proof, Recalled, Record,
+    Kind, Mark, MembershipState, NodeId, OpId, OpLookup, Page, PageRequest, Proof, Record,
     ReplicaSet, Reply, Request, RoundId, RoundStep, SlotId, Tag, Topology, Version, origin_of,
 };
 
@@ -539,9 +539,9 @@ impl Words {
             "absent" => Ok(Reply::Absent { authoritative: authoritative(words) }),
             "stored" => Ok(Reply::Stored),
             "newer" => Ok(Reply::Newer { time: newer(words.next())? }),
-            "never" => Ok(Reply::Recalled(Recalled::Never)),
-            "forgotten" => Ok(Reply::Recalled(Recalled::Forgotten)),
-            "reused" => Ok(Reply::Recalled(Recalled::Reused)),
+            "never" => Ok(Reply::Recalled(OpLookup::Never)),
+            "forgotten" => Ok(Reply::Recalled(OpLookup::Forgotten)),
+            "reused" => Ok(Reply::Recalled(OpLookup::Reused)),
             "kept" => Ok(Reply::Recalled(self.kept(words)?)),
             "changed" => {
                 let version = version(next(words, "a version")?)?;
@@ -551,12 +551,14 @@ impl Words {
                 let by = ReplicaSet::of([0, 2].into_iter());
                 Ok(Reply::Done { by, done: Done::Changed { tag, result, expiry_ms: 0, fence: 0 } })
             }
-            "outbid" => Ok(Reply::Outbid { promise: version(next(words, "a ballot")?)?.time }),
+            "outbid" => {
+                Ok(Reply::BallotRefused { promise: version(next(words, "a ballot")?)?.time })
+            }
             "ahead" => Ok(Reply::Ahead),
             "busy" => Ok(Reply::Busy),
             "nospace" => Ok(Reply::NoSpace),
             "failed" => Ok(Reply::Failed),
-            "wrongepoch" => Ok(Reply::WrongEpoch),
+            "wrongepoch" => Ok(Reply::TopologyMismatch),
             "superseded" => {
                 let epoch = next(words, "an epoch")?;
                 let epoch = epoch.parse().map_err(|_| format!("{epoch:?} is no epoch"))?;
@@ -573,11 +575,11 @@ impl Words {
     pub(crate) fn kept<'a>(
         &self,
         words: &mut impl Iterator<Item = &'a str>,
-    ) -> Result<Recalled, String> {
+    ) -> Result<OpLookup, String> {
         let ballot = version(next(words, "a ballot")?.trim_start_matches('^'))?.time;
         let tag = Tag { version: version(next(words, "a version")?)?, last: Some((1, 7)) };
         let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
-        Ok(Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms: 0, fence: 0 } })
+        Ok(OpLookup::Stored { ballot, done: Done::Changed { tag, result, expiry_ms: 0, fence: 0 } })
     }
 
     pub(crate) fn reply_text(&self, reply: &Reply) -> String {
@@ -607,11 +609,11 @@ impl Words {
                 )
             }
             Reply::Done { by, done } => format!("{} {}", self.done_text(done), held_by(*by)),
-            Reply::Recalled(Recalled::Stored { ballot, done }) => {
+            Reply::Recalled(OpLookup::Stored { ballot, done }) => {
                 format!("kept ^{}: {}", ballot_text(*ballot), self.done_text(done))
             }
             Reply::Recalled(recalled) => lower(recalled),
-            Reply::Outbid { promise } => format!("outbid {}", ballot_text(*promise)),
+            Reply::BallotRefused { promise } => format!("outbid {}", ballot_text(*promise)),
             Reply::Superseded { epoch } => format!("superseded {epoch}"),
             Reply::Round(state) => {
                 let promised = ballot_text(state.promised);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use protocol::{
-    Background, CallId, Change, Clock, Condition, Conditional, Config, ConnectionId, Effect, Event,
-    HintId, Incarnation, Life, LifeId, Lineage, LogPosition, Logs, Member, Membership, NodeConfig,
-    NodeId, Now, OpId, Proof, Protocol, Quorum, RoundConfig, Scan, Shared, SlotId, StoreError, Tag,
-    Topology, origin_of, quorum,
+    Background, BackgroundConfig, Boot, BootHistory, BootId, CallId, Change, Clock, Condition,
+    Conditional, Config, ConnectionId, Effect, Event, HintId, Incarnation, LogPosition, Logs,
+    Member, Membership, NodeId, Now, OpId, Proof, Protocol, Quorum, RoundConfig, Scan, Shared,
+    SlotId, StoreError, Tag, Topology, origin_of, quorum,
 };
 
 use crate::records;
@@ -62,17 +62,17 @@ fn option<'a>(words: &[&'a str], name: &str, default: &'a str) -> &'a str {
 }
 
 /// Parses `ID:BEGINS,…`, the oldest first; each process began with records of its own time.
-fn lineage(text: &str) -> Result<Lineage, String> {
+fn lineage(text: &str) -> Result<BootHistory, String> {
     let mut lives = text.split(',').map(|life| {
         let (id, begins) = life.split_once(':').ok_or_else(|| format!("{life:?} is no life"))?;
         let parse = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
         let id: u64 = parse(id)?;
         let (begins, newest) = (LogPosition(parse(begins)?), (BASE + id) << 12);
-        Ok::<_, String>(Life { id: LifeId(id), begins, newest })
+        Ok::<_, String>(Boot { id: BootId(id), begins, newest })
     });
     let mut lives = lives.by_ref().collect::<Result<Vec<_>, _>>()?;
     let now = lives.pop().ok_or("no life")?;
-    Ok(Lineage::new(lives, now))
+    Ok(BootHistory::new(lives, now))
 }
 
 /// Returns the topology of nodes n0, n1, …, which is made once.
@@ -117,7 +117,7 @@ impl World {
         let lost_a_disk = option(&words, "disk", "lost") == "lost";
         let confirmed = option(&words, "confirmed", "yes") == "yes";
         let membership = Membership::new(state, lost_before, confirmed);
-        let membership = membership.promised(if lost_a_disk { lost_before } else { 0 });
+        let membership = membership.with_promised_before(if lost_a_disk { lost_before } else { 0 });
         let lineage = lineage(option(&words, "lives", "1:0"))?;
         let logs = Arc::new(Logs::new(OWN_DISK, lineage, &[]));
         let shared = Shared::new(topology.clone(), own, clock, membership, 0, logs);
@@ -130,7 +130,7 @@ impl World {
         };
         let node = Background::new(
             shared.clone(),
-            NodeConfig {
+            BackgroundConfig {
                 deadline_micros: micros(option(&words, "counted", "0ms"))?,
                 syncs_always: true,
                 max_skew_micros: config.max_skew_micros,
@@ -441,7 +441,7 @@ impl World {
         if !self.stuck
             && let Some(bound) = self.shared.clock.bound_wanted(self.now())
         {
-            self.shared.clock.persisted(bound, 0);
+            self.shared.clock.mark_durable(bound, 0);
         }
     }
 
@@ -472,7 +472,7 @@ impl World {
         let error = match next(words, "a result")? {
             "never" => return Ok(Event::Recalled { op, result: Ok(None) }),
             "reused" => {
-                return Ok(Event::Recalled { op, result: Ok(Some(protocol::Recalled::Reused)) });
+                return Ok(Event::Recalled { op, result: Ok(Some(protocol::OpLookup::Reused)) });
             }
             "kept" => {
                 let kept = self.words.kept(words)?;

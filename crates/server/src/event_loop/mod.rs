@@ -20,15 +20,15 @@ use crate::store::store_error;
 use bytes::Bytes;
 use lsm::{Lookup, Newer, Space};
 use protocol::{
-    AloneId, Answer, AskedQuorum, ClientId, Config, Demand, Effect, Event, FailureKind,
-    LogPosition, MAX_OPERATIONS, MembershipState, NodeEvent, Now, OpId, Passing, Protocol, Record,
-    Reply, Shared, StoreError, Via, hint_bytes,
+    AloneId, Answer, AskedQuorum, BackgroundEvent, ClientId, Config, Demand, Effect, Event,
+    FailureKind, FencePermit, LogPosition, MAX_OPERATIONS, MembershipState, Now, OpId, Protocol,
+    Record, Reply, Shared, StoreError, Via, hint_bytes,
 };
 
-use crate::backlog::{Backlog, Bounds, Look, WRITE_OVERHEAD, Write};
-use crate::driver::{Delivered, Driver, Outcome, Purpose, Wanted, WriteError};
+use crate::backlog::{Backlog, Bounds, KeyCheck, WRITE_OVERHEAD, Write};
+use crate::driver::{Delivered, Driver, Outcome, Wanted, WriteError, WritePurpose};
 use crate::hints::{self, Hint};
-use crate::identity::{Identity, Keeps};
+use crate::identity::{Identity, OwnRecords};
 use crate::operations::{self, OPERATION_BYTES};
 
 /// Limit on the events that one event may cause at once; more means that they never end. Each
@@ -87,7 +87,7 @@ impl Loop {
     pub fn handle<D: Driver>(&mut self, driver: &mut D, event: Event) {
         let now = driver.now();
         self.dispatch(driver, now, event);
-        self.go_on(driver, now);
+        self.run_effects(driver, now);
     }
 
     /// Answers a read at once if this node's store alone decides it; `None` = the read needs an
@@ -125,7 +125,7 @@ impl Loop {
         let id = self.protocol.write_alone(now, client, (key, record), quorum);
         let Some((key, record)) = self.protocol.alone(id) else { return };
         let (record, purpose) =
-            ((key, record, Via::Replica), |passing| Purpose::Alone(id, passing));
+            ((key, record, Via::Replica), |passing| WritePurpose::Alone(id, passing));
         if let Err(error) = self.add(driver, record, None, false, purpose) {
             // The ordinary write meets the error too, and reports it.
             self.wrote_alone(driver, now, id, Err(write_error(&error)));
@@ -144,7 +144,7 @@ impl Loop {
             driver.answer(client, answer);
         }
         if !self.effects.is_empty() {
-            self.go_on(driver, now);
+            self.run_effects(driver, now);
         }
     }
 
@@ -162,17 +162,17 @@ impl Loop {
             let is_newer = |held: &Record| held.version() > write.record.version();
             // An error surfaces again, with more context, when the record is written or read.
             let newer = result.map_or_else(|_| Some(newest()), |r| r.filter(is_newer).map(time));
-            self.store(driver, Write { look: Look::Done(newer), ..write.clone() });
+            self.store(driver, Write { look: KeyCheck::Done(newer), ..write.clone() });
             let now = driver.now();
-            return self.go_on(driver, now);
+            return self.run_effects(driver, now);
         }
         self.handle(driver, read_event(op, wanted, result));
     }
 
     /// Handles the result of a write.
-    pub fn written<D: Driver>(&mut self, driver: &mut D, purpose: Purpose, outcome: &Outcome) {
+    pub fn written<D: Driver>(&mut self, driver: &mut D, purpose: WritePurpose, outcome: &Outcome) {
         match purpose {
-            Purpose::Op(op, newer, passing) => {
+            WritePurpose::Op(op, newer, passing) => {
                 self.shared.repair.proofs.passed(passing);
                 if outcome.is_ok() {
                     self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
@@ -180,7 +180,7 @@ impl Loop {
                 let result = outcome.as_ref().map(|()| newer).map_err(write_error);
                 self.handle(driver, Event::Written { op, result });
             }
-            Purpose::Alone(id, passing) => {
+            WritePurpose::Alone(id, passing) => {
                 self.shared.repair.proofs.passed(passing);
                 if outcome.is_ok() {
                     self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
@@ -189,22 +189,22 @@ impl Loop {
                 let result = outcome.as_ref().copied().map_err(write_error);
                 self.wrote_alone(driver, now, id, result);
             }
-            Purpose::Hint(Hint { id, .. }) => {
+            WritePurpose::Hint(Hint { id, .. }) => {
                 self.handle(driver, Event::Hinted { hint: id, kept: outcome.is_ok() });
             }
             // The hints are still in the store and are delivered again.
-            Purpose::Delivered(Delivered { peer, hints, bytes }) => {
+            WritePurpose::Delivered(Delivered { peer, hints, bytes }) => {
                 if outcome.as_ref().is_err_and(|error| !error.is_final()) {
                     self.shared.transfer.hints.found(peer, hints, bytes);
                 }
             }
-            Purpose::Task(call) => {
+            WritePurpose::Task(call) => {
                 let failed = |error: &WriteError| match error {
                     WriteError::Busy | WriteError::Sealed(_) => FailureKind::Busy,
                     WriteError::Store(_) => FailureKind::Failed,
                 };
                 let result = outcome.as_ref().map(|()| Reply::Stored).map_err(failed);
-                driver.send_to_task(NodeEvent::Returned { call, result }.into());
+                driver.send_to_task(BackgroundEvent::Returned { call, result }.into());
             }
         }
     }
@@ -214,12 +214,12 @@ impl Loop {
         &mut self,
         driver: &mut D,
         op: OpId,
-        keeps: &Keeps,
+        keeps: &OwnRecords,
         result: Result<(), lsm::Error>,
     ) {
         if result.is_ok() {
             self.identity.kept(&self.shared, keeps);
-            if let Keeps::Proof(proof) = keeps {
+            if let OwnRecords::Proof(proof) = keeps {
                 driver.engine().purge_rule().raise(proof.proven.time);
             }
         }
@@ -255,7 +255,7 @@ impl Loop {
         self.protocol.handle(now, event, &mut self.effects);
     }
 
-    fn go_on<D: Driver>(&mut self, driver: &mut D, mut now: Now) {
+    fn run_effects<D: Driver>(&mut self, driver: &mut D, mut now: Now) {
         for number in 1..MAX_EVENTS {
             let mut effects = mem::take(&mut self.effects);
             for effect in effects.drain(..) {
@@ -281,7 +281,7 @@ impl Loop {
                 self.read(driver, op, Wanted::Operation { name, asked }, demand);
             }
             Effect::Write { op, key, record, via, look, durable, demand } => {
-                let look = if look { Look::Yes } else { Look::No };
+                let look = if look { KeyCheck::Yes } else { KeyCheck::No };
                 self.store(driver, Write { op, key, record, via, look, durable, demand });
             }
             // Refused at once when a client's write would wait, because its sender retries.
@@ -347,9 +347,9 @@ impl Loop {
     fn try_store<D: Driver>(&self, driver: &mut D, write: &Write) -> Outcome {
         let Write { op, key, record, via, look, durable, .. } = write;
         let newer = match look {
-            Look::No => None,
-            Look::Done(newer) => *newer,
-            Look::Yes => match self.newer(driver, key, record) {
+            KeyCheck::No => None,
+            KeyCheck::Done(newer) => *newer,
+            KeyCheck::Yes => match self.newer(driver, key, record) {
                 Ok(newer) => newer,
                 Err(MustWait) => {
                     driver.read(*op, Wanted::Before(write.clone()), write.demand);
@@ -357,7 +357,7 @@ impl Loop {
                 }
             },
         };
-        let purpose = |passing| Purpose::Op(*op, newer, passing);
+        let purpose = |passing| WritePurpose::Op(*op, newer, passing);
         self.add(driver, (key, record, *via), newer, *durable, purpose)
     }
 
@@ -369,7 +369,7 @@ impl Loop {
         (key, record, via): (&Bytes, &Record, Via),
         newer: Option<u64>,
         is_durable: bool,
-        purpose: impl FnOnce(Passing) -> Purpose,
+        purpose: impl FnOnce(FencePermit) -> WritePurpose,
     ) -> Outcome {
         if self.shared.replica.before_writes.are_any() {
             self.look_before(driver, key, record)?;
@@ -473,7 +473,7 @@ impl Loop {
             items.iter().for_each(|(key, record)| driver.accept(key, record));
         }
         let bytes = items.iter().map(|(key, record)| bytes_of(key, record)).sum();
-        let added = driver.write(bytes, Purpose::Op(op, None, passing), |batch| {
+        let added = driver.write(bytes, WritePurpose::Op(op, None, passing), |batch| {
             items.iter().try_for_each(|(key, record)| {
                 batch.record(Space::Data, key, record)?;
                 operations::put(shared, batch, (key, record), Via::Replica)
@@ -509,7 +509,7 @@ impl Loop {
     fn keep_hint<D: Driver>(&mut self, driver: &mut D, hint: Hint, record: &Record) {
         let shared = &self.shared;
         let bytes = hint_bytes(&hint.key, record) as usize;
-        let added = driver.write(bytes, Purpose::Hint(hint.clone()), |batch| {
+        let added = driver.write(bytes, WritePurpose::Hint(hint.clone()), |batch| {
             hints::put(shared, batch, &hint, record)
         });
         if added.is_err() {

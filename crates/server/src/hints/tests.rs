@@ -1,14 +1,14 @@
 use protocol::{HintId, NodeId, Topology, View};
 
 use super::*;
-use crate::stage::{Stage, conditional, value};
+use crate::stage::{TestNode, conditional, value};
 
 /// Stores a hint, bypassing the ledger.
-fn keep(stage: &Stage, peer: NodeId, key: &'static [u8]) {
+fn keep(stage: &TestNode, peer: NodeId, key: &'static [u8]) {
     keep_of(stage, peer, key, &value(key, 10, 100));
 }
 
-fn keep_of(stage: &Stage, peer: NodeId, key: &'static [u8], record: &Record) {
+fn keep_of(stage: &TestNode, peer: NodeId, key: &'static [u8], record: &Record) {
     let key = Bytes::from_static(key);
     let hint = Hint::of(HintId(0), peer, key, record);
     let mut batch = Batch::new();
@@ -16,7 +16,7 @@ fn keep_of(stage: &Stage, peer: NodeId, key: &'static [u8], record: &Record) {
     Store::commit(&stage.engine, batch).unwrap();
 }
 
-fn keys(stage: &Stage, peer: NodeId, after: Option<&[u8]>, max_bytes: usize) -> Vec<Bytes> {
+fn keys(stage: &TestNode, peer: NodeId, after: Option<&[u8]>, max_bytes: usize) -> Vec<Bytes> {
     let read = read(&stage.engine, &stage.shared, peer, after, max_bytes).unwrap();
     read.into_iter().map(|(key, _)| key).collect()
 }
@@ -24,7 +24,7 @@ fn keys(stage: &Stage, peer: NodeId, after: Option<&[u8]>, max_bytes: usize) -> 
 #[test]
 fn hints_are_read_by_node_in_the_order_of_their_keys() {
     // One name is a prefix of another.
-    let stage = Stage::of(&["a", "b", "bb"]);
+    let stage = TestNode::of(&["a", "b", "bb"]);
     let (b, bb) = (NodeId(1), NodeId(2));
     for key in [b"m", b"k", b"l"] {
         keep(&stage, b, key);
@@ -46,7 +46,7 @@ fn hints_are_read_by_node_in_the_order_of_their_keys() {
 fn of_one_version_the_hint_with_the_greatest_ballot_stays() {
     let made = [value(b"k", 10, 1), conditional(b"k", 10, 1 << 60), conditional(b"k", 10, 1 << 61)];
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
-        let (stage, b) = (Stage::of(&["a", "b"]), NodeId(1));
+        let (stage, b) = (TestNode::of(&["a", "b"]), NodeId(1));
         order.iter().for_each(|i: &usize| keep_of(&stage, b, b"k", &made[*i]));
         let kept = || read(&stage.engine, &stage.shared, b, None, 1000).unwrap();
         let drop = |record: &Record| {
@@ -66,7 +66,7 @@ fn of_one_version_the_hint_with_the_greatest_ballot_stays() {
 
 #[test]
 fn hints_for_who_has_left_go_with_the_next_start() {
-    let stage = Stage::of(&["a", "b", "bb", "c"]);
+    let stage = TestNode::of(&["a", "b", "bb", "c"]);
     let nodes = [1, 2, 3].map(NodeId);
     for (n, key) in [b"k", b"l", b"m", b"n"].into_iter().enumerate() {
         nodes.iter().for_each(|node| keep(&stage, *node, key));
@@ -95,7 +95,7 @@ fn hints_for_who_has_left_go_with_the_next_start() {
 
 #[test]
 fn marks_of_an_earlier_release_or_a_repair_are_taken_over_once() {
-    let stage = Stage::new();
+    let stage = TestNode::new();
     let c = NodeId(2);
     let mark = mark_of(&key_of(&stage.shared, c, b"k")).unwrap();
     let mut batch = Batch::new();
@@ -107,7 +107,7 @@ fn marks_of_an_earlier_release_or_a_repair_are_taken_over_once() {
     let marks: Vec<_> = marks.iter().map(|numbered| numbered.mark).collect();
     assert_eq!(marks, [Mark { partition, since: 0 }]);
     assert!(!stage.shared.transfer.missed.is_unkept(c), "they are kept as this release does");
-    let again = Stage::new();
+    let again = TestNode::new();
     stage.identity.load_missed(&stage.engine, &again.shared).unwrap();
     assert_eq!(again.shared.transfer.missed.partitions(c), 1);
     stage.shared.transfer.missed.done(c, partition, u64::MAX);

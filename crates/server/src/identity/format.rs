@@ -2,7 +2,7 @@
 //! `docs/file-format.md`.
 
 use protocol::{
-    Claim, ClusterId, Incarnation, Life, LifeId, Lineage, LogPosition, MembershipState, NodeId,
+    Boot, BootHistory, BootId, Claim, ClusterId, Incarnation, LogPosition, MembershipState, NodeId,
     Proof, Reported, RoundId, Unreadable,
 };
 
@@ -30,7 +30,7 @@ const FIXED: usize = 38;
 
 /// A decoded identity record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct StoredIdentity {
     pub(super) state: MembershipState,
     /// True if settings ever gave the name; otherwise it is only the address the node listened on.
     pub(super) named: bool,
@@ -43,7 +43,7 @@ pub(super) struct Kept {
     pub(super) description: String,
 }
 
-impl Kept {
+impl StoredIdentity {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FIXED + self.name.len() + self.description.len());
         let named = if self.named { NAMED } else { 0 };
@@ -106,22 +106,22 @@ pub(super) fn decode_peer(bytes: &[u8]) -> Result<Claim, Unreadable> {
     };
     let number = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
     let (position, late) = (LogPosition(number(position)), LogPosition(number(late)));
-    let reported = Reported { life: LifeId::of_number(number(life)), position, late };
+    let reported = Reported { life: BootId::of_number(number(life)), position, late };
     Ok(Claim { incarnation: Incarnation(number(incarnation)), reported })
 }
 
-pub(super) fn encode_lives(marker: &Marker, lineage: &Lineage) -> Vec<u8> {
+pub(super) fn encode_lives(marker: &Marker, lineage: &BootHistory) -> Vec<u8> {
     let mut bytes = vec![LIVES_FORMAT];
     bytes.extend_from_slice(&marker.encode());
     bytes.extend_from_slice(&lineage.encode());
     bytes
 }
 
-pub(super) fn decode_lives(bytes: &[u8]) -> Result<(Marker, Vec<Life>), Unreadable> {
+pub(super) fn decode_lives(bytes: &[u8]) -> Result<(Marker, Vec<Boot>), Unreadable> {
     check_format(bytes, LIVES_FORMAT)?;
     let damaged = || Unreadable::Damaged(format!("{} bytes: damaged", bytes.len()));
     let (marker, lives) = bytes[1..].split_first_chunk().ok_or_else(damaged)?;
-    Ok((Marker::decode(*marker), Lineage::decode(lives).ok_or_else(damaged)?))
+    Ok((Marker::decode(*marker), BootHistory::decode(lives).ok_or_else(damaged)?))
 }
 
 pub(super) fn encode_time(time: u64) -> Vec<u8> {

@@ -13,7 +13,7 @@ use protocol::{
     Clock, ClusterId, Incarnation, Layouts, MembershipState, NodeId, Proof, Unreadable,
 };
 
-use super::format::{self, Kept};
+use super::format::{self, StoredIdentity};
 use super::{KEY, PROOF, data_of_nobody, in_store, layouts, newest, read, unreadable};
 use crate::start_error::StartError;
 use crate::store::Store;
@@ -97,7 +97,7 @@ impl Candidate {
         // needs to confirm that. The repair fence stays up, because writes from before the join may
         // have been deleted and purged.
         let is_first = node.first_disk == Some(self.incarnation);
-        let kept = Kept {
+        let kept = StoredIdentity {
             state: if is_first { MembershipState::Member } else { MembershipState::Joining },
             named: true,
             cluster,

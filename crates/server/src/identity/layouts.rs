@@ -4,7 +4,7 @@ use lsm::{Batch, Engine, PurgeRule, Space};
 use protocol::layout::{Layout, Voter};
 use protocol::{Layouts, LayoutsKept, Logs, MembershipState, NodeId, Shared};
 
-use super::{Identity, Keeps, Named, in_store, unreadable};
+use super::{Identity, Named, OwnRecords, in_store, unreadable};
 use crate::start_error::StartError;
 use crate::store::Store;
 
@@ -46,13 +46,13 @@ impl Identity {
     }
 
     /// Returns a batch that durably stores the layouts.
-    pub(crate) fn keep_layouts(&self, shared: &Shared) -> (Batch, Keeps) {
+    pub(crate) fn keep_layouts(&self, shared: &Shared) -> (Batch, OwnRecords) {
         // Encoded under the lock, so that the newest batch has the latest layouts.
         let mut state = self.lock();
         let (record, kept) = shared.membership.layouts.encode();
         let mut batch = state.batch(&[(KEY, &record)]);
         batch.make_durable();
-        (batch, Keeps::Layouts(kept))
+        (batch, OwnRecords::Layouts(kept))
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) fn enter(shared: &Shared, kept: &LayoutsKept, purge: &PurgeRule) {
     if kept.has_others() {
         purge.holds_only_replica(false);
     }
-    if shared.enters(kept) {
+    if shared.install_layout(kept) {
         let layout = shared.membership.layouts.entered();
         tracing::info!(epoch = layout.epoch, nodes = layout.nodes.len(), "cluster layout changed");
         log_if_removed(shared);

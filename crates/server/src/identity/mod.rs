@@ -39,7 +39,7 @@ use lsm::{Batch, Engine, PurgeRule, Space, Version};
 use parking_lot::{Mutex, MutexGuard};
 use protocol::layout::Layout;
 use protocol::{
-    Claim, Clock, ClusterId, Incarnation, LayoutsKept, Life, LifeId, Lineage, LogPosition,
+    Boot, BootHistory, BootId, Claim, Clock, ClusterId, Incarnation, LayoutsKept, LogPosition,
     MembershipState, NodeId, OwnCluster, Proof, Shared, Topology, Unreadable, difference,
 };
 
@@ -47,7 +47,7 @@ use crate::clock::BOUND_KEY;
 use crate::start_error::StartError;
 use crate::store::Store;
 pub use decree::Survivor;
-use format::Kept;
+use format::StoredIdentity;
 pub use join::{Candidate, Placed};
 use layouts::enter;
 pub(crate) use layouts::log_if_removed;
@@ -124,26 +124,26 @@ pub struct Identity {
     recovered_words: u64,
     /// The store's rule for dropping tombstones: by age only while the node is alone.
     purge: Arc<PurgeRule>,
-    state: Mutex<State>,
+    state: Mutex<IdentityState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct IdentityState {
     /// The state that is durable.
-    kept: Kept,
+    kept: StoredIdentity,
     /// The state of the newest batch, durable or not.
-    made: Kept,
+    made: StoredIdentity,
     /// Version of the newest record written here; each later record gets a greater one.
     version: Version,
     /// The record of each peer seen, by name.
-    peers: BTreeMap<String, Known>,
+    peers: BTreeMap<String, PeerRecord>,
     /// The repair proofs that are durable or being written.
     proof: Proof,
 }
 
 /// The record of a peer.
 #[derive(Debug, Clone, Copy, Default)]
-struct Known {
+struct PeerRecord {
     /// The durable claim; `None` = nothing is stored yet.
     claim: Option<Claim>,
     /// The first incarnation seen of the peer, as stored or being written.
@@ -153,7 +153,7 @@ struct Known {
     newest: u64,
 }
 
-impl State {
+impl IdentityState {
     /// Returns a batch of records for [`Space::Node`] with a version above all earlier ones. A
     /// restart may find a record whose write was reported as failed, so no version is used twice.
     fn batch(&mut self, items: &[(&[u8], &[u8])]) -> Batch {
@@ -169,7 +169,7 @@ impl State {
 
 /// The content of a batch of the node's own records: see `Identity::kept`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Keeps {
+pub enum OwnRecords {
     /// The record of a peer. The version time orders it among other records of the same peer.
     Claim(NodeId, Claim, u64),
     /// The node's membership state.
@@ -243,7 +243,7 @@ pub(crate) fn proven_elsewhere(engine: &Engine) -> Result<u64, StartError> {
 /// have streamed back the records that belong to its replicas.
 pub(crate) fn lose<S: Store>(store: &S, lost_before: u64) -> Result<(), StartError> {
     let Some((kept, mut version)) = read(store.engine())? else { return Ok(()) };
-    let kept = Kept {
+    let kept = StoredIdentity {
         state: MembershipState::Rebuilding,
         lost_before: lost_before.max(kept.lost_before),
         ..kept
@@ -297,7 +297,7 @@ impl Identity {
             None if is_new => Proof::of_new(named.own, new.lost_before),
             None => Proof::default(),
         };
-        let mut state = State { made: kept.clone(), kept, version, peers, proof };
+        let mut state = IdentityState { made: kept.clone(), kept, version, peers, proof };
         if stored.as_ref() != Some(&state.kept) {
             let encoded = state.kept.encode();
             let proof = format::encode_proof(&state.proof);
@@ -389,14 +389,18 @@ impl Identity {
 
     /// Returns a batch that stores the membership state together with this node's missed-write
     /// marks.
-    pub(crate) fn keep_state(&self, shared: &Shared, state: MembershipState) -> (Batch, Keeps) {
+    pub(crate) fn keep_state(
+        &self,
+        shared: &Shared,
+        state: MembershipState,
+    ) -> (Batch, OwnRecords) {
         let mut held = self.lock();
         let lost_before = match (held.kept.state, state) {
             // All other nodes have confirmed that they never knew another disk of this name.
             (MembershipState::Joining, MembershipState::Member) => 0,
             _ => shared.membership.state.promised_before().max(held.kept.lost_before),
         };
-        let kept = Kept { state, lost_before, ..held.made.clone() };
+        let kept = StoredIdentity { state, lost_before, ..held.made.clone() };
         held.made = kept.clone();
         let (lacks, changes) = shared.transfer.missed.encode(shared.own);
         let lacks_key = [LACKS, kept.name.as_bytes()].concat();
@@ -418,21 +422,26 @@ impl Identity {
         ];
         let mut batch = held.batch(&items);
         batch.make_durable();
-        (batch, Keeps::MembershipState { state, lost_before, changes, layouts: layouts_kept })
+        (batch, OwnRecords::MembershipState { state, lost_before, changes, layouts: layouts_kept })
     }
 
     /// Returns a batch that durably stores the id of the node's cluster.
-    pub(crate) fn keep_cluster(&self, cluster: ClusterId) -> (Batch, Keeps) {
+    pub(crate) fn keep_cluster(&self, cluster: ClusterId) -> (Batch, OwnRecords) {
         let mut state = self.lock();
         state.made.cluster = Some(cluster);
         let encoded = state.made.encode();
         let mut batch = state.batch(&[(KEY, &encoded)]);
         batch.make_durable();
-        (batch, Keeps::ClusterId(cluster))
+        (batch, OwnRecords::ClusterId(cluster))
     }
 
     /// Returns a batch that stores the record of a peer.
-    pub(crate) fn keep_claim(&self, shared: &Shared, peer: NodeId, claim: Claim) -> (Batch, Keeps) {
+    pub(crate) fn keep_claim(
+        &self,
+        shared: &Shared,
+        peer: NodeId,
+        claim: Claim,
+    ) -> (Batch, OwnRecords) {
         let name = shared.name_of(peer);
         let key = [PEER, name.as_bytes()].concat();
         let mut state = self.lock();
@@ -450,29 +459,29 @@ impl Identity {
         }
         let time = state.version.time;
         state.peers.entry(name).or_default().newest = time;
-        (batch, Keeps::Claim(peer, claim, time))
+        (batch, OwnRecords::Claim(peer, claim, time))
     }
 
     /// Returns a batch that stores the missed-write marks of a node.
-    pub(crate) fn keep_missed(&self, shared: &Shared, node: NodeId) -> (Batch, Keeps) {
+    pub(crate) fn keep_missed(&self, shared: &Shared, node: NodeId) -> (Batch, OwnRecords) {
         let name = shared.name_of(node);
         let key = [LACKS, name.as_bytes()].concat();
         // Encoded under the lock, so that the newest batch has the latest marks.
         let mut state = self.lock();
         let (lacks, changes) = shared.transfer.missed.encode(node);
-        (state.batch(&[(&key, &lacks)]), Keeps::Missed(node, changes))
+        (state.batch(&[(&key, &lacks)]), OwnRecords::Missed(node, changes))
     }
 
     /// Returns a batch that durably stores the repair proofs; all earlier writes become durable
     /// with it.
-    pub(crate) fn keep_proof(&self, proof: Proof) -> (Batch, Keeps) {
+    pub(crate) fn keep_proof(&self, proof: Proof) -> (Batch, OwnRecords) {
         let mut state = self.lock();
         // Of two batches in flight, a restart finds the newer one, so it merges the proofs of both.
         state.proof = state.proof.and(proof);
         let proof = state.proof;
         let mut batch = state.batch(&[(PROOF, &format::encode_proof(&proof))]);
         batch.make_durable();
-        (batch, Keeps::Proof(proof))
+        (batch, OwnRecords::Proof(proof))
     }
 
     /// The repair proofs, durable or being written.
@@ -482,9 +491,9 @@ impl Identity {
 
     /// Applies a batch that is now durable: only from here on its content takes effect and is
     /// reported to other nodes.
-    pub(crate) fn kept(&self, shared: &Shared, what: &Keeps) {
+    pub(crate) fn kept(&self, shared: &Shared, what: &OwnRecords) {
         match what {
-            Keeps::Claim(peer, claim, time) => {
+            OwnRecords::Claim(peer, claim, time) => {
                 let name = shared.name_of(*peer);
                 let mut state = self.lock();
                 let known = state.peers.entry(name).or_default();
@@ -493,28 +502,28 @@ impl Identity {
                 if *time < known.newest {
                     return;
                 }
-                *known = Known { claim: Some(*claim), kept: *time, newest: *time, ..*known };
+                *known = PeerRecord { claim: Some(*claim), kept: *time, newest: *time, ..*known };
                 drop(state);
                 shared.membership.logs.know(*peer, claim.incarnation);
                 shared.membership.logs.kept(*peer, claim);
             }
-            Keeps::MembershipState { state, lost_before, changes, layouts } => {
+            OwnRecords::MembershipState { state, lost_before, changes, layouts } => {
                 enter(shared, layouts, &self.purge);
                 shared.transfer.missed.kept(shared.own, *changes);
                 let mut held = self.lock();
                 (held.kept.state, held.kept.lost_before) = (*state, *lost_before);
                 if *lost_before == 0 {
-                    shared.repair.proofs.is_first();
+                    shared.repair.proofs.mark_first();
                     shared.membership.state.has_no_former_life();
                 }
             }
-            Keeps::ClusterId(cluster) => {
+            OwnRecords::ClusterId(cluster) => {
                 self.lock().kept.cluster = Some(*cluster);
                 shared.membership.cluster.stored(*cluster);
             }
-            Keeps::Missed(node, changes) => shared.transfer.missed.kept(*node, *changes),
-            Keeps::Proof(proof) => shared.repair.proofs.kept(*proof),
-            Keeps::Layouts(kept) => enter(shared, kept, &self.purge),
+            OwnRecords::Missed(node, changes) => shared.transfer.missed.kept(*node, *changes),
+            OwnRecords::Proof(proof) => shared.repair.proofs.kept(*proof),
+            OwnRecords::Layouts(kept) => enter(shared, kept, &self.purge),
         }
     }
 
@@ -546,7 +555,7 @@ impl Identity {
         recovered: Recovered,
         wall: u64,
         number: u64,
-    ) -> Result<Lineage, StartError> {
+    ) -> Result<BootHistory, StartError> {
         let what = "the record of the node's earlier starts (lives)";
         let failed = |source| StartError::Store { what, source };
         let stored = store.engine().read(Space::Node, LIVES).map_err(failed)?;
@@ -569,11 +578,11 @@ impl Identity {
             state.kept = kept;
         }
         let earlier = stored.map_or(Vec::new(), |(_, lives)| lives);
-        let last = earlier.last().map(|last: &Life| last.id);
-        let id = LifeId::begun(Clock::time_of(wall), last);
+        let last = earlier.last().map(|last: &Boot| last.id);
+        let id = BootId::begun(Clock::time_of(wall), last);
         let Recovered { sequence, newest } = recovered;
         let begins = LogPosition(sequence);
-        let lineage = Lineage::new(earlier, Life { id, begins, newest });
+        let lineage = BootHistory::new(earlier, Boot { id, begins, newest });
         let marker = directory.make_next(number).map_err(StartError::Directory)?;
         let lives = format::encode_lives(&marker, &lineage);
         store.commit(state.batch(&[(LIVES, &lives)])).map_err(failed)?;
@@ -581,7 +590,7 @@ impl Identity {
         Ok(lineage)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, IdentityState> {
         self.state.lock()
     }
 }
@@ -593,13 +602,13 @@ fn cluster_of(names: &[&str], incarnation: Incarnation) -> Option<ClusterId> {
 }
 
 /// Returns true if a directory belongs to a single-node cluster.
-fn is_alone_by(kept: &Kept, rules: Option<&Layout>) -> bool {
+fn is_alone_by(kept: &StoredIdentity, rules: Option<&Layout>) -> bool {
     rules.map_or_else(|| kept.is_alone(), Layout::is_alone)
 }
 
 /// Returns the identity to store: the directory's, updated with the current settings of a single
 /// node.
-fn agreed(stored: Option<&Kept>, named: Named<'_>, new: NewIdentity) -> Kept {
+fn agreed(stored: Option<&StoredIdentity>, named: Named<'_>, new: NewIdentity) -> StoredIdentity {
     let mut kept = stored.cloned().unwrap_or_else(|| made(named, new));
     kept.named |= named.named;
     kept.digest = named.topology.digest();
@@ -609,15 +618,15 @@ fn agreed(stored: Option<&Kept>, named: Named<'_>, new: NewIdentity) -> Kept {
 }
 
 /// Returns the identity to store in a copy of a directory.
-fn copied(kept: &Kept) -> Kept {
+fn copied(kept: &StoredIdentity) -> StoredIdentity {
     let state = match kept.state {
         MembershipState::Member => MembershipState::Verifying,
         state => state,
     };
-    Kept { state, ..kept.clone() }
+    StoredIdentity { state, ..kept.clone() }
 }
 
-fn made(named: Named<'_>, new: NewIdentity) -> Kept {
+fn made(named: Named<'_>, new: NewIdentity) -> StoredIdentity {
     let topology = named.topology;
     let names: Vec<&str> = topology.ids().map(|id| topology.member(id).name.as_str()).collect();
     let incarnation = new.incarnation.max(Incarnation(1));
@@ -627,7 +636,7 @@ fn made(named: Named<'_>, new: NewIdentity) -> Kept {
         1 => (MembershipState::Member, 0),
         _ => (new.state, new.lost_before),
     };
-    Kept {
+    StoredIdentity {
         state,
         named: named.named,
         cluster: cluster_of(&names, incarnation),
@@ -655,7 +664,7 @@ fn data_of_nobody(engine: &Engine) -> Result<Option<&'static str>, StartError> {
 }
 
 /// Returns why the node can't use this directory; `None` = it can.
-fn differs(kept: &Kept, named: Named<'_>) -> Option<String> {
+fn differs(kept: &StoredIdentity, named: Named<'_>) -> Option<String> {
     const WHOSE: &str = "the data directory's";
     let (own, theirs) = (named.name(), &kept.name);
     let alone = named.topology.nodes() == 1 && kept.is_alone();
@@ -673,7 +682,7 @@ fn differs(kept: &Kept, named: Named<'_>) -> Option<String> {
 
 /// Returns why the node can't use a directory whose stored layout is in force: the settings name
 /// another node. `None` = it can.
-fn is_another(kept: &Kept, named: Named<'_>) -> Option<String> {
+fn is_another(kept: &StoredIdentity, named: Named<'_>) -> Option<String> {
     let (own, theirs) = (named.name(), &kept.name);
     (named.named && own != theirs)
         .then(|| format!("this is node {own}, but the directory belongs to node {theirs}"))
@@ -725,10 +734,10 @@ fn unreadable(what: impl Into<String>, why: Unreadable) -> StartError {
 }
 
 /// Reads the directory's identity and the version of its record.
-fn read(engine: &Engine) -> Result<Option<(Kept, Version)>, StartError> {
+fn read(engine: &Engine) -> Result<Option<(StoredIdentity, Version)>, StartError> {
     let record = engine.read(Space::Node, KEY).map_err(in_store)?;
     let Some(record) = record else { return Ok(None) };
-    let kept = Kept::decode(&record.value());
+    let kept = StoredIdentity::decode(&record.value());
     let kept = kept.map_err(|why| unreadable("the node's identity", why))?;
     Ok(Some((kept, record.view().version())))
 }
@@ -748,7 +757,7 @@ fn proof(engine: &Engine) -> Result<Option<Proof>, StartError> {
 }
 
 /// Reads the records of all peers.
-fn peers(engine: &Engine) -> Result<BTreeMap<String, Known>, StartError> {
+fn peers(engine: &Engine) -> Result<BTreeMap<String, PeerRecord>, StartError> {
     let mut peers = BTreeMap::new();
     let mut scan = engine.snapshot().scan(Space::Node, PEER, Some(PEERS_END));
     while let Some((key, record)) = scan.next().map_err(in_store)? {
@@ -762,7 +771,7 @@ fn peers(engine: &Engine) -> Result<BTreeMap<String, Known>, StartError> {
             let number = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
             number.and_then(Incarnation::of_number)
         });
-        peers.insert(name, Known { claim: Some(claim), first, ..Known::default() });
+        peers.insert(name, PeerRecord { claim: Some(claim), first, ..PeerRecord::default() });
     }
     Ok(peers)
 }

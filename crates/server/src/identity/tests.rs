@@ -28,7 +28,7 @@ impl List {
             weight: *weight,
         };
         let topology = Topology::new(members.iter().map(member).collect(), replicas).unwrap();
-        let own = topology.own(own).unwrap();
+        let own = topology.find(own).unwrap();
         Self { topology, own, named: true }
     }
 
@@ -74,7 +74,7 @@ fn refused(before: &List, now: &List) -> String {
 }
 
 fn claim(incarnation: u64) -> Claim {
-    let (life, position) = (Some(LifeId(11)), LogPosition(12));
+    let (life, position) = (Some(BootId(11)), LogPosition(12));
     let reported = Reported { life, position, late: LogPosition(incarnation / 2) };
     Claim { incarnation: Incarnation(incarnation), reported }
 }
@@ -88,7 +88,12 @@ fn shared(list: &List) -> Shared {
 }
 
 /// Commits a batch and reports it as durable.
-fn keep(engine: &Engine, identity: &Identity, shared: &Shared, (batch, keeps): (Batch, Keeps)) {
+fn keep(
+    engine: &Engine,
+    identity: &Identity,
+    shared: &Shared,
+    (batch, keeps): (Batch, OwnRecords),
+) {
     Store::commit(engine, batch).unwrap();
     identity.kept(shared, &keeps);
 }
@@ -194,13 +199,13 @@ fn the_first_disk_of_a_peer_is_told_from_a_later_one() {
     let b = NodeId(1);
     let knows_first = || open(&engine, &list, 9, 77).unwrap().knows_first("b");
     assert!(!knows_first());
-    shared.membership.logs.saw(b, Incarnation(5), LifeId(1));
+    shared.membership.logs.saw(b, Incarnation(5), BootId(1));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(5)));
     assert!(knows_first());
-    shared.membership.logs.saw(b, Incarnation(6), LifeId(1));
+    shared.membership.logs.saw(b, Incarnation(6), BootId(1));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(6)));
     assert!(!knows_first());
-    shared.membership.logs.saw(b, Incarnation(5), LifeId(2));
+    shared.membership.logs.saw(b, Incarnation(5), BootId(2));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(5)));
     assert!(!knows_first(), "it is back, and another one was there meanwhile");
 }
@@ -298,7 +303,7 @@ impl Directory for Files {
     }
 }
 
-fn begin(engine: &Engine, files: &Files, wall: u64) -> (Identity, Lineage) {
+fn begin(engine: &Engine, files: &Files, wall: u64) -> (Identity, BootHistory) {
     let identity = open(engine, &three(), 9, 0).unwrap();
     let recovered = Recovered::of(engine);
     let lineage = identity.begin_life(engine, files, recovered, wall, wall).unwrap();
@@ -309,11 +314,15 @@ fn begin(engine: &Engine, files: &Files, wall: u64) -> (Identity, Lineage) {
 fn a_member_whose_directory_was_copied_says_so() {
     let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
     let (identity, first) = begin(&engine, &files, 100);
-    assert_eq!(first.now().id, LifeId(Clock::time_of(100)));
+    assert_eq!(first.current().id, BootId(Clock::time_of(100)));
     keep(&engine, &identity, &shared, identity.keep_state(&shared, MembershipState::Member));
     let (identity, second) = begin(&engine, &files, 90);
     assert_eq!(identity.state(), MembershipState::Member, "the same directory");
-    assert_eq!(second.now().id, LifeId(first.now().id.0 + 1), "lives are counted up by any clock");
+    assert_eq!(
+        second.current().id,
+        BootId(first.current().id.0 + 1),
+        "lives are counted up by any clock"
+    );
     let (identity, _) = begin(&engine, &Files::default(), 200);
     assert_eq!(identity.state(), MembershipState::Verifying);
     assert_eq!(
@@ -324,7 +333,7 @@ fn a_member_whose_directory_was_copied_says_so() {
 }
 
 /// Loads the layouts as the directory's next process start finds them.
-fn layouts(engine: &Engine, identity: &Identity, lineage: Lineage) -> protocol::Layouts {
+fn layouts(engine: &Engine, identity: &Identity, lineage: BootHistory) -> protocol::Layouts {
     let logs = Logs::new(identity.incarnation(), lineage, &[]);
     identity.open_layouts(engine, three().named(), &logs, identity.state()).unwrap()
 }
@@ -366,7 +375,7 @@ fn a_member_that_knows_no_layout_votes_about_the_second() {
     for (state, is_first) in [(Member, true), (Joining, false)] {
         let (engine, files) = (engine(&MemDisk::new()), Files::default());
         let (identity, _) = begin(&engine, &files, 100);
-        let kept = Kept { state, ..identity.lock().kept.clone() };
+        let kept = StoredIdentity { state, ..identity.lock().kept.clone() };
         let batch = identity.lock().batch(&[(KEY, &kept.encode())]);
         Store::commit(&engine, batch).unwrap();
         assert!(engine.read(Space::Node, layouts::KEY).unwrap().is_none());
@@ -449,7 +458,7 @@ fn a_file_that_can_not_be_read_makes_no_copy() {
 
 #[test]
 fn the_bytes_are_pinned() {
-    let kept = Kept {
+    let kept = StoredIdentity {
         state: MembershipState::Rebuilding,
         named: true,
         cluster: Some(ClusterId(0x0102_0304_0506_0708)),
@@ -465,11 +474,15 @@ fn the_bytes_are_pinned() {
     }
     bytes.extend(b"\x01\x00atext\n");
     assert_eq!(kept.encode(), bytes);
-    assert_eq!(Kept::decode(&bytes), Ok(kept.clone()));
+    assert_eq!(StoredIdentity::decode(&bytes), Ok(kept.clone()));
     bytes[4..12].fill(0);
-    assert_eq!(Kept::decode(&bytes), Ok(Kept { cluster: None, ..kept }), "no id yet");
+    assert_eq!(
+        StoredIdentity::decode(&bytes),
+        Ok(StoredIdentity { cluster: None, ..kept }),
+        "no id yet"
+    );
     let incarnation = Incarnation(0x0102_0304_0506_0708);
-    let (life, position) = (Some(LifeId(0x11)), LogPosition(0x12));
+    let (life, position) = (Some(BootId(0x11)), LogPosition(0x12));
     let reported = Reported { life, position, late: LogPosition(0x13) };
     let claim = Claim { incarnation, reported };
     let mut peer = vec![1, 8, 7, 6, 5, 4, 3, 2, 1];
@@ -488,17 +501,17 @@ fn the_bytes_are_pinned() {
 
 #[test]
 fn what_is_no_identity_is_told_from_a_newer_one() {
-    let good = format::Kept::decode(&[&[1, 1, 0, 0][..], &[0; 34]].concat());
+    let good = format::StoredIdentity::decode(&[&[1, 1, 0, 0][..], &[0; 34]].concat());
     assert!(good.is_ok(), "{good:?}");
     for damaged in [&[][..], &[1], &[1; 37], &[&[1, 4, 0, 0][..], &[0; 34]].concat(), &[1; 38]] {
-        assert!(matches!(Kept::decode(damaged), Err(Unreadable::Damaged(_))));
+        assert!(matches!(StoredIdentity::decode(damaged), Err(Unreadable::Damaged(_))));
     }
     for damaged in [&[][..], &[1], &[1; 10]] {
         assert!(matches!(format::decode_peer(damaged), Err(Unreadable::Damaged(_))));
     }
     assert!(matches!(format::decode_time(&[1; 8]), Err(Unreadable::Damaged(_))));
     assert_eq!(format::decode_time(&[2; 9]), Err(Unreadable::Later(2)));
-    assert_eq!(Kept::decode(&[2; 38]), Err(Unreadable::Later(2)));
+    assert_eq!(StoredIdentity::decode(&[2; 38]), Err(Unreadable::Later(2)));
     assert_eq!(format::decode_peer(&[3; 9]), Err(Unreadable::Later(3)));
 }
 

@@ -14,11 +14,11 @@ use protocol::handshake::PeerSeen;
 use protocol::wire::{
     Announced, Item, LongKind, Malformed, WHOLE_MAX, WINDOW, message_len, message_of,
 };
-use protocol::{Body, Event, Incarnation, LifeId, Message, NodeId, Now, Reply, ViewId};
+use protocol::{Body, BootId, Event, Incarnation, Message, NodeId, Now, Reply, ViewId};
 
 use super::incoming::{Incoming, KEPT_BYTES, Long, room_for};
 use super::outgoing::Outgoing;
-use super::{Came, Host, PeerTable, Room, Way};
+use super::{ConnectionInput, Direction, Host, PeerTable, Room};
 
 /// Unanswered pings in a row after which a dialed connection is closed.
 const MISSED_PINGS: u32 = 2;
@@ -50,8 +50,8 @@ pub struct Connection<R> {
     table: Arc<PeerTable>,
     peer: NodeId,
     /// The peer's incarnation and process start id.
-    disk: (Incarnation, LifeId),
-    way: Way,
+    disk: (Incarnation, BootId),
+    way: Direction,
     outgoing: Outgoing,
     incoming: Incoming<R>,
     traffic: Traffic,
@@ -79,7 +79,7 @@ impl<R: Room> Connection<R> {
     /// Creates the connection after both nodes have proved their identity. A dialed connection
     /// begins with a ping, so that clocks are compared before anything is answered: see
     /// [`Clock::compared`](protocol::Clock::compared).
-    pub fn new(table: &Arc<PeerTable>, seen: &PeerSeen, way: Way, now: Now) -> Self {
+    pub fn new(table: &Arc<PeerTable>, seen: &PeerSeen, way: Direction, now: Now) -> Self {
         let mut this = Self {
             table: Arc::clone(table),
             peer: seen.node,
@@ -96,7 +96,7 @@ impl<R: Room> Connection<R> {
             leaving: false,
         };
         table.shared.membership.logs.note_connection(seen.node, true);
-        if way == Way::Dialed {
+        if way == Direction::Dialed {
             this.ping(now, true, 1);
         }
         this
@@ -108,7 +108,7 @@ impl<R: Room> Connection<R> {
     }
 
     /// The side that opened the connection.
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> Direction {
         self.way
     }
 
@@ -136,7 +136,7 @@ impl<R: Room> Connection<R> {
     /// True if requests must wait because replies do: the driver must not read meanwhile.
     pub fn is_paused(&self) -> bool {
         let most = self.table.encoded_bytes() / PAUSE_SHARE;
-        self.way != Way::Dialed && self.outgoing.writer.len() > most
+        self.way != Direction::Dialed && self.outgoing.writer.len() > most
     }
 
     /// Queues a message; returns false if the queue is full.
@@ -214,7 +214,7 @@ impl<R: Room> Connection<R> {
     /// connection pings only in its own round, one in `skips`: see [`Pings`](super::Pings).
     pub fn ping(&mut self, now: Now, turn: bool, skips: u32) {
         let in_use = std::mem::take(&mut self.pushed) || !self.received_any;
-        let dialed = self.way == Way::Dialed;
+        let dialed = self.way == Direction::Dialed;
         if dialed && !turn && !in_use {
             return;
         }
@@ -252,7 +252,7 @@ impl<R: Room> Connection<R> {
         &mut self,
         input: &mut &[u8],
         host: &mut impl Host<Room = R>,
-    ) -> Result<Option<Came>, Malformed> {
+    ) -> Result<Option<ConnectionInput>, Malformed> {
         self.received_any |= !input.is_empty();
         while self.closed.is_none() {
             if let Some(item) = self.incoming.item()? {
@@ -264,7 +264,7 @@ impl<R: Room> Connection<R> {
                 if !self.table.received(self.peer, self.disk, sender, host.now()) {
                     self.close("a later process with that node's data directory is known");
                 } else if self.table.learns_of_later(self.peer, sender.view.epoch) {
-                    return Ok(Some(Came::Later));
+                    return Ok(Some(ConnectionInput::Later));
                 }
             } else {
                 return self.gather(host);
@@ -277,7 +277,7 @@ impl<R: Room> Connection<R> {
         &mut self,
         item: Item,
         host: &mut impl Host<Room = R>,
-    ) -> Result<Option<Came>, Malformed> {
+    ) -> Result<Option<ConnectionInput>, Malformed> {
         match item {
             Item::Message(message) => return self.message(message, self.incoming.under, host),
             Item::Piece { last, bytes } => self.incoming.piece(bytes, last)?,
@@ -294,14 +294,17 @@ impl<R: Room> Connection<R> {
             }
             Item::Goodbye => {
                 self.leaving = true;
-                return Ok(Some(Came::Goodbye));
+                return Ok(Some(ConnectionInput::Goodbye));
             }
         }
         Ok(None)
     }
 
     /// Takes pieces as long as their message has a reservation or is discarded.
-    fn gather(&mut self, host: &mut impl Host<Room = R>) -> Result<Option<Came>, Malformed> {
+    fn gather(
+        &mut self,
+        host: &mut impl Host<Room = R>,
+    ) -> Result<Option<ConnectionInput>, Malformed> {
         while let Some((piece, _)) = self.incoming.pieces.front() {
             if matches!(self.incoming.long, Long::No) {
                 self.incoming.long = self.begin(Announced::by(piece)?, host);
@@ -339,7 +342,7 @@ impl<R: Room> Connection<R> {
         long: Long<R>,
         whole: Option<Bytes>,
         host: &mut impl Host<Room = R>,
-    ) -> Result<Option<Came>, Malformed> {
+    ) -> Result<Option<ConnectionInput>, Malformed> {
         match (long, whole) {
             (Long::Comes(room), Some(bytes)) => {
                 let bytes = match room {
@@ -350,9 +353,9 @@ impl<R: Room> Connection<R> {
                 self.message(message, self.incoming.long_under, host)
             }
             // The message had no reservation.
-            (Long::Skipped(what), _) if self.way == Way::Dialed => {
+            (Long::Skipped(what), _) if self.way == Direction::Dialed => {
                 let (peer, id, reply) = (self.peer, what.id, Reply::Busy);
-                Ok(Some(Came::Event(Event::Reply { peer, id, reply })))
+                Ok(Some(ConnectionInput::Event(Event::Reply { peer, id, reply })))
             }
             _ => Ok(None),
         }
@@ -363,12 +366,12 @@ impl<R: Room> Connection<R> {
         message: Message,
         under: ViewId,
         host: &mut impl Host<Room = R>,
-    ) -> Result<Option<Came>, Malformed> {
+    ) -> Result<Option<ConnectionInput>, Malformed> {
         let Message { id, body } = message;
         let peer = self.peer;
         self.traffic.messages_received += 1;
         let event = match (self.way, body) {
-            (Way::Dialed, Body::Reply(mut reply)) => {
+            (Direction::Dialed, Body::Reply(mut reply)) => {
                 // A long message got its reservation before; a record just above the bound gets its
                 // own here.
                 if let Reply::Found { record, .. } = &mut reply
@@ -378,20 +381,20 @@ impl<R: Room> Connection<R> {
                 }
                 Event::Reply { peer, id, reply }
             }
-            (Way::Accepted(_), Body::Request { .. }) if !self.table.may_serve(under) => {
-                self.respond(id, Reply::WrongEpoch, || host.now());
+            (Direction::Accepted(_), Body::Request { .. }) if !self.table.may_serve(under) => {
+                self.respond(id, Reply::TopologyMismatch, || host.now());
                 return Ok(None);
             }
-            (Way::Accepted(connection), Body::Request { remaining_ms, class, request }) => {
+            (Direction::Accepted(connection), Body::Request { remaining_ms, class, request }) => {
                 Event::Request { connection, id, class, remaining_ms, under, request }
             }
-            (Way::Dialed, Body::Request { .. }) => {
+            (Direction::Dialed, Body::Request { .. }) => {
                 return Err(Malformed("a request on a connection for replies"));
             }
-            (Way::Accepted(_), Body::Reply(_)) => {
+            (Direction::Accepted(_), Body::Reply(_)) => {
                 return Err(Malformed("a reply on a connection for requests"));
             }
         };
-        Ok(Some(Came::Event(event)))
+        Ok(Some(ConnectionInput::Event(event)))
     }
 }

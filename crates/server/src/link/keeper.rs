@@ -41,12 +41,12 @@ struct Attempts {
 
 /// Keeps the connections of a process; does nothing in the loops where it was not begun.
 #[derive(Debug, Default)]
-pub struct Keeper {
+pub struct Redialer {
     keeps: bool,
     attempts: BTreeMap<NodeId, Attempts>,
 }
 
-impl Keeper {
+impl Redialer {
     /// Makes this loop the one that keeps the process's connections.
     pub fn begin(&mut self) {
         self.keeps = true;

@@ -30,9 +30,9 @@ use bytes::Bytes;
 use protocol::{ConnectionId, Event, NodeId, Now};
 
 pub use connection::{Connection, Traffic};
-pub use keeper::{Keeper, Pings, Round};
-pub use table::{Bounds, PeerTable, Seen};
-pub use to_peer::{Attempt, Fallen, Link, Stage};
+pub use keeper::{Pings, Redialer, Round};
+pub use table::{LinkBounds, PeerTable, Seen};
+pub use to_peer::{Attempt, DialStage, Fallen, Link};
 pub use upgrade::{NotPeer, PEER_PATH, PEER_PROTOCOL, Upgrade};
 
 /// Microseconds between two pings on every dialed connection. A connection that received nothing
@@ -49,16 +49,16 @@ pub const MAX_ACCEPTED: usize = 4096;
 
 /// The side that opened a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// This node: its requests go out.
     Dialed,
     /// The peer: its requests come in, and are answered on this connection.
     Accepted(ConnectionId),
 }
 
-/// Input from a connection.
+/// ConnectionInput from a connection.
 #[derive(Debug)]
-pub enum Came {
+pub enum ConnectionInput {
     /// An event for the coordinator.
     Event(Event),
     /// The peer goes by a later layout than this node, which the node task must learn.
@@ -74,17 +74,17 @@ pub trait Room: Send + Sized + 'static {
 
     /// Ties the reservation to `bytes`: it is released when the last slice of them is dropped.
     fn keep(self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Kept { bytes, _room: self })
+        Bytes::from_owner(PendingRequest { bytes, _room: self })
     }
 }
 
 /// Bytes with the reservation that covers them.
-struct Kept<R> {
+struct PendingRequest<R> {
     bytes: Bytes,
     _room: R,
 }
 
-impl<R> AsRef<[u8]> for Kept<R> {
+impl<R> AsRef<[u8]> for PendingRequest<R> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -7,11 +7,11 @@ use parking_lot::Mutex;
 use protocol::handshake::{HandshakeIdentity, HandshakeRefused, PeerSeen, Reason};
 use protocol::layout::VoterId;
 use protocol::wire::Sender;
-use protocol::{ByNode, Incarnation, LifeId, MembershipState, NodeId, Now, Shared, View, ViewId};
+use protocol::{BootId, ByNode, Incarnation, MembershipState, NodeId, Now, Shared, View, ViewId};
 
 /// Limits on messages that wait on connections.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct LinkBounds {
     /// Bytes of encoded messages that may wait on all connections together, before further messages
     /// wait unencoded; each connection has an equal share.
     pub encoded_bytes: usize,
@@ -34,7 +34,7 @@ pub struct PeerTable {
     /// Tolerated lead of another node's clock, in microseconds.
     pub max_skew_micros: u64,
     /// Limits on waiting messages.
-    pub bounds: Bounds,
+    pub bounds: LinkBounds,
     /// A connection's share of [`Bounds::encoded_bytes`].
     encoded_bytes: AtomicUsize,
     /// Observations of each node.
@@ -49,7 +49,7 @@ impl PeerTable {
         shared: Arc<Shared>,
         identity: Arc<HandshakeIdentity>,
         max_skew_micros: u64,
-        bounds: Bounds,
+        bounds: LinkBounds,
     ) -> Self {
         let (encoded_bytes, seen) = (AtomicUsize::new(0), ByNode::default());
         let comparing = Mutex::default();
@@ -153,7 +153,7 @@ impl PeerTable {
     pub(super) fn received(
         &self,
         peer: NodeId,
-        (incarnation, life): (Incarnation, LifeId),
+        (incarnation, life): (Incarnation, BootId),
         sender: Sender,
         now: Now,
     ) -> bool {
@@ -178,8 +178,8 @@ impl PeerTable {
         self.shared.membership.logs.saw(*node, *incarnation, *life);
         self.shared.membership.known_disk.connected(*node);
         if self.shared.membership.logs.lost(knows_us.as_ref()).is_some() {
-            self.shared.membership.state.doubt();
-            self.shared.membership.logs.doubt(*node);
+            self.shared.membership.state.mark_doubted();
+            self.shared.membership.logs.mark_doubted(*node);
             self.shared.membership.known_disk.set_waiting(true);
         }
         self.shared.seen_with_proof(*node, *proven);

@@ -41,7 +41,7 @@ pub struct Link<D, C> {
 
 #[derive(Debug)]
 struct Slot<D, C> {
-    stage: Stage<D, C>,
+    stage: DialStage<D, C>,
     /// Messages that wait for a connection, each with its queueing time.
     waiting: VecDeque<(Message, u64)>,
     bytes: usize,
@@ -49,7 +49,7 @@ struct Slot<D, C> {
 
 /// State of one of a link's connections.
 #[derive(Debug)]
-pub enum Stage<D, C> {
+pub enum DialStage<D, C> {
     /// No dial is under way.
     Down,
     /// The connection is being dialed.
@@ -73,7 +73,7 @@ pub struct Attempt {
 #[derive(Debug)]
 pub struct Fallen<D, C> {
     /// States of the connections, small and bulk. The driver must close them.
-    pub stages: [Stage<D, C>; 2],
+    pub stages: [DialStage<D, C>; 2],
     /// True if the peer had said goodbye.
     pub left: bool,
     /// Event for the coordinator.
@@ -88,14 +88,14 @@ impl<D, C> Default for Link<D, C> {
 
 impl<D, C> Default for Slot<D, C> {
     fn default() -> Self {
-        Self { stage: Stage::Down, waiting: VecDeque::new(), bytes: 0 }
+        Self { stage: DialStage::Down, waiting: VecDeque::new(), bytes: 0 }
     }
 }
 
 impl<D, C> Fallen<D, C> {
     /// True if the link counted as up.
     pub fn was_up(&self) -> bool {
-        matches!(self.stages[0], Stage::Up(_))
+        matches!(self.stages[0], DialStage::Up(_))
     }
 }
 
@@ -119,8 +119,8 @@ impl<D, C> Link<D, C> {
     /// The open connections.
     pub fn connections(&self) -> impl Iterator<Item = &C> {
         [&self.small, &self.bulk].into_iter().filter_map(|slot| match &slot.stage {
-            Stage::Up(connection) => Some(connection),
-            Stage::Down | Stage::Dialing(_) => None,
+            DialStage::Up(connection) => Some(connection),
+            DialStage::Down | DialStage::Dialing(_) => None,
         })
     }
 
@@ -128,8 +128,8 @@ impl<D, C> Link<D, C> {
     pub fn dial(&mut self, kind: ConnectionKind, begin: impl FnOnce(Attempt) -> D) {
         let attempt = Attempt { kind, falls: self.falls, not_before: self.not_before };
         let slot = self.slot(kind);
-        if matches!(slot.stage, Stage::Down) {
-            slot.stage = Stage::Dialing(begin(attempt));
+        if matches!(slot.stage, DialStage::Down) {
+            slot.stage = DialStage::Dialing(begin(attempt));
         }
     }
 
@@ -149,7 +149,7 @@ impl<D, C> Link<D, C> {
         let length = message_len(&message);
         let kind = kind_of(&message, length);
         let slot = self.slot(kind);
-        if let Stage::Up(connection) = &slot.stage {
+        if let DialStage::Up(connection) = &slot.stage {
             return push(connection, message);
         }
         if slot.bytes > 0 && slot.bytes + length > queue_bytes {
@@ -179,7 +179,7 @@ impl<D, C> Link<D, C> {
         self.not_before = None;
         let slot = self.slot(kind);
         slot.bytes = 0;
-        slot.stage = Stage::Up(connection);
+        slot.stage = DialStage::Up(connection);
         let waiting = slot.waiting.drain(..).filter_map(|(mut message, since)| {
             shorten(&mut message, since, mono).then_some(message)
         });
@@ -209,7 +209,7 @@ impl<D, C> Link<D, C> {
         let stages = [small.stage, bulk.stage];
         // Requests sent over a bulk connection may have been carried out, with or without a small
         // one.
-        let sent = stages.iter().any(|stage| matches!(stage, Stage::Up(_)));
+        let sent = stages.iter().any(|stage| matches!(stage, DialStage::Up(_)));
         let event = if sent { Event::Lost(peer) } else { Event::Unreachable(peer) };
         Some(Fallen { stages, left, event })
     }

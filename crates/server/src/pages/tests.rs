@@ -16,7 +16,7 @@ const OWN: OpId = OpId::Slot(protocol::SlotId(1));
 fn alone() -> Arc<Shared> {
     let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
     let topology = Topology::new(vec![member], 3).unwrap();
-    let (own, clock) = (topology.own("a").unwrap(), Arc::new(Clock::start(1, 0, 0)));
+    let (own, clock) = (topology.find("a").unwrap(), Arc::new(Clock::start(1, 0, 0)));
     let logs = Arc::new(protocol::Logs::first(protocol::Incarnation(1)));
     Arc::new(Shared::new(
         topology,
@@ -181,7 +181,7 @@ fn what_is_remembered_of_writes_is_told_to_whom_their_partitions_move() {
     let expected: Vec<_> = all.into_iter().filter(moves).collect();
     assert!((10..40).contains(&expected.len()), "about a half: {}", expected.len());
     assert_eq!(told(), (expected.clone(), true));
-    shared.membership.state.lose(shared.clock.last());
+    shared.membership.state.mark_lost(shared.clock.last());
     assert_eq!(told(), (expected, false), "its disk was replaced: it may have forgotten some");
 }
 

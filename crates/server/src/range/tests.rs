@@ -3,13 +3,13 @@ use protocol::{Clock, Quorum};
 
 use super::*;
 use crate::PageWork;
-use crate::stage::{Stage, WALL, value};
+use crate::stage::{TestNode, WALL, value};
 
 fn pages() -> Pages {
     Pages::new(1 << 20, PageWork::SERVING)
 }
 
-fn range(stage: &Stage) -> Range {
+fn range(stage: &TestNode) -> Range {
     let quorum = Quorum { ack: 2, from: 3 };
     Range::new(Arc::clone(&stage.shared), &pages(), quorum.into(), Bytes::new(), None).unwrap()
 }
@@ -32,7 +32,7 @@ fn page(items: Vec<(Bytes, protocol::Record)>) -> Page {
 
 #[test]
 fn a_busy_node_is_asked_again_and_every_fourth_time_all_pages_are_given_back() {
-    let stage = Stage::new();
+    let stage = TestNode::new();
     let mut range = range(&stage);
     let asked = asks(&mut range);
     assert!(asked.len() >= 2, "{asked:?}");
@@ -49,7 +49,7 @@ fn a_busy_node_is_asked_again_and_every_fourth_time_all_pages_are_given_back() {
 
 #[test]
 fn one_that_stays_busy_is_replaced_in_the_end() {
-    let stage = Stage::new();
+    let stage = TestNode::new();
     let mut range = range(&stage);
     let busy = NodeId(asks(&mut range)[0]);
     for _ in 0..RETRIES {
@@ -63,7 +63,7 @@ fn one_that_stays_busy_is_replaced_in_the_end() {
 /// With every fourth retry, the other nodes send their pages again.
 #[test]
 fn pages_of_others_do_not_make_one_that_stays_busy_wait_for_ever() {
-    let stage = Stage::new();
+    let stage = TestNode::new();
     let mut range = range(&stage);
     let asked = asks(&mut range);
     let busy = NodeId(asked[0]);
@@ -81,7 +81,7 @@ fn pages_of_others_do_not_make_one_that_stays_busy_wait_for_ever() {
 
 #[test]
 fn a_page_that_came_damaged_is_none() {
-    let stage = Stage::new();
+    let stage = TestNode::new();
     let item = |key: &'static [u8]| (Bytes::from_static(key), value(b"k", 10, 1));
     let asked =
         |node, item| Range::asked(&stage.shared, NodeId(node), Ok(Reply::Page(page(vec![item]))));
@@ -97,7 +97,7 @@ fn a_page_that_came_damaged_is_none() {
 
 #[test]
 fn what_has_expired_is_passed_over() {
-    let stage = Stage::of(&["a"]);
+    let stage = TestNode::of(&["a"]);
     let mut range = Range::local(Arc::clone(&stage.shared), &pages(), Bytes::new(), None).unwrap();
     assert_eq!(asks(&mut range), [0]);
     let record = |key: &[u8], expiry_ms| {
@@ -120,7 +120,7 @@ fn what_has_expired_is_passed_over() {
 
 #[test]
 fn without_room_for_its_pages_there_is_no_range() {
-    let (stage, pages) = (Stage::new(), pages());
+    let (stage, pages) = (TestNode::new(), pages());
     let new = || {
         let quorum = Quorum { ack: 2, from: 3 };
         Range::new(Arc::clone(&stage.shared), &pages, quorum.into(), Bytes::new(), None)
@@ -136,7 +136,7 @@ fn without_room_for_its_pages_there_is_no_range() {
 #[test]
 fn a_node_alone_whose_store_fails_says_so() {
     for (names, own_fault) in [(&["a"][..], true), (&["a", "b", "c"], false)] {
-        let stage = Stage::of(names);
+        let stage = TestNode::of(names);
         let mut range =
             Range::local(Arc::clone(&stage.shared), &pages(), Bytes::new(), None).unwrap();
         asks(&mut range);
@@ -148,7 +148,7 @@ fn a_node_alone_whose_store_fails_says_so() {
 
 #[test]
 fn a_range_knows_where_it_goes_on() {
-    let stage = Stage::of(&["a"]);
+    let stage = TestNode::of(&["a"]);
     let pages = pages();
     let start = Bytes::from_static(b"b");
     let mut range = Range::local(Arc::clone(&stage.shared), &pages, start, None).unwrap();

@@ -3,7 +3,7 @@ use protocol::{Clock, Incarnation, MembershipState, NodeId};
 
 use super::*;
 use crate::identity::{Identity, Named, NewIdentity};
-use crate::stage::{Stage, WALL, conditional, value};
+use crate::stage::{TestNode, WALL, conditional, value};
 
 /// Returns a record `ahead` microseconds above the limit.
 fn future(key: &[u8], ahead: u64) -> protocol::Record {
@@ -11,13 +11,13 @@ fn future(key: &[u8], ahead: u64) -> protocol::Record {
     value(key, 0, 1).with_version(key, version)
 }
 
-fn put(stage: &Stage, key: &'static [u8], record: &protocol::Record) {
+fn put(stage: &TestNode, key: &'static [u8], record: &protocol::Record) {
     let mut batch = Batch::new();
     batch.record(Space::Data, key, record).unwrap();
     Store::commit(&stage.engine, batch).unwrap();
 }
 
-fn put_hint(stage: &Stage, peer: NodeId, key: &'static [u8], record: &protocol::Record) {
+fn put_hint(stage: &TestNode, peer: NodeId, key: &'static [u8], record: &protocol::Record) {
     let hint = hints::Hint::of(protocol::HintId(0), peer, Bytes::from_static(key), record);
     let mut batch = Batch::new();
     hints::put(&stage.shared, &mut batch, &hint, record).unwrap();
@@ -26,7 +26,7 @@ fn put_hint(stage: &Stage, peer: NodeId, key: &'static [u8], record: &protocol::
 
 #[test]
 fn what_is_ahead_goes_and_what_it_hid_is_streamed_back() {
-    let (stage, limit) = (Stage::new(), Clock::time_of(WALL));
+    let (stage, limit) = (TestNode::new(), Clock::time_of(WALL));
     put(&stage, b"old", &value(b"old", 10, 1));
     let found = Ahead::look(&stage.engine, limit).unwrap().unwrap();
     assert!(!found.is_any());
@@ -59,7 +59,7 @@ fn what_is_ahead_goes_and_what_it_hid_is_streamed_back() {
 /// A record with an old version is ahead of the clock if its ballot is.
 #[test]
 fn what_a_conditional_write_made_is_ahead_by_its_ballot() {
-    let (stage, limit) = (Stage::new(), Clock::time_of(WALL));
+    let (stage, limit) = (TestNode::new(), Clock::time_of(WALL));
     put(&stage, b"old", &conditional(b"old", 10, limit));
     put(&stage, b"new", &conditional(b"new", 10, limit + 5));
     put_hint(&stage, NodeId(2), b"k", &conditional(b"k", 10, limit + 7));
@@ -76,6 +76,6 @@ fn what_a_conditional_write_made_is_ahead_by_its_ballot() {
 
 #[test]
 fn a_node_alone_is_left_as_it_is() {
-    let stage = Stage::of(&["a"]);
+    let stage = TestNode::of(&["a"]);
     assert!(Ahead::look(&stage.engine, 0).unwrap().is_none());
 }

@@ -104,12 +104,12 @@ impl Starting {
         // Until the peers were asked, a record older than this start may hide a newer one.
         let lost_before = identity.lost_before().max(Clock::limit(wall, max_skew));
         let membership = Membership::new(state, lost_before, alone);
-        let membership = membership.recovered(identity.recovered_words());
+        let membership = membership.with_words_recovered_until(identity.recovered_words());
         // In an outdated copy of the directory, the stored promises are older than the peers'
         // records.
         let membership = match state {
             MembershipState::Verifying => membership,
-            _ => membership.promised(if alone { 0 } else { identity.lost_before() }),
+            _ => membership.with_promised_before(if alone { 0 } else { identity.lost_before() }),
         };
         let newest = store.engine().greatest_time();
         let layouts = identity.open_layouts(store, named, &logs, state)?;

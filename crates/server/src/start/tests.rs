@@ -50,7 +50,7 @@ fn list(names: &[&str]) -> Topology {
 
 /// Returns node `own` of a list.
 fn named<'a>(topology: &'a Topology, own: &str) -> Named<'a> {
-    Named { topology, own: topology.own(own).unwrap(), named: true, urls: &[] }
+    Named { topology, own: topology.find(own).unwrap(), named: true, urls: &[] }
 }
 
 /// Returns a single node that no setting names.

@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use protocol::{
-    Background, CallId, Claim, FailureKind, MembershipState, NODE_TICK_MICROS, NodeConfig,
-    NodeEffect, NodeEvent, NodeId, Now, Page, Record, Remembered, Reply, RoundReport, Shared,
-    Waits, hint_bytes,
+    Background, BackgroundConfig, BackgroundEffect, BackgroundEvent, CallId, Claim, FailureKind,
+    MembershipState, NODE_TICK_MICROS, NodeId, Now, Page, Record, Remembered, Reply, RoundReport,
+    Shared, Waits, hint_bytes,
 };
 
-use crate::driver::{Delivered, HintsWanted, Purpose, TaskDriver};
+use crate::driver::{Delivered, HintsWanted, TaskDriver, WritePurpose};
 use crate::hints;
-use crate::identity::{Identity, Keeps};
+use crate::identity::{Identity, OwnRecords};
 use crate::operations::{OPERATION_BYTES, put_entry};
 
 /// Delay before a failed hint read or a failed write of the membership state is retried, in
@@ -30,7 +30,7 @@ const AGAIN_MICROS: u64 = 1_000_000;
 #[derive(Debug)]
 pub enum TaskEvent {
     /// An event for the protocol's part.
-    Node(NodeEvent),
+    Node(BackgroundEvent),
     /// A hint read is to be retried.
     ReadHints(HintsWanted),
     /// A hint read completed or failed.
@@ -38,11 +38,11 @@ pub enum TaskEvent {
     /// A full compaction, which drops orphaned records (leftovers), may have ended.
     Compacted(u64),
     /// One of the node's own records was stored, or failed.
-    Kept(Keeps, Result<(), lsm::Error>),
+    Kept(OwnRecords, Result<(), lsm::Error>),
 }
 
-impl From<NodeEvent> for TaskEvent {
-    fn from(event: NodeEvent) -> Self {
+impl From<BackgroundEvent> for TaskEvent {
+    fn from(event: BackgroundEvent) -> Self {
         Self::Node(event)
     }
 }
@@ -53,14 +53,14 @@ pub struct Task {
     shared: Arc<Shared>,
     identity: Arc<Identity>,
     node: Background,
-    effects: Vec<NodeEffect>,
+    effects: Vec<BackgroundEffect>,
     /// The monotonic time of the first tick, in microseconds.
     began: Option<u64>,
 }
 
 impl Task {
     /// Returns the task of a node that has just started.
-    pub fn new(shared: Arc<Shared>, identity: Arc<Identity>, config: NodeConfig) -> Self {
+    pub fn new(shared: Arc<Shared>, identity: Arc<Identity>, config: BackgroundConfig) -> Self {
         let node = Background::new(Arc::clone(&shared), config);
         Self { shared, identity, node, effects: Vec::new(), began: None }
     }
@@ -79,7 +79,7 @@ impl Task {
     pub fn handle<D: TaskDriver>(&mut self, driver: &mut D, event: TaskEvent) {
         match event {
             TaskEvent::Node(event) => {
-                if matches!(event, NodeEvent::Tick)
+                if matches!(event, BackgroundEvent::Tick)
                     && let Some(micros) = self.agreed(driver.now())
                 {
                     driver.purge_rule().agree(micros);
@@ -90,7 +90,7 @@ impl Task {
             TaskEvent::HintsRead(HintsWanted { call, .. }, Ok(items)) => {
                 let page = Page { items, next: None, authoritative: true };
                 let result = Ok(Reply::Page(page));
-                self.dispatch(driver, NodeEvent::Returned { call, result });
+                self.dispatch(driver, BackgroundEvent::Returned { call, result });
             }
             TaskEvent::HintsRead(wanted, Err(error)) => {
                 tracing::warn!(%error, "hint read failed, will retry");
@@ -113,7 +113,7 @@ impl Task {
         clock.agreed(now)
     }
 
-    fn dispatch<D: TaskDriver>(&mut self, driver: &mut D, event: NodeEvent) {
+    fn dispatch<D: TaskDriver>(&mut self, driver: &mut D, event: BackgroundEvent) {
         let mut effects = std::mem::take(&mut self.effects);
         let mut next = Some(event);
         while let Some(event) = next {
@@ -124,48 +124,56 @@ impl Task {
     }
 
     /// Carries out an effect; returns its result if that is known at once.
-    fn perform<D: TaskDriver>(&self, driver: &mut D, effect: NodeEffect) -> Option<NodeEvent> {
+    fn perform<D: TaskDriver>(
+        &self,
+        driver: &mut D,
+        effect: BackgroundEffect,
+    ) -> Option<BackgroundEvent> {
         let shared = &self.shared;
         let (batch, keeps) = match effect {
-            NodeEffect::ReadHints { call, peer, after, max_bytes } => {
+            BackgroundEffect::ReadHints { call, peer, after, max_bytes } => {
                 driver.read_hints(HintsWanted { call, peer, after, max_bytes });
                 return None;
             }
-            NodeEffect::DropHints { peer, items } => return self.drop_hints(driver, peer, &items),
-            NodeEffect::Call { call, node, class, request } => {
+            BackgroundEffect::DropHints { peer, items } => {
+                return self.drop_hints(driver, peer, &items);
+            }
+            BackgroundEffect::Call { call, node, class, request } => {
                 driver.call(call, node, class, request);
                 return None;
             }
-            NodeEffect::KeepRemembered { call, remembered } => {
+            BackgroundEffect::KeepRemembered { call, remembered } => {
                 keep_remembered(driver, call, &remembered);
                 return None;
             }
-            NodeEffect::DropLeftovers => {
+            BackgroundEffect::DropLeftovers => {
                 self.drop_leftovers(driver);
                 return None;
             }
-            NodeEffect::Outdated { proven } => {
+            BackgroundEffect::Outdated { proven } => {
                 driver.outdated(proven);
                 return None;
             }
-            NodeEffect::RoundEnded(report) => {
+            BackgroundEffect::RoundEnded(report) => {
                 self.note_round(&report);
                 return None;
             }
-            NodeEffect::Waits(waits) => {
+            BackgroundEffect::Waits(waits) => {
                 self.note_waits(waits, driver.now().wall);
                 return None;
             }
-            NodeEffect::Remember { peer, claim } if self.is_known(peer, &claim) => {
+            BackgroundEffect::Remember { peer, claim } if self.is_known(peer, &claim) => {
                 shared.membership.logs.know(peer, claim.incarnation);
                 shared.membership.logs.kept(peer, &claim);
                 return None;
             }
-            NodeEffect::Remember { peer, claim } => self.identity.keep_claim(shared, peer, claim),
-            NodeEffect::Stand(state) => self.identity.keep_state(shared, state),
-            NodeEffect::KeepClusterId(id) => self.identity.keep_cluster(id),
-            NodeEffect::KeepMissed { node } => self.identity.keep_missed(shared, node),
-            NodeEffect::KeepLayouts => self.identity.keep_layouts(shared),
+            BackgroundEffect::Remember { peer, claim } => {
+                self.identity.keep_claim(shared, peer, claim)
+            }
+            BackgroundEffect::StoreState(state) => self.identity.keep_state(shared, state),
+            BackgroundEffect::KeepClusterId(id) => self.identity.keep_cluster(id),
+            BackgroundEffect::KeepMissed { node } => self.identity.keep_missed(shared, node),
+            BackgroundEffect::KeepLayouts => self.identity.keep_layouts(shared),
         };
         driver.keep(batch, keeps);
         None
@@ -190,13 +198,13 @@ impl Task {
                 "cannot drop records that now belong on other nodes only, will retry: the \
                  compaction failed; `kvorum compact --wait` says why"
             );
-            return self.dispatch(driver, NodeEvent::LeftoversDropped { done: false });
+            return self.dispatch(driver, BackgroundEvent::LeftoversDropped { done: false });
         }
         if ended == Some(true) {
             driver.purge_rule().stop_dropping();
             if !driver.purge_rule().is_dropping() {
                 tracing::info!("dropped records that now belong on other nodes only");
-                return self.dispatch(driver, NodeEvent::LeftoversDropped { done: true });
+                return self.dispatch(driver, BackgroundEvent::LeftoversDropped { done: true });
             }
         }
         driver.after(NODE_TICK_MICROS, TaskEvent::Compacted(number));
@@ -213,16 +221,16 @@ impl Task {
         driver: &mut D,
         peer: NodeId,
         items: &[(Bytes, Record)],
-    ) -> Option<NodeEvent> {
+    ) -> Option<BackgroundEvent> {
         let written = items.iter().map(|(key, _)| key.len() + 64).sum();
         let hints = items.len() as u64;
         let bytes = items.iter().map(|(key, record)| hint_bytes(key, record)).sum();
-        let purpose = Purpose::Delivered(Delivered { peer, hints, bytes });
+        let purpose = WritePurpose::Delivered(Delivered { peer, hints, bytes });
         let added =
             driver.write(written, purpose, |batch| hints::remove(&self.shared, batch, peer, items));
         let refusal = added.err().filter(|refusal| !refusal.is_final())?;
         tracing::debug!(peer = peer.0, ?refusal, "cannot delete delivered hints yet");
-        Some(NodeEvent::HintsStay { peer, hints, bytes })
+        Some(BackgroundEvent::HintsStay { peer, hints, bytes })
     }
 
     /// Handles the result of storing one of the node's own records. Only durable content takes
@@ -230,7 +238,7 @@ impl Task {
     fn kept<D: TaskDriver>(
         &mut self,
         driver: &mut D,
-        keeps: &Keeps,
+        keeps: &OwnRecords,
         result: Result<(), lsm::Error>,
     ) {
         let kept = result.is_ok();
@@ -241,9 +249,9 @@ impl Task {
             self.note_unkept(keeps, &error);
         }
         match *keeps {
-            Keeps::Claim(..) | Keeps::Proof(_) => {}
-            Keeps::MembershipState { state, .. } => {
-                let event = NodeEvent::Stood { state, kept };
+            OwnRecords::Claim(..) | OwnRecords::Proof(_) => {}
+            OwnRecords::MembershipState { state, .. } => {
+                let event = BackgroundEvent::StateStored { state, kept };
                 if kept {
                     note_state(state);
                     self.dispatch(driver, event);
@@ -251,8 +259,8 @@ impl Task {
                     driver.after(AGAIN_MICROS, event.into());
                 }
             }
-            Keeps::ClusterId(id) => {
-                let event = NodeEvent::ClusterIdKept { id, kept };
+            OwnRecords::ClusterId(id) => {
+                let event = BackgroundEvent::ClusterIdKept { id, kept };
                 if kept {
                     tracing::info!(cluster = %id, "this node belongs to the cluster of this id");
                     self.dispatch(driver, event);
@@ -260,29 +268,31 @@ impl Task {
                     driver.after(AGAIN_MICROS, event.into());
                 }
             }
-            Keeps::Missed(node, _) => self.dispatch(driver, NodeEvent::MissedKept { node, kept }),
-            Keeps::Layouts(_) => self.dispatch(driver, NodeEvent::LayoutsKept { kept }),
+            OwnRecords::Missed(node, _) => {
+                self.dispatch(driver, BackgroundEvent::MissedKept { node, kept })
+            }
+            OwnRecords::Layouts(_) => self.dispatch(driver, BackgroundEvent::LayoutsKept { kept }),
         }
     }
 
-    fn note_unkept(&self, keeps: &Keeps, error: &lsm::Error) {
+    fn note_unkept(&self, keeps: &OwnRecords, error: &lsm::Error) {
         match keeps {
-            Keeps::Claim(peer, ..) => {
+            OwnRecords::Claim(peer, ..) => {
                 tracing::warn!(%error, peer = self.name(*peer), "cannot persist peer incarnation");
             }
-            Keeps::MembershipState { state, .. } => {
+            OwnRecords::MembershipState { state, .. } => {
                 tracing::warn!(%error, ?state, "cannot persist the node's membership state");
             }
-            Keeps::ClusterId(id) => {
+            OwnRecords::ClusterId(id) => {
                 tracing::warn!(%error, %id, "cannot persist the cluster's id; will retry");
             }
-            Keeps::Proof(_) => tracing::warn!(
+            OwnRecords::Proof(_) => tracing::warn!(
                 %error,
                 "cannot persist the repair seal and watermark: deleted keys stay on disk until a \
                  later repair round"
             ),
-            Keeps::Layouts(_) => tracing::warn!(%error, "cannot persist the cluster's layout"),
-            Keeps::Missed(node, _) => {
+            OwnRecords::Layouts(_) => tracing::warn!(%error, "cannot persist the cluster's layout"),
+            OwnRecords::Missed(node, _) => {
                 let node = self.name(*node);
                 tracing::warn!(%error, node, "cannot persist missed-write marks");
             }
@@ -351,14 +361,15 @@ impl Task {
 /// Stores idempotency-key records received from peers; the call fails as busy, to be retried, if
 /// the store refuses.
 fn keep_remembered<D: TaskDriver>(driver: &mut D, call: CallId, remembered: &[Remembered]) {
-    let added = driver.write(remembered.len() * OPERATION_BYTES, Purpose::Task(call), |batch| {
-        batch.make_durable();
-        remembered.iter().try_for_each(|entry| put_entry(batch, entry))
-    });
+    let added =
+        driver.write(remembered.len() * OPERATION_BYTES, WritePurpose::Task(call), |batch| {
+            batch.make_durable();
+            remembered.iter().try_for_each(|entry| put_entry(batch, entry))
+        });
     if let Err(refusal) = added {
         tracing::debug!(?refusal, "cannot store yet what others remember of writes");
         let result = Err(FailureKind::Busy);
-        driver.after(NODE_TICK_MICROS, NodeEvent::Returned { call, result }.into());
+        driver.after(NODE_TICK_MICROS, BackgroundEvent::Returned { call, result }.into());
     }
 }
 

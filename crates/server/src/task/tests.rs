@@ -1,15 +1,15 @@
-use protocol::{Clock, Incarnation, LifeId, LogPosition, Reported, RoundConfig};
+use protocol::{BootId, Clock, Incarnation, LogPosition, Reported, RoundConfig};
 
 use super::*;
 use crate::Store;
-use crate::driver::{Delivered, Purpose, WriteError};
-use crate::stage::{Done, Stage, WALL, value};
+use crate::driver::{Delivered, WriteError, WritePurpose};
+use crate::stage::{Done, TestNode, WALL, value};
 
 const B: NodeId = NodeId(1);
 
-fn task(stage: &Stage) -> Task {
+fn task(stage: &TestNode) -> Task {
     let rounds = RoundConfig::NONE;
-    let config = NodeConfig {
+    let config = BackgroundConfig {
         deadline_micros: 0,
         syncs_always: true,
         max_skew_micros: 500_000,
@@ -25,7 +25,11 @@ fn failed() -> lsm::Error {
 }
 
 /// Returns the batch that an effect has the driver store.
-fn kept_by(stage: &mut Stage, task: &Task, effect: NodeEffect) -> Option<(lsm::Batch, Keeps)> {
+fn kept_by(
+    stage: &mut TestNode,
+    task: &Task,
+    effect: BackgroundEffect,
+) -> Option<(lsm::Batch, OwnRecords)> {
     task.perform(stage, effect);
     match stage.take().pop() {
         Some(Done::Keep(None, batch, keeps)) => Some((batch, keeps)),
@@ -35,7 +39,7 @@ fn kept_by(stage: &mut Stage, task: &Task, effect: NodeEffect) -> Option<(lsm::B
 
 #[test]
 fn hints_that_could_not_be_read_are_read_again() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut task = task(&stage);
     let (call, after) = (CallId(4), Some(Bytes::from_static(b"k")));
     let wanted = HintsWanted { call, peer: B, after, max_bytes: 9 };
@@ -48,15 +52,19 @@ fn hints_that_could_not_be_read_are_read_again() {
 
 #[test]
 fn a_state_holds_once_it_is_kept_and_is_tried_again_otherwise() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut task = task(&stage);
-    let stand = || NodeEffect::Stand(MembershipState::Rebuilding);
+    let stand = || BackgroundEffect::StoreState(MembershipState::Rebuilding);
     let (_, keeps) = kept_by(&mut stage, &task, stand()).unwrap();
     task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));
     assert_eq!(stage.identity.state(), MembershipState::Member);
     let done = stage.take();
-    let [Done::After(AGAIN_MICROS, TaskEvent::Node(NodeEvent::Stood { kept: false, .. }))] =
-        done[..]
+    let [
+        Done::After(
+            AGAIN_MICROS,
+            TaskEvent::Node(BackgroundEvent::StateStored { kept: false, .. }),
+        ),
+    ] = done[..]
     else {
         panic!("{done:?}")
     };
@@ -69,17 +77,17 @@ fn a_state_holds_once_it_is_kept_and_is_tried_again_otherwise() {
 
 /// Returns B's claim of its disk.
 fn claim(incarnation: u64, position: u64) -> Claim {
-    let (life, position) = (Some(LifeId(1)), LogPosition(position));
+    let (life, position) = (Some(BootId(1)), LogPosition(position));
     let reported = Reported { life, position, late: LogPosition::START };
     Claim { incarnation: Incarnation(incarnation), reported }
 }
 
 #[test]
 fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut task = task(&stage);
     let claim = claim(5, 2);
-    let remember = || NodeEffect::Remember { peer: B, claim };
+    let remember = || BackgroundEffect::Remember { peer: B, claim };
     let (_, keeps) = kept_by(&mut stage, &task, remember()).unwrap();
     task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));
     assert_eq!(stage.shared.membership.logs.incarnation(B), None);
@@ -94,13 +102,13 @@ fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
 #[test]
 fn of_two_claims_under_way_the_newer_one_holds_in_whichever_order_they_end() {
     for order in [[0, 1], [1, 0]] {
-        let mut stage = Stage::new();
+        let mut stage = TestNode::new();
         let mut task = task(&stage);
         let claims = [claim(5, 5), claim(6, 6)];
         let kept: Vec<_> = claims
             .iter()
             .filter_map(|claim| {
-                kept_by(&mut stage, &task, NodeEffect::Remember { peer: B, claim: *claim })
+                kept_by(&mut stage, &task, BackgroundEffect::Remember { peer: B, claim: *claim })
             })
             .collect();
         for at in order {
@@ -110,43 +118,44 @@ fn of_two_claims_under_way_the_newer_one_holds_in_whichever_order_they_end() {
         }
         assert_eq!(stage.shared.membership.logs.incarnation(B), Some(Incarnation(6)), "{order:?}");
         assert_eq!(stage.identity.known("b"), Some(claims[1]), "{order:?}");
-        let again = kept_by(&mut stage, &task, NodeEffect::Remember { peer: B, claim: claims[1] });
+        let again =
+            kept_by(&mut stage, &task, BackgroundEffect::Remember { peer: B, claim: claims[1] });
         assert!(again.is_none(), "{order:?}");
     }
 }
 
 /// Stores a hint for B.
-fn keep(stage: &mut Stage, key: &'static [u8], age: u64) {
+fn keep(stage: &mut TestNode, key: &'static [u8], age: u64) {
     let record = value(key, age, 1);
     let hint = hints::Hint::of(protocol::HintId(0), B, Bytes::from_static(key), &record);
     let shared = Arc::clone(&stage.shared);
     shared.transfer.hints.found(B, 1, hint_bytes(key, &record));
     let put = |batch: &mut lsm::Batch| hints::put(&shared, batch, &hint, &record);
-    crate::Turn::write(stage, 0, Purpose::Hint(hint.clone()), put).unwrap();
+    crate::WriteBatcher::write(stage, 0, WritePurpose::Hint(hint.clone()), put).unwrap();
     stage.commit();
 }
 
-fn hints_of(stage: &Stage) -> Vec<(Bytes, Record)> {
+fn hints_of(stage: &TestNode) -> Vec<(Bytes, Record)> {
     hints::read(&stage.engine, &stage.shared, B, None, 1000).unwrap()
 }
 
 #[test]
 fn hints_that_were_delivered_go_but_newer_ones_stay() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let task = task(&stage);
     keep(&mut stage, b"k", 20);
     keep(&mut stage, b"l", 20);
     let items = hints_of(&stage);
     assert_eq!(items.len(), 2);
     keep(&mut stage, b"l", 10);
-    task.perform(&mut stage, NodeEffect::DropHints { peer: B, items });
+    task.perform(&mut stage, BackgroundEffect::DropHints { peer: B, items });
     stage.commit();
     assert_eq!(hints_of(&stage), [(Bytes::from_static(b"l"), value(b"l", 10, 1))]);
 }
 
 /// Runs one delivery pass of the hints for B, which takes them; returns whether there was a pass.
-fn deliver(stage: &mut Stage, task: &mut Task) -> bool {
-    task.handle(stage, NodeEvent::Tick.into());
+fn deliver(stage: &mut TestNode, task: &mut Task) -> bool {
+    task.handle(stage, BackgroundEvent::Tick.into());
     let wanted = |done| match done {
         Done::ReadHints(wanted) => Some(wanted),
         _ => None,
@@ -159,7 +168,7 @@ fn deliver(stage: &mut Stage, task: &mut Task) -> bool {
         task.handle(stage, TaskEvent::HintsRead(wanted, read));
         if let Some(Done::Call(call)) = stage.take().pop() {
             let result = Ok(protocol::Reply::Stored);
-            task.handle(stage, NodeEvent::Returned { call, result }.into());
+            task.handle(stage, BackgroundEvent::Returned { call, result }.into());
             stage.commit();
         }
         next = stage.take().into_iter().find_map(|done| match done {
@@ -172,9 +181,9 @@ fn deliver(stage: &mut Stage, task: &mut Task) -> bool {
 
 #[test]
 fn a_hint_that_could_not_be_removed_is_delivered_again_and_hides_no_other() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut task = task(&stage);
-    let waiting = |stage: &Stage| stage.shared.transfer.hints.waiting(B).0;
+    let waiting = |stage: &TestNode| stage.shared.transfer.hints.waiting(B).0;
     keep(&mut stage, b"k", 20);
     stage.refusal = Some(WriteError::Busy);
     assert!(deliver(&mut stage, &mut task));
@@ -190,12 +199,12 @@ fn a_hint_that_could_not_be_removed_is_delivered_again_and_hides_no_other() {
 
 #[test]
 fn a_hint_whose_removal_failed_later_waits_too_unless_the_store_is_closed_for_good() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let delivered = Delivered { peer: B, hints: 2, bytes: 300 };
     let for_good = lsm::Error::Failed { cause: "sync".into(), begun: true };
     for (error, waiting) in [(for_good, (0, 0)), (failed(), (2, 300))] {
-        let purpose = Purpose::Delivered(delivered);
+        let purpose = WritePurpose::Delivered(delivered);
         own.written(&mut stage, purpose, &Err(WriteError::Store(error)));
         assert_eq!(stage.shared.transfer.hints.waiting(B), waiting);
     }
@@ -203,21 +212,21 @@ fn a_hint_whose_removal_failed_later_waits_too_unless_the_store_is_closed_for_go
 
 #[test]
 fn what_is_to_be_remembered_is_told_stored_once_it_is_and_refused_a_little_later() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let task = task(&stage);
     let family = protocol::Version { time: 1, origin: 1 };
     let (key_hash, id, time, ballot, step, result) = (5, 7, 9, 8, 1, None);
     let via = protocol::Via::Chosen;
     let entry = Remembered { key_hash, id, time, via, ballot, family, step, result, digest: 0 };
     let (call, remembered) = (CallId(3), vec![entry]);
-    let returned = |stage: &mut Stage| match stage.take().pop() {
+    let returned = |stage: &mut TestNode| match stage.take().pop() {
         Some(Done::ToTask(event) | Done::After(_, event)) => match event {
-            TaskEvent::Node(NodeEvent::Returned { call: CallId(3), result }) => Some(result),
+            TaskEvent::Node(BackgroundEvent::Returned { call: CallId(3), result }) => Some(result),
             other => panic!("{other:?}"),
         },
         _ => None,
     };
-    let effect = NodeEffect::KeepRemembered { call, remembered };
+    let effect = BackgroundEffect::KeepRemembered { call, remembered };
     stage.refusal = Some(WriteError::Busy);
     task.perform(&mut stage, effect.clone());
     assert_eq!(returned(&mut stage), Some(Err(FailureKind::Busy)));
@@ -234,8 +243,8 @@ fn what_is_to_be_remembered_is_told_stored_once_it_is_and_refused_a_little_later
 
 /// Returns a node that holds records of all these keys, whether they are placed on it or not, as
 /// after a membership change.
-fn leftovers_stage() -> (Stage, Vec<[u8; 2]>) {
-    let mut stage = Stage::of(&["a", "b", "c", "d", "e", "f"]);
+fn leftovers_stage() -> (TestNode, Vec<[u8; 2]>) {
+    let mut stage = TestNode::of(&["a", "b", "c", "d", "e", "f"]);
     let keys: Vec<[u8; 2]> = (0..200u16).map(u16::to_be_bytes).collect();
     for (n, key) in keys.iter().enumerate() {
         let kind = if n % 3 == 0 { lsm::Kind::Tombstone } else { lsm::Kind::Value };
@@ -243,8 +252,8 @@ fn leftovers_stage() -> (Stage, Vec<[u8; 2]>) {
         let fields = lsm::Fields { copies: (n % 5) as u8, ..lsm::Fields::new(kind, version) };
         let record = lsm::Record::new(key, &fields, b"");
         let put = |batch: &mut lsm::Batch| batch.record(lsm::Space::Data, key, &record);
-        let delivered = Purpose::Delivered(Delivered { peer: B, hints: 0, bytes: 0 });
-        crate::Turn::write(&mut stage, 0, delivered, put).unwrap();
+        let delivered = WritePurpose::Delivered(Delivered { peer: B, hints: 0, bytes: 0 });
+        crate::WriteBatcher::write(&mut stage, 0, delivered, put).unwrap();
     }
     stage.commit();
     (stage, keys)
@@ -255,17 +264,17 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
     let (mut stage, keys) = leftovers_stage();
     let mut task = task(&stage);
     let shared = Arc::clone(&stage.shared);
-    let compaction = |stage: &mut Stage| {
+    let compaction = |stage: &mut TestNode| {
         let found = stage.take().into_iter().find_map(|done| match done {
             Done::After(NODE_TICK_MICROS, TaskEvent::Compacted(number)) => Some(number),
             _ => None,
         });
         found.map(TaskEvent::Compacted)
     };
-    task.handle(&mut stage, NodeEvent::Tick.into());
+    task.handle(&mut stage, BackgroundEvent::Tick.into());
     assert!(compaction(&mut stage).is_none() && !stage.engine.purge_rule().is_dropping());
-    shared.transfer.leftovers.want();
-    task.handle(&mut stage, NodeEvent::Tick.into());
+    shared.transfer.leftovers.request();
+    task.handle(&mut stage, BackgroundEvent::Tick.into());
     let first = compaction(&mut stage).unwrap();
     assert!(stage.engine.purge_rule().is_dropping());
     task.handle(&mut stage, first);
@@ -274,11 +283,11 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
     stage.compaction.1 = Some(false);
     task.handle(&mut stage, looks_again);
     assert!(compaction(&mut stage).is_none());
-    assert!(shared.transfer.leftovers.wanted() && stage.engine.purge_rule().is_dropping());
-    task.handle(&mut stage, NodeEvent::Tick.into());
+    assert!(shared.transfer.leftovers.is_pending() && stage.engine.purge_rule().is_dropping());
+    task.handle(&mut stage, BackgroundEvent::Tick.into());
     assert!(compaction(&mut stage).is_none(), "a full disk is given some time");
     stage.mono += 5_000_000;
-    task.handle(&mut stage, NodeEvent::Tick.into());
+    task.handle(&mut stage, BackgroundEvent::Tick.into());
     let second = compaction(&mut stage).unwrap();
 
     stage.engine.rotate_all();
@@ -287,7 +296,7 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
     stage.compaction.1 = Some(true);
     task.handle(&mut stage, second);
     assert!(compaction(&mut stage).is_none());
-    assert!(!shared.transfer.leftovers.wanted() && !stage.engine.purge_rule().is_dropping());
+    assert!(!shared.transfer.leftovers.is_pending() && !stage.engine.purge_rule().is_dropping());
 
     let topology = shared.view().topology.clone();
     let (mut replicas, mut gone) = (Vec::new(), 0);
@@ -305,14 +314,14 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
 #[test]
 fn idempotency_keys_of_a_node_alone_age_by_the_time_that_passes() {
     const HOUR: u64 = 3_600_000_000;
-    let mut stage = Stage::of(&["a"]);
+    let mut stage = TestNode::of(&["a"]);
     let mut task = task(&stage);
     let version = lsm::Version { time: Clock::time_of(HOUR), origin: 0 };
     let fields = lsm::Fields::new(lsm::Kind::Value, version);
     let entry = lsm::Record::new(b"k", &fields, b"");
     let mut may_go_after = |passed: u64| {
         stage.mono += passed;
-        task.handle(&mut stage, TaskEvent::Node(NodeEvent::Tick));
+        task.handle(&mut stage, TaskEvent::Node(BackgroundEvent::Tick));
         stage.engine.purge_rule().may_purge(lsm::Space::Idempotency, entry.view())
     };
     assert!(!may_go_after(0), "no time has passed");
@@ -322,14 +331,14 @@ fn idempotency_keys_of_a_node_alone_age_by_the_time_that_passes() {
 
 #[test]
 fn idempotency_keys_age_by_what_most_other_clocks_show() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut task = task(&stage);
     let time = Clock::time_of(WALL - protocol::REMEMBERED_MICROS - 2_000_000);
     let fields = lsm::Fields::new(lsm::Kind::Value, lsm::Version { time, origin: 0 });
     let entry = lsm::Record::new(b"k", &fields, b"");
     let mut may_go = |limit: Option<u64>| {
         stage.shared.clock.compared(limit.map(|limit| (limit - stage.mono) as i64), 2);
-        task.handle(&mut stage, TaskEvent::Node(NodeEvent::Tick));
+        task.handle(&mut stage, TaskEvent::Node(BackgroundEvent::Tick));
         stage.engine.purge_rule().may_purge(lsm::Space::Idempotency, entry.view())
     };
     assert!(!may_go(Some(WALL - 3_000_000)), "this clock is ahead of most others'");

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use lsm::{PurgeRule, Space};
 use protocol::{
-    Answer, AskedQuorum, Clock, Condition, Done, LifeId, MembershipState, NodeId, Quorum, Record,
+    Answer, AskedQuorum, BootId, Clock, Condition, Done, MembershipState, NodeId, Quorum, Record,
 };
 
 use super::contenders::contended;
@@ -85,7 +85,7 @@ impl World {
             let machine = &self.machines[node];
             let Some(process) = &machine.process else { continue };
             let present = process.shared.membership.logs.life();
-            let next = LifeId::begun(Clock::time_of(machine.wall.wall(self.now)), Some(present));
+            let next = BootId::begun(Clock::time_of(machine.wall.wall(self.now)), Some(present));
             let is_outlived = machine.last_life.is_some_and(|last| present < last && last < next);
             if is_outlived && process.shared.membership.state.is_fenced() {
                 self.journal.line(self.now, format_args!("n{node} is restarted: it is outlived"));

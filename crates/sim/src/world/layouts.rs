@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use protocol::layout::{Kinds, Layout, Methods, PlanChange, Seat, Stage, Token, Voter, VoterId};
-use protocol::{FIRST_EPOCH, NodeEvent, NodeId};
+use protocol::{BackgroundEvent, FIRST_EPOCH, NodeId};
 
 use super::{Due, World};
 
@@ -86,7 +86,7 @@ impl World {
         self.journal.line(self.now, line);
         let planned = Arc::new(planned);
         self.wanted.push(Arc::clone(&planned));
-        self.node_event(node, life, NodeEvent::Propose(planned).into());
+        self.node_event(node, life, BackgroundEvent::Propose(planned).into());
     }
 
     /// Returns the layout that a node plans for a change; the node must know which nodes are up.
@@ -233,7 +233,7 @@ impl World {
 
     /// Returns true if keys have moved, or were about to.
     pub(super) fn has_moved(&self) -> bool {
-        self.layouts.values().any(|layout| layout.began != FIRST_EPOCH)
+        self.layouts.values().any(|layout| layout.placement_epoch != FIRST_EPOCH)
     }
 
     /// Returns true if nothing moves, and no node has records left from a move.
@@ -244,7 +244,7 @@ impl World {
             process.is_some_and(|process| {
                 let layouts = &process.shared.membership.layouts;
                 let is_last = last.is_some_and(|(epoch, _)| *epoch == layouts.entered().epoch);
-                is_last && !layouts.has_leftovers()
+                is_last && !layouts.has_orphans()
             })
         };
         let is_settled = last.is_none_or(|(_, layout)| layout.stage == Stage::Settled);
@@ -253,10 +253,12 @@ impl World {
 
     /// Number of completed moves of keys.
     pub(super) fn moves_ended(&self) -> u64 {
-        let is_settled = |began: u64| self.layouts.values().any(|layout| layout.began > began);
+        let is_settled =
+            |began: u64| self.layouts.values().any(|layout| layout.placement_epoch > began);
         let reads_new = self.layouts.values().filter(|layout| layout.stage == Stage::ReadNew);
         // One move may have several layouts, with different tokens.
-        let ended = reads_new.map(|layout| layout.began).filter(|began| is_settled(*began));
+        let ended =
+            reads_new.map(|layout| layout.placement_epoch).filter(|began| is_settled(*began));
         ended.collect::<BTreeSet<u64>>().len() as u64
     }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use lsm::MemDisk;
 use protocol::layout::Voter;
 use protocol::{
-    CallId, ClientId, ClusterId, Event, LifeId, NodeId, OpId, Record, Shared, StoreError,
+    BootId, CallId, ClientId, ClusterId, Event, NodeId, OpId, Record, Shared, StoreError,
 };
-use server::identity::Keeps;
-use server::link::{Attempt, Keeper, Link, PeerTable, Pings};
-use server::{BoundedClock, Outcome, Pages, Purpose, Starting, Task, Wanted};
+use server::identity::OwnRecords;
+use server::link::{Attempt, Link, PeerTable, Pings, Redialer};
+use server::{BoundedClock, Outcome, Pages, Starting, Task, Wanted, WritePurpose};
 
 use super::Due;
 use super::endpoint::{Endpoint, Memory};
@@ -31,9 +31,9 @@ pub(crate) enum Input {
     /// A read that had to wait is done; at most this many of its bytes are wanted.
     Read(OpId, Wanted, Result<Option<Record>, StoreError>),
     /// A write has taken effect, or certainly will not.
-    Written(Purpose, Outcome),
+    Written(WritePurpose, Outcome),
     /// Persisted state of the node was stored, or could not be.
-    Kept(OpId, Keeps, Result<(), lsm::Error>),
+    Kept(OpId, OwnRecords, Result<(), lsm::Error>),
     /// A node that was busy is to be asked again for a page.
     Busy(CallId),
     /// A timer has expired.
@@ -67,7 +67,7 @@ pub(crate) struct Loop {
     /// Connections that may have bytes to send.
     pub(crate) dirty: BTreeSet<u64>,
     pub(crate) pings: Pings,
-    pub(crate) keeper: Keeper,
+    pub(crate) keeper: Redialer,
 }
 
 /// A client's request that a process has accepted and not answered.
@@ -141,7 +141,7 @@ pub(crate) struct Machine {
     /// The cluster of this disk, as reported by one of its processes.
     pub(crate) cluster: Option<ClusterId>,
     /// The greatest life that a process of this disk began, whatever copies were put back since.
-    pub(crate) last_life: Option<LifeId>,
+    pub(crate) last_life: Option<BootId>,
     /// Voter identity of that process.
     pub(crate) voter: Option<Voter>,
     /// The marker file that distinguishes the directory from a copy.
@@ -203,7 +203,7 @@ impl Machine {
 pub(crate) struct Outbox {
     pub(crate) batch: lsm::Batch,
     /// The purpose of each write in the batch.
-    pub(crate) writes: Vec<Purpose>,
+    pub(crate) writes: Vec<WritePurpose>,
     /// Events from ranges to their loop.
     pub(crate) events: VecDeque<Event>,
 }

@@ -399,7 +399,7 @@ impl World {
     pub(super) fn leave_by(&mut self, layout: &Layout) {
         for node in 0..self.machines.len() {
             let machine = &mut self.machines[node];
-            if machine.leaves || !layout.is_gone(NodeId(node as u16)) {
+            if machine.leaves || !layout.is_retired(NodeId(node as u16)) {
                 continue;
             }
             match machine.role {
@@ -466,7 +466,7 @@ impl World {
         let process = self.machines[node].process.as_ref();
         process.is_some_and(|process| {
             let layout = process.shared.membership.layouts.entered();
-            layout.is_gone(process.shared.own)
+            layout.is_retired(process.shared.own)
         })
     }
 }

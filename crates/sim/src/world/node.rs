@@ -4,12 +4,12 @@
 use bytes::Bytes;
 use lsm::{Batch, PurgeRule, Space};
 use protocol::{
-    CallId, Class, ClusterId, Event, FailureKind, MembershipState, NODE_TICK_MICROS, NodeEvent,
-    NodeId, Now, Reply, Request,
+    BackgroundEvent, CallId, Class, ClusterId, Event, FailureKind, MembershipState,
+    NODE_TICK_MICROS, NodeId, Now, Reply, Request,
 };
 use server::hints::{self, Hint};
-use server::identity::Keeps;
-use server::{HintsWanted, Outcome, Purpose, TaskDriver, TaskEvent, Turn};
+use server::identity::OwnRecords;
+use server::{HintsWanted, Outcome, TaskDriver, TaskEvent, WriteBatcher, WritePurpose};
 
 use super::machine::Input;
 use super::{Due, Place, World};
@@ -35,7 +35,7 @@ impl InTask<'_> {
     }
 }
 
-impl Turn for InTask<'_> {
+impl WriteBatcher for InTask<'_> {
     fn now(&self) -> Now {
         self.world.times(self.node)
     }
@@ -43,7 +43,7 @@ impl Turn for InTask<'_> {
     fn write(
         &mut self,
         _bytes: usize,
-        purpose: Purpose,
+        purpose: WritePurpose,
         fill: impl FnOnce(&mut Batch) -> Result<(), lsm::Error>,
     ) -> Outcome {
         let place = self.place(0);
@@ -72,7 +72,7 @@ impl TaskDriver for InTask<'_> {
         self.world.agenda.put(at, Due::Hints { node, life, wanted });
     }
 
-    fn keep(&mut self, batch: Batch, keeps: Keeps) {
+    fn keep(&mut self, batch: Batch, keeps: OwnRecords) {
         self.world.submit(self.place(0), Asker::Task(keeps), batch);
     }
 
@@ -105,7 +105,7 @@ impl World {
         if self.process(Place { node, life, index: 0 }).is_some() {
             self.agenda.put(self.now + NODE_TICK_MICROS, Due::Tick { node, life });
             self.drop_task(node);
-            self.node_event(node, life, NodeEvent::Tick.into());
+            self.node_event(node, life, BackgroundEvent::Tick.into());
             self.note_forgetful(Place { node, life, index: 0 });
         }
     }
@@ -131,7 +131,7 @@ impl World {
         let shared = &process.shared;
         let may_have_forgotten = !shared.membership.state.is_authoritative_for_all()
             || shared.forgot_words_before() > 0
-            || shared.view().other.is_some();
+            || shared.view().joint.is_some();
         if may_have_forgotten {
             self.ledger.forgetful_at = self.now;
         }
@@ -141,7 +141,7 @@ impl World {
         let place = Place { node, life, index: 0 };
         let Some(process) = self.process(place) else { return };
         let mut task = process.task.take().expect("one event at a time");
-        if !matches!(event, TaskEvent::Node(NodeEvent::Tick)) {
+        if !matches!(event, TaskEvent::Node(BackgroundEvent::Tick)) {
             self.journal.line(self.now, format_args!("n{node} {}", node_line(&event)));
         }
         task.handle(&mut InTask { world: self, node, life }, event);
@@ -166,7 +166,7 @@ impl World {
         call: CallId,
         result: Result<Reply, FailureKind>,
     ) {
-        self.send_to_task(place, NodeEvent::Returned { call, result }.into());
+        self.send_to_task(place, BackgroundEvent::Returned { call, result }.into());
     }
 
     /// Passes an event of a loop to the node's task.
@@ -258,13 +258,13 @@ fn node_line(event: &TaskEvent) -> String {
         TaskEvent::Kept(keeps, result) => return format!("keeps {keeps:x?}: {result:?}"),
     };
     match event {
-        NodeEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster } => {
+        BackgroundEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster } => {
             let disk = incarnation.0;
             let another = if *never_another { " and no other" } else { "" };
             let id = ClusterId::number(*cluster);
             format!("met n{} {disk:x} of {id:x}, who knows it as {knows_us:x?}{another}", peer.0)
         }
-        NodeEvent::Returned { call, result } => match result {
+        BackgroundEvent::Returned { call, result } => match result {
             Ok(Reply::Page(page)) => format!("call {}: page of {}", call.0, page.items.len()),
             other => format!("call {}: {other:?}", call.0),
         },

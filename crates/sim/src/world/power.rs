@@ -6,9 +6,9 @@ use std::sync::Arc;
 use lsm::{Error, MemDisk, SyncMode};
 use protocol::handshake::Secrets;
 use protocol::{
-    ClusterId, Config, Incarnation, MembershipState, NodeConfig, Shared, handshake, origin_of,
+    BackgroundConfig, ClusterId, Config, Incarnation, MembershipState, Shared, handshake, origin_of,
 };
-use server::link::{Bounds, Keeper, PING_MICROS, PeerTable, Pings};
+use server::link::{LinkBounds, PING_MICROS, PeerTable, Pings, Redialer};
 use server::{PageWork, Pages, StartError, Started, Starting, Task};
 
 use super::endpoint::Memory;
@@ -131,7 +131,7 @@ impl World {
             max_skew_micros: self.plan.max_skew_micros,
             brief_bytes: BRIEF_BYTES,
         };
-        let node_config = NodeConfig {
+        let node_config = BackgroundConfig {
             deadline_micros: config.deadline_micros,
             syncs_always: self.plan.sync == SyncMode::Always,
             max_skew_micros: config.max_skew_micros,
@@ -139,7 +139,7 @@ impl World {
             stream_rate: None,
             remembered: server::remembered,
         };
-        let mut keeper = Keeper::default();
+        let mut keeper = Redialer::default();
         keeper.begin();
         let own = || {
             let (shared, identity) = (Arc::clone(&shared), Arc::clone(&identity));
@@ -215,7 +215,7 @@ impl World {
         let queue_bytes = self.plan.speed.buffer;
         // A quarter of a buffer for each connection of the plan.
         let (loops, others) = (self.plan.loops, (self.plan.nodes - 1).max(1));
-        let bounds = Bounds { encoded_bytes: queue_bytes * loops * others, loops, queue_bytes };
+        let bounds = LinkBounds { encoded_bytes: queue_bytes * loops * others, loops, queue_bytes };
         let skew = self.plan.max_skew_micros;
         PeerTable::new(Arc::clone(shared), Arc::new(identity), skew, bounds)
     }

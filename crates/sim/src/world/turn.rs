@@ -6,9 +6,10 @@ use protocol::{
     Answer, Body, CallId, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
     FailureKind, Message, NodeId, Now, OpId, PageRequest, Reply, Request, RequestFailed,
 };
-use server::identity::Keeps;
+use server::identity::OwnRecords;
 use server::{
-    Driver, Loop, Outcome, PageAsked, Purpose, TaskEvent, Turn, Wanted, WriteError, store_error,
+    Driver, Loop, Outcome, PageAsked, TaskEvent, Wanted, WriteBatcher, WriteError, WritePurpose,
+    store_error,
 };
 
 use super::lines::{answer_line, brief};
@@ -25,7 +26,7 @@ struct InTurn<'a> {
     out: &'a mut Outbox,
 }
 
-impl Turn for InTurn<'_> {
+impl WriteBatcher for InTurn<'_> {
     fn now(&self) -> Now {
         self.world.times(self.place.node)
     }
@@ -33,7 +34,7 @@ impl Turn for InTurn<'_> {
     fn write(
         &mut self,
         _bytes: usize,
-        purpose: Purpose,
+        purpose: WritePurpose,
         fill: impl FnOnce(&mut Batch) -> Result<(), lsm::Error>,
     ) -> Outcome {
         let refusal = self.world.process(self.place).and_then(|process| process.store.refusal());
@@ -83,7 +84,7 @@ impl Driver for InTurn<'_> {
         world.agenda.put(at, Due::Discard { place, op, ranges });
     }
 
-    fn keep(&mut self, op: OpId, batch: Batch, keeps: Keeps) {
+    fn keep(&mut self, op: OpId, batch: Batch, keeps: OwnRecords) {
         let asker = Asker::Kept(self.place.index, op, keeps);
         self.world.submit(self.place, asker, batch);
     }
@@ -155,7 +156,7 @@ impl World {
                 self.drive(place, out, |own, driver| own.was_read(driver, op, &wanted, result));
             }
             Input::Written(purpose, outcome) => {
-                if let (Purpose::Hint(hint), Ok(())) = (&purpose, &outcome) {
+                if let (WritePurpose::Hint(hint), Ok(())) = (&purpose, &outcome) {
                     self.note_hint(place.node, hint);
                 }
                 self.drive(place, out, |own, driver| own.written(driver, purpose, &outcome));
@@ -255,7 +256,7 @@ impl World {
                     self.input(place(index), Input::Kept(op, keeps, result));
                 }
                 Asker::Task(keeps) => {
-                    if let (Keeps::ClusterId(id), Ok(())) = (&keeps, &result) {
+                    if let (OwnRecords::ClusterId(id), Ok(())) = (&keeps, &result) {
                         self.note_cluster(node, Some(*id));
                     }
                     let event = TaskEvent::Kept(keeps, result);

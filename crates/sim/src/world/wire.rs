@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use protocol::handshake::{ConnectionKind, Handshake, HandshakeRefused, PeerSeen};
-use protocol::{ConnectionId, Event, NodeEvent, NodeId};
-use server::link::{Attempt, Came, Connection, Way};
+use protocol::{BackgroundEvent, ConnectionId, Event, NodeId};
+use server::link::{Attempt, Connection, ConnectionInput, Direction};
 
 use super::endpoint::{Endpoint, Lent, Stage};
 use super::machine::{Input, Outbox};
@@ -115,7 +115,11 @@ impl World {
         let own = &mut process.loops[index];
         let Some(endpoint) = own.endpoints.get_mut(&id) else { return false };
         let dialed = endpoint.dialed;
-        let way = if dialed.is_some() { Way::Dialed } else { Way::Accepted(ConnectionId(id)) };
+        let way = if dialed.is_some() {
+            Direction::Dialed
+        } else {
+            Direction::Accepted(ConnectionId(id))
+        };
         let mut connection = Connection::new(&table, seen, way, now);
         let mut overflown = Vec::new();
         if let Some((peer, attempt)) = dialed {
@@ -142,7 +146,8 @@ impl World {
             self.input(place, Input::Event(event));
         }
         let PeerSeen { node: peer, incarnation, knows_us, never_another, cluster, .. } = *seen;
-        let event = NodeEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster };
+        let event =
+            BackgroundEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster };
         let event = event.into();
         self.agenda.put(self.now + 1, Due::Node { node, life, event });
         if dialed.is_some() && seen.connection == ConnectionKind::Small {
@@ -159,7 +164,7 @@ impl World {
         let endpoint = process.loops[place.index].endpoints.get(&id);
         let dialed = endpoint.and_then(|endpoint| Some(NodeId(endpoint.dialed.as_ref()?.0 as u16)));
         if process.table.is_fenced_by(dialed, refused) {
-            let event = NodeEvent::Fenced.into();
+            let event = BackgroundEvent::Fenced.into();
             self.agenda.put(self.now + 1, Due::Node { node, life, event });
         }
         // The explanation is sent before the connection is closed.
@@ -179,13 +184,13 @@ impl World {
             let (dialed, end) = (endpoint.dialed, endpoint.end);
             let Some(connection) = endpoint.open() else { return };
             match connection.receive(&mut input, &mut lent) {
-                Ok(Some(Came::Event(event))) => self.handle(place, event, out),
-                Ok(Some(Came::Later)) => {
+                Ok(Some(ConnectionInput::Event(event))) => self.handle(place, event, out),
+                Ok(Some(ConnectionInput::Later)) => {
                     let (node, life) = (place.node, process.life);
-                    let event = NodeEvent::Behind.into();
+                    let event = BackgroundEvent::Behind.into();
                     self.agenda.put(self.now + 1, Due::Node { node, life, event });
                 }
-                Ok(Some(Came::Goodbye)) => {
+                Ok(Some(ConnectionInput::Goodbye)) => {
                     if let Some((peer, _)) = dialed {
                         own.links.entry(peer).or_default().leave();
                     }

@@ -17,13 +17,13 @@ use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 
 use super::admin::{Worker, show};
-use super::args::Ask;
+use super::args::ConnectionArgs;
 use super::bytes::percent;
 use super::status::{NOT_ASKED, OTHER_CLUSTER, problems};
-use super::{Unable, fail, print, print_done};
+use super::{CommandFailure, fail, print, print_done};
 use crate::cli::recover::{self, RecoverArgs};
 use crate::cli::shell::word;
-use crate::operations::layout::{LayoutStage, LayoutStatus, Plan, PlannedNode};
+use crate::operations::layout::{LayoutPlan, LayoutStage, LayoutStatus, PlannedNode};
 use crate::operations::status::Cluster;
 use progress::{PATIENCE, held_up};
 pub(super) use progress::{come_to_rest, settled};
@@ -40,7 +40,7 @@ pub(crate) struct ClusterArgs {
 enum ClusterCommand {
     /// Show the members, each one's epoch, and the council. Exit code 1 if a node is down or in
     /// another epoch
-    Status(StatusArgs),
+    Status(ClusterStatusArgs),
     /// Show what a change of the members would do; changes nothing
     ///
     /// Prints what each node would hold, as a part of its share, what would move from which node to
@@ -63,9 +63,9 @@ enum ClusterCommand {
 }
 
 #[derive(Debug, Args)]
-struct StatusArgs {
+struct ClusterStatusArgs {
     #[command(flatten)]
-    ask: Ask,
+    ask: ConnectionArgs,
 }
 
 #[derive(Debug, Args)]
@@ -101,7 +101,7 @@ struct PlanArgs {
     council: Vec<String>,
 
     #[command(flatten)]
-    ask: Ask,
+    ask: ConnectionArgs,
 }
 
 #[derive(Debug, Args)]
@@ -116,7 +116,7 @@ struct ApplyArgs {
 
     /// Where: the node that made the plan.
     #[command(flatten)]
-    ask: Ask,
+    ask: ConnectionArgs,
 }
 
 #[derive(Debug, Args)]
@@ -126,11 +126,11 @@ struct AbortArgs {
     wait: bool,
 
     #[command(flatten)]
-    ask: Ask,
+    ask: ConnectionArgs,
 }
 
 /// Runs the command.
-pub(crate) fn cluster(args: &ClusterArgs) -> Result<(), Unable> {
+pub(crate) fn cluster(args: &ClusterArgs) -> Result<(), CommandFailure> {
     match &args.command {
         ClusterCommand::Status(args) => status(args),
         ClusterCommand::Plan(args) => plan(args),
@@ -143,7 +143,7 @@ pub(crate) fn cluster(args: &ClusterArgs) -> Result<(), Unable> {
     }
 }
 
-fn status(args: &StatusArgs) -> Result<(), Unable> {
+fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
     let mut worker = Worker::new(&args.ask)?;
     let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
     let cluster: Cluster = worker.exchange("GET", "/v0/cluster", 200)?;
@@ -174,7 +174,7 @@ fn status(args: &StatusArgs) -> Result<(), Unable> {
         print(&(status_text(&layout, goes_by, &args.ask.flags()) + &notes))?;
     }
     let agree = layout.nodes.iter().all(|node| epoch_of(&node.name) == Some(layout.epoch));
-    if agree { Ok(()) } else { Err(Unable::No) }
+    if agree { Ok(()) } else { Err(CommandFailure::No) }
 }
 
 /// Formats the status. `flags` are those of the connection, for printed commands.
@@ -218,7 +218,7 @@ fn status_text(layout: &LayoutStatus, goes_by: impl Fn(&str) -> String, flags: &
     text
 }
 
-fn plan(args: &PlanArgs) -> Result<(), Unable> {
+fn plan(args: &PlanArgs) -> Result<(), CommandFailure> {
     let mut worker = Worker::new(&args.ask)?;
     let lists = [
         ("add", &args.add),
@@ -232,7 +232,7 @@ fn plan(args: &PlanArgs) -> Result<(), Unable> {
         let json = serde_json::to_string(&plan).expect("strings and numbers always serialize");
         return print(&(json + "\n"));
     }
-    let Plan { plan: id, base_epoch, .. } = &plan;
+    let LayoutPlan { plan: id, base_epoch, .. } = &plan;
     print(&format!(
         "{}plan {id} for epoch {base_epoch}; nothing is changed before: kvorum cluster apply {id} \
          --wait{}\n",
@@ -246,7 +246,7 @@ pub(super) fn planned(
     worker: &mut Worker<'_>,
     lists: &[(&str, &Vec<String>)],
     replicas: Option<u8>,
-) -> Result<Plan, Unable> {
+) -> Result<LayoutPlan, CommandFailure> {
     let mut query = Vec::new();
     for (name, list) in lists {
         if !list.is_empty() {
@@ -258,7 +258,7 @@ pub(super) fn planned(
 }
 
 /// Formats the effects of a plan.
-pub(super) fn plan_text(plan: &Plan) -> String {
+pub(super) fn plan_text(plan: &LayoutPlan) -> String {
     let mut text: String = plan.changes.iter().map(|change| format!("{change}\n")).collect();
     let width = plan.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
     for PlannedNode { name, change, fill_before, fill_after } in &plan.nodes {
@@ -291,12 +291,12 @@ pub(super) fn plan_text(plan: &Plan) -> String {
 }
 
 /// Has the node propose a plan to the council; the layout shows the outcome.
-pub(super) fn applied(worker: &mut Worker<'_>, plan: &str) -> Result<LayoutStatus, Unable> {
+pub(super) fn applied(worker: &mut Worker<'_>, plan: &str) -> Result<LayoutStatus, CommandFailure> {
     let target = format!("/admin/layout/apply?plan={}", percent(plan.as_bytes()));
     worker.change(&target, 202)
 }
 
-fn apply(args: &ApplyArgs) -> Result<(), Unable> {
+fn apply(args: &ApplyArgs) -> Result<(), CommandFailure> {
     let mut worker = Worker::new(&args.ask)?;
     let asked = applied(&mut worker, &args.plan)?;
     if !args.wait && args.ask.json {
@@ -321,7 +321,7 @@ fn apply(args: &ApplyArgs) -> Result<(), Unable> {
     }
 }
 
-fn abort(args: &AbortArgs) -> Result<(), Unable> {
+fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
     let mut worker = Worker::new(&args.ask)?;
     let until = Instant::now() + PATIENCE;
     let ended = loop {
@@ -368,7 +368,7 @@ fn abort(args: &AbortArgs) -> Result<(), Unable> {
         }
         Err(why) => {
             fail(why.told(&args.ask.flags()));
-            Err(Unable::No)
+            Err(CommandFailure::No)
         }
     }
 }

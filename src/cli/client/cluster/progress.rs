@@ -15,7 +15,7 @@ use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar};
 use super::NotDone;
 use crate::cli::client::admin::{Worker, show};
 use crate::cli::client::status::{OTHER_CLUSTER, problems};
-use crate::cli::client::{Unable, fail};
+use crate::cli::client::{CommandFailure, fail};
 use crate::operations::layout::{
     ChangeProgress, LayoutStage, LayoutStatus, MoveStatus, WaitStatus,
 };
@@ -32,7 +32,10 @@ const LAYOUTS: u64 = 3;
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// Waits until a plan is carried out; returns the epoch of the final layout.
-pub(in crate::cli::client) fn settled(worker: &mut Worker<'_>, plan: &str) -> Result<u64, Unable> {
+pub(in crate::cli::client) fn settled(
+    worker: &mut Worker<'_>,
+    plan: &str,
+) -> Result<u64, CommandFailure> {
     let until = Instant::now() + PATIENCE;
     // The node reports the last change requested: an abort replaces the plan.
     let planned = Cell::new(None);
@@ -49,12 +52,12 @@ pub(in crate::cli::client) fn settled(worker: &mut Worker<'_>, plan: &str) -> Re
     })?;
     ended.map_err(|why| {
         fail(why.told(&worker.flags()));
-        Unable::No
+        CommandFailure::No
     })
 }
 
 /// Waits until no keys move.
-pub(in crate::cli::client) fn come_to_rest(worker: &mut Worker<'_>) -> Result<(), Unable> {
+pub(in crate::cli::client) fn come_to_rest(worker: &mut Worker<'_>) -> Result<(), CommandFailure> {
     wait(worker, |layout| (layout.stage == LayoutStage::Settled).then_some(()))
 }
 
@@ -62,7 +65,7 @@ pub(in crate::cli::client) fn come_to_rest(worker: &mut Worker<'_>) -> Result<()
 fn wait<End>(
     worker: &mut Worker<'_>,
     ended: impl Fn(&LayoutStatus) -> Option<End>,
-) -> Result<End, Unable> {
+) -> Result<End, CommandFailure> {
     let mut log = Log { stage: LayoutStage::Settled, said: Instant::now() };
     worker.wait("/admin/layout", |worker, layout: LayoutStatus, bar| {
         if let Some(end) = ended(&layout) {
@@ -110,7 +113,11 @@ struct Log {
 impl Log {
     /// Reports a new stage at once, and what the stage waits for at intervals. Nodes that join are
     /// down at first.
-    fn report(&mut self, worker: &mut Worker<'_>, layout: &LayoutStatus) -> Result<(), Unable> {
+    fn report(
+        &mut self,
+        worker: &mut Worker<'_>,
+        layout: &LayoutStatus,
+    ) -> Result<(), CommandFailure> {
         let LayoutStatus { epoch, stage, .. } = layout;
         if self.stage != *stage {
             stderr::say(format_args!("epoch {epoch}, {stage}: {}", stage_text(stage)));

@@ -14,7 +14,7 @@ use crate::transport::Certificates;
 pub(crate) struct ProfileArgs {
     /// Something else than recording.
     #[command(subcommand)]
-    pub(super) action: Option<Action>,
+    pub(super) action: Option<ProfileAction>,
 
     #[command(flatten)]
     pub(super) record: RecordArgs,
@@ -22,7 +22,7 @@ pub(crate) struct ProfileArgs {
 
 /// What is done with recordings.
 #[derive(Debug, Subcommand)]
-pub(super) enum Action {
+pub(super) enum ProfileAction {
     /// Draw the difference between two recordings, as shares of each
     Diff(DiffArgs),
     /// Print the share of each part of a node, one column for each recording
@@ -50,8 +50,8 @@ pub(super) struct RecordArgs {
 
     /// Output format: html (an interactive page), svg (a picture), folded (collapsed stacks), pprof
     /// (for `go tool pprof`)
-    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Output::Html)]
-    pub(super) output: Output,
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = ProfileOutput::Html)]
+    pub(super) output: ProfileOutput,
 
     /// Directory for the files HOST-PORT-EVENT.EXT, one for each node and event
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -94,14 +94,14 @@ pub(super) struct SharesArgs {
 
 /// Formats of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
+pub(super) enum ProfileOutput {
     Html,
     Svg,
     Folded,
     Pprof,
 }
 
-impl Output {
+impl ProfileOutput {
     pub(super) fn format(self) -> Format {
         match self {
             Self::Html => Format::Html,

@@ -16,9 +16,9 @@ use profile::graph::{self, Tab, Unit};
 use profile::{Event, Folded};
 
 pub(crate) use args::ProfileArgs;
-use args::{Action, DiffArgs};
+use args::{DiffArgs, ProfileAction};
 
-use super::{Unable, fail, print};
+use super::{CommandFailure, fail, print};
 
 /// First bytes of gzip files.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -27,16 +27,16 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const PAGE: &str = "<!doctype html>";
 
 /// Runs the command.
-pub(crate) fn profile(args: &ProfileArgs) -> Result<(), Unable> {
+pub(crate) fn profile(args: &ProfileArgs) -> Result<(), CommandFailure> {
     match &args.action {
-        Some(Action::Diff(diff)) => compare(diff),
-        Some(Action::Shares(shares)) => shares::shares(shares),
+        Some(ProfileAction::Diff(diff)) => compare(diff),
+        Some(ProfileAction::Shares(shares)) => shares::shares(shares),
         None => record::record(&args.record),
     }
 }
 
 /// Reads collapsed stacks, or a pprof profile.
-fn read(path: &Path) -> Result<Folded, Unable> {
+fn read(path: &Path) -> Result<Folded, CommandFailure> {
     let shown = path.display();
     let bytes = fs::read(path).map_err(|error| fail(format!("{shown}: {error}")))?;
     if bytes.starts_with(&GZIP) {
@@ -60,7 +60,7 @@ fn read(path: &Path) -> Result<Folded, Unable> {
     Ok(folded)
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Unable> {
+fn write(path: &Path, bytes: &[u8]) -> Result<(), CommandFailure> {
     fs::write(path, bytes).map_err(|error| fail(format!("{}: {error}", path.display())))?;
     print(&format!("{}\n", path.display()))
 }
@@ -71,7 +71,7 @@ fn event_of(path: &Path) -> Option<Event> {
     name.rsplit('-').next().and_then(|event| event.parse().ok())
 }
 
-fn compare(args: &DiffArgs) -> Result<(), Unable> {
+fn compare(args: &DiffArgs) -> Result<(), CommandFailure> {
     let (first, second) = (read(&args.first)?, read(&args.second)?);
     let name = [&args.first, &args.second];
     if let (Some(first), Some(second)) = (event_of(&args.first), event_of(&args.second))

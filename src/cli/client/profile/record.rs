@@ -10,9 +10,9 @@ use profile::Profile;
 
 use super::args::RecordArgs;
 use super::write;
-use crate::cli::client::connection::Connection;
-use crate::cli::client::problem::Problem;
-use crate::cli::client::{Unable, fail, token_of, unreachable_node};
+use crate::cli::client::connection::ClientConnection;
+use crate::cli::client::problem::ProblemDetails;
+use crate::cli::client::{CommandFailure, fail, token_of, unreachable_node};
 use crate::operations::stderr;
 use crate::settings::members::authority_of;
 
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Interval of updates of the progress bar.
 const STEP: Duration = Duration::from_millis(100);
 
-pub(super) fn record(args: &RecordArgs) -> Result<(), Unable> {
+pub(super) fn record(args: &RecordArgs) -> Result<(), CommandFailure> {
     let token = token_of(args.token_file.as_deref())?;
     let token = token.as_deref();
     std::fs::create_dir_all(&args.out)
@@ -33,7 +33,7 @@ pub(super) fn record(args: &RecordArgs) -> Result<(), Unable> {
         wait(args.duration, || asked.iter().all(|(_, thread)| thread.is_finished()));
         asked
             .into_iter()
-            .map(|(url, thread)| (url, thread.join().unwrap_or(Err(Unable::Failed))))
+            .map(|(url, thread)| (url, thread.join().unwrap_or(Err(CommandFailure::Failed))))
             .collect()
     });
     let mut outcome = Ok(());
@@ -61,10 +61,10 @@ fn wait(seconds: u64, done: impl Fn() -> bool) {
     bar.finish_and_clear();
 }
 
-fn ask(url: &str, args: &RecordArgs, token: Option<&str>) -> Result<Profile, Unable> {
+fn ask(url: &str, args: &RecordArgs, token: Option<&str>) -> Result<Profile, CommandFailure> {
     let patience = Duration::from_secs(args.duration) + PATIENCE;
     let lost = |error: &io::Error| unreachable_node(url, error, "");
-    let connection = Connection::open(url, &args.certificates, patience, token);
+    let connection = ClientConnection::open(url, &args.certificates, patience, token);
     let mut connection = connection.map_err(|error| lost(&error))?;
     let (events, seconds) = (profile::event::names(&args.events), args.duration);
     let idle = args.idle;
@@ -72,13 +72,13 @@ fn ask(url: &str, args: &RecordArgs, token: Option<&str>) -> Result<Profile, Una
     let head = connection.request("GET", &target, None, |_| {}).map_err(|error| lost(&error))?;
     let body = connection.body(&head).map_err(|error| lost(&error))?;
     if head.status != 200 {
-        return Err(Problem::report_from(head.status, &body, url));
+        return Err(ProblemDetails::report_from(head.status, &body, url));
     }
     let profile = Profile::from_json(&body);
     profile.map_err(|why| fail(format!("{url}: the response is not a profile: {why}")))
 }
 
-fn save(url: &str, profile: &Profile, args: &RecordArgs) -> Result<(), Unable> {
+fn save(url: &str, profile: &Profile, args: &RecordArgs) -> Result<(), CommandFailure> {
     for note in &profile.notes {
         stderr::say(format_args!("kvorum: {url}: {note}"));
     }

@@ -10,14 +10,14 @@ use std::fmt::Write;
 use profile::Folded;
 
 use super::args::SharesArgs;
-use super::{Unable, print, read};
+use super::{CommandFailure, print, read};
 
 /// A part of a node: a function belongs to it if its name contains one of these.
-type Part = (&'static str, &'static [&'static str]);
+type ShareGroup = (&'static str, &'static [&'static str]);
 
 /// Parts that include everything called below them: waits, and work that calls functions of other
 /// parts. The first match wins: a flush that waits for a file counts as waiting.
-const WHOLE: [Part; 5] = [
+const WHOLE: [ShareGroup; 5] = [
     ("waiting in queues", &["queue: ", "idle: "]),
     ("waiting for locks", &["lock: "]),
     ("waiting for files", &["file: "]),
@@ -26,7 +26,7 @@ const WHOLE: [Part; 5] = [
 ];
 
 /// Parts that only include their own functions' time. The first match wins.
-const INNERMOST: [Part; 13] = [
+const INNERMOST: [ShareGroup; 13] = [
     (
         "this recording",
         &[
@@ -91,7 +91,7 @@ fn part_of(stack: &str) -> &'static str {
     // The first frame is the thread's name.
     let (_, frames) = stack.split_once(';').unwrap_or_default();
     let frames = || frames.split(';').filter(|frame| !frame.contains(SHARED));
-    let fits = |frame: &str, (_, names): &Part| names.iter().any(|name| frame.contains(name));
+    let fits = |frame: &str, (_, names): &ShareGroup| names.iter().any(|name| frame.contains(name));
     let whole = WHOLE.iter().find(|part| frames().any(|frame| fits(frame, part)));
     let innermost =
         || frames().rev().find_map(|frame| INNERMOST.iter().find(|part| fits(frame, part)));
@@ -99,7 +99,7 @@ fn part_of(stack: &str) -> &'static str {
 }
 
 /// Prints the table.
-pub(super) fn shares(args: &SharesArgs) -> Result<(), Unable> {
+pub(super) fn shares(args: &SharesArgs) -> Result<(), CommandFailure> {
     let mut columns = Vec::new();
     for path in &args.files {
         columns.push(of(&read(path)?));

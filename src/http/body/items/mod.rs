@@ -24,7 +24,7 @@ use tokio::time::sleep;
 
 use super::Item;
 use crate::counters::clocks::wall_micros;
-use crate::http::connection::{Open, Watch};
+use crate::http::connection::{ConnectionState, Open};
 use crate::http::entities::form::Form;
 use crate::node::access::Remembered;
 use crate::node::requests::Requests;
@@ -97,7 +97,7 @@ impl Page {
 /// The items of a range, as a response body.
 pub(crate) struct Items {
     requests: Rc<Requests>,
-    watch: Rc<Watch>,
+    watch: Rc<ConnectionState>,
     range: Range,
     asking: Vec<Asking>,
     /// Items read before the head was sent: the first one, or a page.
@@ -129,7 +129,7 @@ impl Items {
     /// Creates a body in this form, with or without values.
     pub(in crate::http) fn new(
         requests: &Rc<Requests>,
-        watch: &Rc<Watch>,
+        watch: &Rc<ConnectionState>,
         range: Range,
         (form, values): (Form, bool),
     ) -> Self {

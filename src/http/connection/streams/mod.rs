@@ -23,11 +23,11 @@ use std::task::{Context, Poll, Waker};
 use hyper::body::{Body as _, Incoming};
 
 use super::{
-    BODY_TICKS, BODY_WINDOW_BYTES, FAREWELL_TICKS, IDLE_TICKS, LINGER_BYTES, LINGER_TICKS, Phase,
-    UNREAD_TICKS, WRITE_TICKS, WRITE_WINDOW_BYTES, Watch,
+    BODY_TICKS, BODY_WINDOW_BYTES, ConnectionState, FAREWELL_TICKS, IDLE_TICKS, LINGER_BYTES,
+    LINGER_TICKS, Phase, UNREAD_TICKS, WRITE_TICKS, WRITE_WINDOW_BYTES,
 };
 use crate::http::Service;
-use crate::node::places::Place;
+use crate::node::places::ConnectionSlot;
 
 /// Maximum number of a loop's concurrent streams without a slot: these wait for one, are refused by
 /// an answer, or are probes. Further streams are reset, which needs no memory.
@@ -43,16 +43,16 @@ const TALK_SHARE: u64 = 16;
 
 /// Watches of one loop, in no order.
 #[derive(Debug, Default)]
-pub(crate) struct Watches(RefCell<Vec<Rc<Watch>>>);
+pub(crate) struct Watches(RefCell<Vec<Rc<ConnectionState>>>);
 
 impl Watches {
-    pub(crate) fn add(&self, watch: &Rc<Watch>) {
+    pub(crate) fn add(&self, watch: &Rc<ConnectionState>) {
         let mut watches = self.0.borrow_mut();
         watch.index.set(watches.len());
         watches.push(Rc::clone(watch));
     }
 
-    pub(crate) fn remove(&self, watch: &Watch) {
+    pub(crate) fn remove(&self, watch: &ConnectionState) {
         let mut watches = self.0.borrow_mut();
         let index = watch.index.get();
         watches.swap_remove(index);
@@ -61,7 +61,7 @@ impl Watches {
         }
     }
 
-    pub(crate) fn all(&self) -> Ref<'_, Vec<Rc<Watch>>> {
+    pub(crate) fn all(&self) -> Ref<'_, Vec<Rc<ConnectionState>>> {
         self.0.borrow()
     }
 }
@@ -80,7 +80,7 @@ pub(super) struct Streams {
 
 /// The kind of a stream's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seat {
+enum StreamSlot {
     /// The slot of its connection, which may be a guest's.
     Connections,
     /// A client slot, as a connection of its own would have.
@@ -92,8 +92,8 @@ enum Seat {
 /// State of a stream in addition to its watch.
 #[derive(Debug)]
 pub(super) struct Parent {
-    pub(super) connection: Rc<Watch>,
-    seat: Cell<Seat>,
+    pub(super) connection: Rc<ConnectionState>,
+    seat: Cell<StreamSlot>,
     /// True once the stream's task has ended: the rest of its answer can't be withdrawn alone any
     /// more.
     pub(super) is_over: Cell<bool>,
@@ -112,7 +112,7 @@ pub(super) struct Parent {
 }
 
 impl Parent {
-    fn new(connection: &Rc<Watch>, seat: Seat) -> Self {
+    fn new(connection: &Rc<ConnectionState>, seat: StreamSlot) -> Self {
         Self {
             connection: Rc::clone(connection),
             seat: Cell::new(seat),
@@ -183,24 +183,27 @@ impl Parent {
 }
 
 /// A stream, for as long as anything of it is left.
-pub(crate) struct Stream {
-    watch: Rc<Watch>,
+pub(crate) struct StreamState {
+    watch: Rc<ConnectionState>,
     service: Rc<Service>,
 }
 
-impl Stream {
+impl StreamState {
     /// Creates the state of a stream that the client has opened; `None` = too many are without a
     /// slot.
-    pub(crate) fn begin(service: &Rc<Service>, connection: &Rc<Watch>) -> Option<Rc<Self>> {
+    pub(crate) fn begin(
+        service: &Rc<Service>,
+        connection: &Rc<ConnectionState>,
+    ) -> Option<Rc<Self>> {
         let mut streams = connection.streams.get().unwrap_or_default();
         let seat = if !streams.is_place_taken {
             streams.is_place_taken = true;
-            Seat::Connections
+            StreamSlot::Connections
         } else if service.limits().places.enter_again() {
-            Seat::Own
+            StreamSlot::Own
         } else if service.unplaced.get() < MOST_UNPLACED {
             service.unplaced.set(service.unplaced.get() + 1);
-            Seat::Spare
+            StreamSlot::Spare
         } else {
             return None;
         };
@@ -209,19 +212,20 @@ impl Stream {
         connection.says_something();
         connection.phase.set(Phase::Busy);
         let parent = Parent::new(connection, seat);
-        let watch = Watch::made(Rc::clone(&connection.now), Place::Client, Some(parent));
+        let watch =
+            ConnectionState::made(Rc::clone(&connection.now), ConnectionSlot::Client, Some(parent));
         watch.security.set(connection.security.get());
         watch.client.set(connection.client.get());
         service.streams.add(&watch);
         Some(Rc::new(Self { watch, service: Rc::clone(service) }))
     }
 
-    pub(crate) fn watch(&self) -> &Rc<Watch> {
+    pub(crate) fn watch(&self) -> &Rc<ConnectionState> {
         &self.watch
     }
 }
 
-impl Drop for Stream {
+impl Drop for StreamState {
     fn drop(&mut self) {
         let service = &self.service;
         service.streams.remove(&self.watch);
@@ -231,9 +235,9 @@ impl Drop for Stream {
         assert!(streams.open > 0, "a stream that ends was open");
         streams.open -= 1;
         match parent.seat.get() {
-            Seat::Connections => streams.is_place_taken = false,
-            Seat::Own => service.limits().places.leave(Place::Client),
-            Seat::Spare => service.unplaced.set(service.unplaced.get() - 1),
+            StreamSlot::Connections => streams.is_place_taken = false,
+            StreamSlot::Own => service.limits().places.leave(ConnectionSlot::Client),
+            StreamSlot::Spare => service.unplaced.set(service.unplaced.get() - 1),
         }
         connection.streams.set(Some(streams));
         if streams.open == 0 && connection.phase.get() == Phase::Busy {
@@ -246,10 +250,10 @@ impl Drop for Stream {
 }
 
 /// A piece of a stream's answer on its way into the connection's write buffer.
-pub(crate) struct Owed(Rc<Stream>);
+pub(crate) struct Owed(Rc<StreamState>);
 
 impl Owed {
-    pub(crate) fn new(stream: &Rc<Stream>) -> Self {
+    pub(crate) fn new(stream: &Rc<StreamState>) -> Self {
         if let Some(parent) = &stream.watch.parent
             && parent.owed.replace(parent.owed.get() + 1) == 0
         {
@@ -278,7 +282,7 @@ impl Drop for Owed {
     }
 }
 
-impl Watch {
+impl ConnectionState {
     /// Notes that the connection speaks HTTP/2.
     pub(crate) fn speak_http2(&self) {
         self.streams.set(Some(Streams::default()));
@@ -302,9 +306,9 @@ impl Watch {
     /// True if the request has a client slot.
     pub(crate) fn has_place(&self) -> bool {
         match self.parent.as_ref().map(|parent| parent.seat.get()) {
-            Some(Seat::Own) => true,
-            Some(Seat::Spare) => false,
-            Some(Seat::Connections) | None => !self.is_guest(),
+            Some(StreamSlot::Own) => true,
+            Some(StreamSlot::Spare) => false,
+            Some(StreamSlot::Connections) | None => !self.is_guest(),
         }
     }
 
@@ -312,7 +316,7 @@ impl Watch {
     /// precedence.
     pub(crate) fn takes_place(&self, service: &Service, waited: bool) -> bool {
         let places = &service.limits().places;
-        let parent = self.parent.as_ref().filter(|parent| parent.seat.get() == Seat::Spare);
+        let parent = self.parent.as_ref().filter(|parent| parent.seat.get() == StreamSlot::Spare);
         let Some(parent) = parent else {
             let takes = places.settle();
             if takes {
@@ -322,7 +326,7 @@ impl Watch {
         };
         let takes = if waited { places.enter_at_last() } else { places.enter_again() };
         if takes {
-            parent.seat.set(Seat::Own);
+            parent.seat.set(StreamSlot::Own);
             service.unplaced.set(service.unplaced.get() - 1);
         }
         takes

@@ -3,16 +3,16 @@
 use super::*;
 
 /// Returns a connection, and `count` streams of it whose answers wait for the client.
-fn streams(count: usize) -> (Rc<Cell<u32>>, Rc<Watch>, Vec<Rc<Watch>>) {
+fn streams(count: usize) -> (Rc<Cell<u32>>, Rc<ConnectionState>, Vec<Rc<ConnectionState>>) {
     let now = Rc::new(Cell::new(u32::MAX - 20));
-    let connection = Watch::new(Rc::clone(&now), Place::Client);
+    let connection = ConnectionState::new(Rc::clone(&now), ConnectionSlot::Client);
     connection.speak_http2();
     connection.request_begins();
     let begin = |_| {
-        let parent = Parent::new(&connection, Seat::Own);
+        let parent = Parent::new(&connection, StreamSlot::Own);
         parent.owed.set(1);
         parent.waiting_begins();
-        Watch::made(Rc::clone(&now), Place::Client, Some(parent))
+        ConnectionState::made(Rc::clone(&now), ConnectionSlot::Client, Some(parent))
     };
     let streams = (0..count).map(begin).collect();
     (now, connection, streams)
@@ -22,7 +22,7 @@ fn pass(now: &Cell<u32>, ticks: u32) {
     now.set(now.get().wrapping_add(ticks));
 }
 
-fn swept(streams: &[Rc<Watch>]) -> usize {
+fn swept(streams: &[Rc<ConnectionState>]) -> usize {
     streams.iter().filter(|stream| stream.sweep()).count()
 }
 

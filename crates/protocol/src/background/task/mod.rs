@@ -30,7 +30,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context as PollContext, Poll, Waker};
 
-use crate::background::effect::{NodeConfig, NodeEffect};
+use crate::background::effect::{BackgroundConfig, BackgroundEffect};
 use crate::clock::Now;
 use crate::event::{CallId, FailureKind};
 use crate::message::{Class, NodeId, Reply, Request};
@@ -59,7 +59,7 @@ pub(crate) struct Context(Rc<ContextInner>);
 
 struct ContextInner {
     shared: Arc<Shared>,
-    config: NodeConfig,
+    config: BackgroundConfig,
     view: RefCell<Arc<View>>,
     now: Cell<Now>,
     /// The task that is being polled.
@@ -70,7 +70,7 @@ struct ContextInner {
     keeps_layouts: Cell<bool>,
     next_call: Cell<u64>,
     calls: RefCell<BTreeMap<CallId, WaitingCall>>,
-    effects: RefCell<Vec<NodeEffect>>,
+    effects: RefCell<Vec<BackgroundEffect>>,
 }
 
 /// A call that a task waits for.
@@ -80,7 +80,7 @@ struct WaitingCall {
 }
 
 impl Tasks {
-    pub(crate) fn new(shared: Arc<Shared>, config: NodeConfig) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, config: BackgroundConfig) -> Self {
         let view = RefCell::new(shared.view());
         let inner = ContextInner {
             shared,
@@ -169,7 +169,7 @@ impl Tasks {
     }
 
     /// Moves the effects that tasks have asked for to the node's effects.
-    pub(crate) fn drain_effects(&self, out: &mut Vec<NodeEffect>) {
+    pub(crate) fn drain_effects(&self, out: &mut Vec<BackgroundEffect>) {
         out.append(&mut self.context.0.effects.borrow_mut());
     }
 
@@ -206,7 +206,7 @@ impl Context {
         &self.0.shared
     }
 
-    pub(crate) fn config(&self) -> &NodeConfig {
+    pub(crate) fn config(&self) -> &BackgroundConfig {
         &self.0.config
     }
 
@@ -227,14 +227,14 @@ impl Context {
         CallId(next)
     }
 
-    pub(crate) fn effect(&self, effect: NodeEffect) {
+    pub(crate) fn effect(&self, effect: BackgroundEffect) {
         self.0.effects.borrow_mut().push(effect);
     }
 
     /// Has this node's knowledge of layouts stored, unless that is under way.
     pub(crate) fn keep_layouts(&self) {
         if !self.0.keeps_layouts.replace(true) {
-            self.effect(NodeEffect::KeepLayouts);
+            self.effect(BackgroundEffect::KeepLayouts);
         }
     }
 
@@ -250,13 +250,13 @@ impl Context {
     /// Calls a node, which may be this one, once the future is polled. Returns by the deadline of
     /// the class.
     pub(crate) fn call(&self, node: NodeId, class: Class, request: Request) -> PendingCall {
-        self.call_for(move |call| NodeEffect::Call { call, node, class, request })
+        self.call_for(move |call| BackgroundEffect::Call { call, node, class, request })
     }
 
     /// Has an effect carried out that ends as a call does, once the future is polled.
     pub(crate) fn call_for(
         &self,
-        effect: impl FnOnce(CallId) -> NodeEffect + 'static,
+        effect: impl FnOnce(CallId) -> BackgroundEffect + 'static,
     ) -> PendingCall {
         PendingCall { context: self.clone(), state: CallState::Meant(Box::new(effect)) }
     }
@@ -288,7 +288,7 @@ pub(crate) struct PendingCall {
 }
 
 enum CallState {
-    Meant(Box<dyn FnOnce(CallId) -> NodeEffect>),
+    Meant(Box<dyn FnOnce(CallId) -> BackgroundEffect>),
     Made(CallId),
     Over,
 }

@@ -16,7 +16,7 @@ pub(crate) fn tasks() -> Tasks {
     let membership = Membership::new(MembershipState::Member, 0, false);
     let logs = Arc::new(Logs::first(Incarnation(1)));
     let shared = Arc::new(Shared::new(topology, A, clock, membership, 0, logs));
-    Tasks::new(shared, NodeConfig::IDLE)
+    Tasks::new(shared, BackgroundConfig::IDLE)
 }
 
 /// Returns the calls that tasks have made since the last query: the node, the request and the id of
@@ -25,7 +25,7 @@ pub(crate) fn requests(tasks: &Tasks) -> Vec<(NodeId, CallId, Request)> {
     let mut effects = Vec::new();
     tasks.drain_effects(&mut effects);
     let call = |effect| match effect {
-        NodeEffect::Call { call, node, request, .. } => (node, call, request),
+        BackgroundEffect::Call { call, node, request, .. } => (node, call, request),
         other => panic!("{other:?}"),
     };
     effects.into_iter().map(call).collect()

@@ -31,7 +31,7 @@ pub use access::{
 };
 pub use bytes::MAX_BYTES;
 pub use council::{
-    Ballot, Council, Keep, Proposal, Proposed, Vote, VoteReply, VoteRequest, Voter, VoterId,
+    Ballot, Keep, LayoutVoter, Proposal, Proposed, Vote, VoteReply, VoteRequest, Voter, VoterId,
 };
 pub use decree::{Decree, NoDecree};
 pub use moved_copies::MovedCopies;
@@ -108,7 +108,7 @@ pub struct Layout {
     pub stage: Stage,
     /// The epoch in which the current placement began: the one in which partitions began to move,
     /// or in which all had moved.
-    pub began: u64,
+    pub placement_epoch: u64,
     /// The members, sorted by name.
     pub nodes: Vec<Node>,
     /// The nodes and replica count before the transition; `None` while settled.
@@ -153,7 +153,7 @@ impl Layout {
             epoch: crate::FIRST_EPOCH,
             replicas: topology.wanted_copies(),
             stage: Stage::Settled,
-            began: crate::FIRST_EPOCH,
+            placement_epoch: crate::FIRST_EPOCH,
             before: None,
             council: council.collect(),
             next_id: nodes.iter().map(|node| u32::from(node.id.0) + 1).max().unwrap_or(0),
@@ -205,7 +205,7 @@ impl Layout {
     }
 
     /// True if this id belonged to a node that has left; the cluster refuses it for ever.
-    pub fn is_gone(&self, id: NodeId) -> bool {
+    pub fn is_retired(&self, id: NodeId) -> bool {
         u32::from(id.0) < self.next_id && self.node(id).is_none()
     }
 
@@ -219,11 +219,16 @@ impl Layout {
         let next = Self { epoch: self.epoch + 1, base: self.id(), ..self.clone() };
         match self.stage {
             Stage::Settled => None,
-            Stage::Prepare => Some(Self { stage: Stage::ReadOld, began: next.epoch, ..next }),
-            Stage::ReadOld => Some(Self { stage: Stage::ReadNew, ..next }),
-            Stage::ReadNew => {
-                Some(Self { stage: Stage::Settled, began: next.epoch, before: None, ..next })
+            Stage::Prepare => {
+                Some(Self { stage: Stage::ReadOld, placement_epoch: next.epoch, ..next })
             }
+            Stage::ReadOld => Some(Self { stage: Stage::ReadNew, ..next }),
+            Stage::ReadNew => Some(Self {
+                stage: Stage::Settled,
+                placement_epoch: next.epoch,
+                before: None,
+                ..next
+            }),
         }
     }
 
@@ -243,7 +248,7 @@ impl Layout {
             epoch: self.epoch + 1,
             replicas: before.replicas,
             stage: Stage::Settled,
-            began: if is_placed_anew { self.epoch + 1 } else { self.began },
+            placement_epoch: if is_placed_anew { self.epoch + 1 } else { self.placement_epoch },
             nodes: before.nodes.clone(),
             before: None,
             council,

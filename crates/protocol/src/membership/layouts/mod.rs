@@ -19,16 +19,16 @@ use bytes::Buf;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::membership::layout::{
-    Ballot, Council, Layout, Node, Proposal, Stage, Vote, VoteReply, VoteRequest, Voter, VoterId,
-    placed,
+    Ballot, Layout, LayoutVoter, Node, Proposal, Stage, Vote, VoteReply, VoteRequest, Voter,
+    VoterId, placed,
 };
 use crate::node_id::NodeId;
 use crate::placement::topology::Topology;
 use crate::placement::view::{FIRST_EPOCH, View, Views};
 use crate::replica::unreadable::Unreadable;
 pub use record::LayoutsRecord;
-use taking::Taking;
-pub(crate) use taking::{Lacks, TakingStep};
+use taking::PullState;
+pub(crate) use taking::{PullNeed, PullStep};
 
 /// Version of the record's format. Decoding refuses any other.
 const FORM: u8 = 1;
@@ -39,7 +39,7 @@ pub struct Layouts(Mutex<LayoutsState>);
 
 #[derive(Debug)]
 struct LayoutsState {
-    council: Council,
+    council: LayoutVoter,
     /// Number of changes so far, and of those that are durable.
     changes: u64,
     kept: u64,
@@ -54,8 +54,8 @@ struct LayoutsState {
     /// outcome.
     access: Option<(u128, Option<ChangeReport>)>,
     /// The rebalance progress in memory, and the part of it that is durable.
-    taking: Taking,
-    taking_kept: Taking,
+    taking: PullState,
+    taking_kept: PullState,
 }
 
 /// The outcome of the last change that this node proposed.
@@ -90,12 +90,12 @@ pub enum Progress {
 pub struct LayoutsKept {
     changes: u64,
     layout: Arc<Layout>,
-    taking: Taking,
+    taking: PullState,
 }
 
 impl LayoutsKept {
     /// Returns what the node lacks under the record's layout once that is active.
-    pub(crate) fn lacks(&self, own: NodeId) -> Lacks {
+    pub(crate) fn lacks(&self, own: NodeId) -> PullNeed {
         self.taking.lacks_by(&self.layout, own)
     }
 
@@ -109,7 +109,7 @@ impl Layouts {
     /// Returns the state of a node whose disk has no layout; it starts from the layout of its
     /// settings.
     pub fn first(own: Voter, layout: Layout) -> Self {
-        Self::of(Council::new(own, Arc::new(layout), Vote::default()), Taking::default())
+        Self::of(LayoutVoter::new(own, Arc::new(layout), Vote::default()), PullState::default())
     }
 
     /// Returns the state of a node of a fixed list that never changed, with a voter that never lost
@@ -119,7 +119,7 @@ impl Layouts {
         Self::first(voter, Layout::first(topology, |_| String::new()))
     }
 
-    fn of(council: Council, taking: Taking) -> Self {
+    fn of(council: LayoutVoter, taking: PullState) -> Self {
         let entered = Arc::clone(council.known());
         let (changes, kept, reported, forked, change) = (0, 0, None, 0, None);
         Self(Mutex::new(LayoutsState {
@@ -146,7 +146,7 @@ impl Layouts {
         let follows = |(_, layout): &(Ballot, Arc<Layout>)| layout.base == first.id();
         let is_first = known.epoch == FIRST_EPOCH && vote.accepted.as_ref().is_none_or(follows);
         let known = Arc::new(if is_first { first } else { known });
-        Ok(Self::of(Council::new(own, known, vote), taking))
+        Ok(Self::of(LayoutVoter::new(own, known, vote), taking))
     }
 
     /// Returns the record's node and known layout if that is later than the first one; it then
@@ -161,7 +161,7 @@ impl Layouts {
     pub fn without_votes(mut bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
         let (own, _, known, taking) = read(&mut bytes)?;
         let nobody = Voter { id: None, is_first: false, ..own };
-        let without = Self::of(Council::new(nobody, Arc::new(known), Vote::default()), taking);
+        let without = Self::of(LayoutVoter::new(nobody, Arc::new(known), Vote::default()), taking);
         Ok(without.encode().0)
     }
 
@@ -216,7 +216,7 @@ impl Layouts {
                 Stage::Prepare => Stage::Settled,
                 stage => stage,
             };
-            (layout.began, stage, layout.decrees.len())
+            (layout.placement_epoch, stage, layout.decrees.len())
         };
         kept.layout.epoch > state.entered.epoch && of(&kept.layout) != of(&state.entered)
     }
@@ -296,7 +296,7 @@ impl Layouts {
         let mut state = self.state();
         let is_news = state.council.own().id != Some(id);
         if is_news {
-            state.council.loses_votes(id);
+            state.council.replace_voter_id(id);
             state.changes += 1;
         }
         is_news
@@ -306,14 +306,14 @@ impl Layouts {
     pub fn has_no_former_life(&self) {
         let mut state = self.state();
         if !state.council.own().is_first {
-            state.council.is_first();
+            state.council.mark_first();
             state.changes += 1;
         }
     }
 
     /// Returns a proposal of the layout that this node accepted and has received no decision on.
-    pub(crate) fn completed(&self) -> Option<Proposal> {
-        self.state().council.completed()
+    pub(crate) fn undecided_proposal(&self) -> Option<Proposal> {
+        self.state().council.undecided_proposal()
     }
 
     /// Returns the highest ballot that this node has promised.
@@ -377,7 +377,7 @@ impl Layouts {
     }
 }
 
-fn read(bytes: &mut &[u8]) -> Result<(Voter, Vote, Layout, Taking), Unreadable> {
+fn read(bytes: &mut &[u8]) -> Result<(Voter, Vote, Layout, PullState), Unreadable> {
     let short = |_| "it ends early: damaged";
     let form = bytes.try_get_u8().map_err(short)?;
     if form != FORM {
@@ -389,7 +389,7 @@ fn read(bytes: &mut &[u8]) -> Result<(Voter, Vote, Layout, Taking), Unreadable> 
     let (id, promise, ballot) = (VoterId::of_number(number()?), number()?, number()?);
     let accepted = layout(bytes)?.map(|layout| (ballot, Arc::new(layout)));
     let known = layout(bytes)?.ok_or("it has no layout: damaged")?;
-    let taking = Taking::read(bytes)?;
+    let taking = PullState::read(bytes)?;
     if !bytes.is_empty() {
         return Err("it goes on behind its end: damaged".into());
     }
@@ -407,9 +407,9 @@ fn layout(bytes: &mut &[u8]) -> Result<Option<Layout>, &'static str> {
 /// from `view`, because placing 65,536 partitions takes at least a microsecond per node.
 fn view_after(layout: &Layout, entered: &Layout, view: &View) -> View {
     let (after, before) = match entered.stage {
-        Stage::Settled | Stage::ReadNew => (Some(&view.topology), view.other.as_ref()),
-        Stage::Prepare => (view.next.as_ref(), Some(&view.topology)),
-        Stage::ReadOld => (view.other.as_ref(), Some(&view.topology)),
+        Stage::Settled | Stage::ReadNew => (Some(&view.topology), view.joint.as_ref()),
+        Stage::Prepare => (view.prepared.as_ref(), Some(&view.topology)),
+        Stage::ReadOld => (view.joint.as_ref(), Some(&view.topology)),
     };
     view_of(layout, |nodes, replicas| {
         let is_after = entered.nodes == nodes && entered.replicas == replicas;
@@ -431,10 +431,16 @@ fn view_of(layout: &Layout, placed: impl Fn(&[Node], u8) -> Topology) -> View {
     let after = placed(&layout.nodes, layout.replicas);
     let before = layout.before.as_ref().map(|before| placed(&before.nodes, before.replicas));
     let view = match (layout.stage, before) {
-        (Stage::Prepare, Some(before)) => View::prepared(layout.epoch, layout.began, before, after),
-        (Stage::ReadOld, Some(before)) => View::moving(layout.epoch, layout.began, before, after),
-        (Stage::ReadNew, Some(before)) => View::moving(layout.epoch, layout.began, after, before),
-        (_, _) => View::settled(layout.epoch, layout.began, after),
+        (Stage::Prepare, Some(before)) => {
+            View::prepared(layout.epoch, layout.placement_epoch, before, after)
+        }
+        (Stage::ReadOld, Some(before)) => {
+            View::moving(layout.epoch, layout.placement_epoch, before, after)
+        }
+        (Stage::ReadNew, Some(before)) => {
+            View::moving(layout.epoch, layout.placement_epoch, after, before)
+        }
+        (_, _) => View::settled(layout.epoch, layout.placement_epoch, after),
     };
     match layout.decrees.last() {
         Some(decree) => view.decreed(decree.number),

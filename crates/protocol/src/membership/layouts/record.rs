@@ -1,8 +1,8 @@
 //! The layout record of a stopped node, for a tool that forces a layout (`Decree`) on its
 //! directory.
 
-use super::taking::Taking;
-use super::{Arc, Council, Layout, Layouts, NodeId, Vote, Voter, read};
+use super::taking::PullState;
+use super::{Arc, Layout, LayoutVoter, Layouts, NodeId, Vote, Voter, read};
 use crate::membership::layout::{NoDecree, VoterId};
 use crate::replica::unreadable::Unreadable;
 
@@ -12,7 +12,7 @@ pub struct LayoutsRecord {
     voter: Voter,
     vote: Vote,
     known: Layout,
-    taking: Taking,
+    taking: PullState,
 }
 
 impl LayoutsRecord {
@@ -51,7 +51,7 @@ impl LayoutsRecord {
     /// Returns the node's record once it has adopted `layout` as `voter`.
     pub fn going_by(&self, layout: Layout, voter: VoterId) -> Vec<u8> {
         let voter = Voter { id: Some(voter), is_first: false, ..self.voter };
-        let council = Council::new(voter, Arc::new(layout), Vote::default());
+        let council = LayoutVoter::new(voter, Arc::new(layout), Vote::default());
         Layouts::of(council, self.taking.clone()).encode().0
     }
 }

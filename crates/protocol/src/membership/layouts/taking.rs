@@ -28,7 +28,7 @@ const PARTITIONS_LEN: usize = PARTITIONS / 8;
 
 /// Progress of the pull. A later step includes the earlier ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum TakingStep {
+pub(crate) enum PullStep {
     /// Nothing is done yet.
     #[default]
     Begins,
@@ -40,13 +40,13 @@ pub(crate) enum TakingStep {
 
 /// The rebalance progress of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Taking {
+pub(crate) struct PullState {
     /// The `began` epoch of the last placement for which this node dropped its orphaned records.
     /// While it equals the active placement's, the node holds no orphaned record.
     pub(super) emptied: u64,
     /// The first epoch of the transition that `step` and `sources` are about; 0 = none.
     pub(super) transition: u64,
-    pub(super) step: TakingStep,
+    pub(super) step: PullStep,
     /// Nodes from which all records are pulled.
     pub(super) sources: BTreeSet<NodeId>,
     /// A version time. For conditional-write attempts before it this node does not know whether a
@@ -101,38 +101,38 @@ impl Since {
     }
 }
 
-impl Default for Taking {
+impl Default for PullState {
     fn default() -> Self {
-        let (transition, step, sources) = (0, TakingStep::Begins, BTreeSet::new());
+        let (transition, step, sources) = (0, PullStep::Begins, BTreeSet::new());
         let (joined, received, forgotten) = (0, Since::default(), Since::default());
         Self { emptied: FIRST_EPOCH, transition, step, sources, joined, received, forgotten }
     }
 }
 
-impl Taking {
+impl PullState {
     /// Returns the progress of `transition`, after a reset if it is that of another transition.
     pub(super) fn of(&mut self, transition: u64) -> &mut Self {
         if self.transition != transition {
             // `joined`, `received` and `forgotten` stay: the missing history is not recovered by a
             // new transition.
-            (self.transition, self.step) = (transition, TakingStep::Begins);
+            (self.transition, self.step) = (transition, PullStep::Begins);
             self.sources.clear();
         }
         self
     }
 
     /// Returns what the node lacks under a layout.
-    pub(super) fn lacks_by(&self, layout: &Layout, own: NodeId) -> Lacks {
+    pub(super) fn lacks_by(&self, layout: &Layout, own: NodeId) -> PullNeed {
         let is_member = layout.nodes.iter().any(|node| node.id == own);
-        let is_of = self.transition == layout.began;
-        let step = if is_of { self.step } else { TakingStep::Begins };
+        let is_of = self.transition == layout.placement_epoch;
+        let step = if is_of { self.step } else { PullStep::Begins };
         // Once reads have switched, a node that lacks something has lost it, and is rebuilt.
-        if layout.stage != Stage::ReadOld || !is_member || step == TakingStep::HasAll {
-            return Lacks::Nothing;
+        if layout.stage != Stage::ReadOld || !is_member || step == PullStep::HasAll {
+            return PullNeed::Nothing;
         }
-        match step == TakingStep::Begins && self.emptied != layout.began {
-            true => Lacks::ToBeEmptied,
-            false => Lacks::ToTake,
+        match step == PullStep::Begins && self.emptied != layout.placement_epoch {
+            true => PullNeed::ToBeEmptied,
+            false => PullNeed::ToTake,
         }
     }
 
@@ -140,9 +140,9 @@ impl Taking {
         out.extend(self.emptied.to_le_bytes());
         out.extend(self.transition.to_le_bytes());
         out.push(match self.step {
-            TakingStep::Begins => 0,
-            TakingStep::Takes => 1,
-            TakingStep::HasAll => 2,
+            PullStep::Begins => 0,
+            PullStep::Takes => 1,
+            PullStep::HasAll => 2,
         });
         out.extend((self.sources.len() as u16).to_le_bytes());
         self.sources.iter().for_each(|node| out.extend(node.0.to_le_bytes()));
@@ -157,9 +157,9 @@ impl Taking {
         let emptied = bytes.try_get_u64_le().map_err(short)?;
         let transition = bytes.try_get_u64_le().map_err(short)?;
         let step = match bytes.try_get_u8().map_err(short)? {
-            0 => TakingStep::Begins,
-            1 => TakingStep::Takes,
-            2 => TakingStep::HasAll,
+            0 => PullStep::Begins,
+            1 => PullStep::Takes,
+            2 => PullStep::HasAll,
             _ => return Err("an unknown step of a transition: damaged"),
         };
         let count = bytes.try_get_u16_le().map_err(short)?;
@@ -180,21 +180,21 @@ impl LayoutsState {
     pub(super) fn learned(&mut self, before: &Layout) {
         let known = self.council.known();
         let is_next = known.stage == Stage::ReadOld && known.base == before.id();
-        if is_next && self.taking.emptied == before.began {
-            self.taking.emptied = known.began;
+        if is_next && self.taking.emptied == before.placement_epoch {
+            self.taking.emptied = known.placement_epoch;
         }
     }
 
     /// Returns the progress in the transition of the active view.
-    fn taking(&mut self) -> &mut Taking {
-        let began = self.entered.began;
+    fn taking(&mut self) -> &mut PullState {
+        let began = self.entered.placement_epoch;
         self.taking.of(began)
     }
 }
 
 /// The steps that a node must complete before its copy of the partitions that move to it is whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lacks {
+pub(crate) enum PullNeed {
     /// The copy is complete.
     Nothing,
     /// The node has not pulled all records.
@@ -205,33 +205,33 @@ pub(crate) enum Lacks {
 
 impl Layouts {
     /// Returns what this node lacks under the layout of the active view, by its durable progress.
-    pub(crate) fn lacks(&self, own: NodeId) -> Lacks {
+    pub(crate) fn pull_need(&self, own: NodeId) -> PullNeed {
         let state = self.state();
         state.taking_kept.lacks_by(&state.entered, own)
     }
 
     /// True if this node may hold orphaned records, which are placed on other nodes only.
-    pub fn has_leftovers(&self) -> bool {
+    pub fn has_orphans(&self) -> bool {
         let state = self.state();
-        state.taking.emptied != state.entered.began
+        state.taking.emptied != state.entered.placement_epoch
     }
 
     /// True if it is durable that this node has no orphaned records under the layout `entered`.
-    pub(crate) fn is_empty_of_others(&self, entered: &Layout) -> bool {
-        self.state().taking_kept.emptied == entered.began
+    pub(crate) fn has_no_orphans(&self, entered: &Layout) -> bool {
+        self.state().taking_kept.emptied == entered.placement_epoch
     }
 
     /// Notes that the orphaned records of the placement that began in this epoch are dropped.
-    pub(crate) fn emptied(&self, began: u64) {
+    pub(crate) fn mark_orphans_dropped(&self, began: u64) {
         let mut state = self.state();
-        if state.entered.began == began && state.taking.emptied != began {
+        if state.entered.placement_epoch == began && state.taking.emptied != began {
             state.taking.emptied = began;
             state.changes += 1;
         }
     }
 
     /// Returns the step in the active transition, and the nodes from which all records are pulled.
-    pub(crate) fn taken(&self) -> (TakingStep, BTreeSet<NodeId>) {
+    pub(crate) fn pull_progress(&self) -> (PullStep, BTreeSet<NodeId>) {
         let mut state = self.state();
         let taking = state.taking();
         (taking.step, taking.sources.clone())
@@ -246,24 +246,24 @@ impl Layouts {
 
     /// Returns the version time before which this node does not know which writes with an
     /// idempotency key were done, in `partition` or, if that is `None`, in any.
-    pub(crate) fn has_forgotten(&self, partition: Option<u16>) -> u64 {
+    pub(crate) fn forgotten_before(&self, partition: Option<u16>) -> u64 {
         let state = self.state();
         let forgotten = &state.taking.forgotten;
         partition.map_or(forgotten.time, |partition| forgotten.of(partition))
     }
 
     /// Returns the repair fence under which this node pulls the partitions that move to it.
-    pub(crate) fn seal_to_take(&self) -> u64 {
+    pub(crate) fn pull_fence(&self) -> u64 {
         let state = self.state();
         state.taking.joined.max(state.taking.received.time)
     }
 
     /// Notes that the repair fence is set to `since` and the pull begins: of all partitions if the
     /// node joins, else of those for which `comes` is true.
-    pub(crate) fn begins_to_take(&self, since: u64, joins: bool, comes: impl Fn(u16) -> bool) {
+    pub(crate) fn begin_pull(&self, since: u64, joins: bool, comes: impl Fn(u16) -> bool) {
         let mut state = self.state();
         let taking = state.taking();
-        taking.step = TakingStep::Takes;
+        taking.step = PullStep::Takes;
         if joins {
             taking.joined = since;
         } else {
@@ -273,7 +273,7 @@ impl Layouts {
     }
 
     /// Notes that all records of `source` are pulled and stored.
-    pub(crate) fn has_taken(&self, source: NodeId) {
+    pub(crate) fn mark_pulled(&self, source: NodeId) {
         let mut state = self.state();
         state.taking().sources.insert(source);
         state.changes += 1;
@@ -281,7 +281,7 @@ impl Layouts {
 
     /// Notes that not all idempotency records up to `time` were received from the previous replicas
     /// of these partitions.
-    pub fn forgets(&self, time: u64, is_of: impl Fn(u16) -> bool) {
+    pub fn mark_forgotten(&self, time: u64, is_of: impl Fn(u16) -> bool) {
         let mut state = self.state();
         let forgotten = &mut state.taking.forgotten;
         if Clock::micros(forgotten.time) + REMEMBERED_MICROS < Clock::micros(time) {
@@ -293,9 +293,9 @@ impl Layouts {
     }
 
     /// Notes that the pull is complete.
-    pub(crate) fn has_taken_all(&self) {
+    pub(crate) fn mark_all_pulled(&self) {
         let mut state = self.state();
-        state.taking().step = TakingStep::HasAll;
+        state.taking().step = PullStep::HasAll;
         state.changes += 1;
     }
 }

@@ -74,7 +74,7 @@ fn a_copy_has_no_votes_and_goes_by_what_is_decided() {
     let (_, record) = accepted();
     let record = Layouts::without_votes(&record).unwrap();
     let copy = Layouts::decode(&record, first()).unwrap();
-    assert!(!copy.has_votes() && !copy.has_seat() && copy.completed().is_none());
+    assert!(!copy.has_votes() && !copy.has_seat() && copy.undecided_proposal().is_none());
     assert_eq!(copy.known().id(), first().id());
     assert!(copy.loses_votes(VoterId(3)) && !copy.loses_votes(VoterId(3)), "it is news once");
     assert!(copy.has_votes() && copy.is_unkept());

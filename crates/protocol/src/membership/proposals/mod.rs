@@ -285,7 +285,7 @@ impl Proposals {
     fn complete_accepted(&mut self, tasks: &mut Tasks) {
         let (shared, now) = (tasks.context().shared(), tasks.context().now());
         let completed =
-            shared.membership.layouts.completed().filter(|_| !self.decides_already(tasks));
+            shared.membership.layouts.undecided_proposal().filter(|_| !self.decides_already(tasks));
         let Some(proposal) = completed else {
             self.accepted_since = None;
             return;

@@ -2,8 +2,8 @@
 //! effect of the replies.
 
 use super::*;
-use crate::background::effect::{NodeConfig, NodeEffect};
-use crate::background::{Background, NodeEvent};
+use crate::background::effect::{BackgroundConfig, BackgroundEffect};
+use crate::background::{Background, BackgroundEvent};
 use crate::clock::{Clock, Now};
 use crate::event::CallId;
 use crate::membership::cluster_id::ClusterId;
@@ -35,7 +35,7 @@ impl Own {
         let membership = Membership::new(state, 1, false);
         let logs = Arc::new(Logs::first(Incarnation(100)));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
-        let config = NodeConfig {
+        let config = BackgroundConfig {
             deadline_micros: 0,
             syncs_always: true,
             max_skew_micros: 500_000,
@@ -47,17 +47,19 @@ impl Own {
         Self { shared, node, mono: 1, asked: Vec::new(), keeps: 0, stands: Vec::new() }
     }
 
-    fn handle(&mut self, event: NodeEvent) {
+    fn handle(&mut self, event: BackgroundEvent) {
         let now = Now { mono: self.mono, wall: 1_000_000 + self.mono };
         let mut out = Vec::new();
         self.node.handle(now, event, &mut out);
         for effect in out {
             match effect {
-                NodeEffect::Call { call, node, request: Request::Council(request), .. } => {
+                BackgroundEffect::Call {
+                    call, node, request: Request::Council(request), ..
+                } => {
                     self.asked.push((call, node, request));
                 }
-                NodeEffect::KeepLayouts => self.keeps += 1,
-                NodeEffect::Stand(state) => self.stands.push(state),
+                BackgroundEffect::KeepLayouts => self.keeps += 1,
+                BackgroundEffect::StoreState(state) => self.stands.push(state),
                 _ => {}
             }
         }
@@ -65,14 +67,14 @@ impl Own {
 
     fn after(&mut self, micros: u64) {
         self.mono += micros;
-        self.handle(NodeEvent::Tick);
+        self.handle(BackgroundEvent::Tick);
     }
 
     /// Answers, or fails, all requests since the last call.
     fn answered(&mut self, reply: impl Fn(NodeId, &VoteRequest) -> Option<VoteReply>) {
         for (call, node, request) in std::mem::take(&mut self.asked) {
             let result = reply(node, &request).map(Reply::Council).ok_or(FailureKind::Failed);
-            self.handle(NodeEvent::Returned { call, result });
+            self.handle(BackgroundEvent::Returned { call, result });
         }
     }
 
@@ -92,7 +94,7 @@ impl Own {
     fn kept(&mut self) {
         let (_, kept) = self.shared.membership.layouts.encode();
         self.shared.membership.layouts.kept(&kept, &self.shared.membership.views);
-        self.handle(NodeEvent::LayoutsKept { kept: true });
+        self.handle(BackgroundEvent::LayoutsKept { kept: true });
     }
 
     /// Returns the successor of the known layout with this metadata quorum.
@@ -130,12 +132,12 @@ const ALL_PREPARE: [(u16, &str); 3] = [(0, "prepare"), (1, "prepare"), (2, "prep
 fn a_plan_that_is_applied_twice_is_one_change() {
     let mut own = Own::new(MembershipState::Member);
     let plan = own.plan(&["n0"]);
-    own.handle(NodeEvent::Propose(Arc::clone(&plan)));
+    own.handle(BackgroundEvent::Propose(Arc::clone(&plan)));
     assert_eq!(own.steps(), ALL_PREPARE);
     // Nobody answers. A repeated request for the same change, or another plan, does not displace
     // it.
     for again in [plan, own.plan(&["n1"])] {
-        own.handle(NodeEvent::Propose(again));
+        own.handle(BackgroundEvent::Propose(again));
         assert_eq!((own.steps(), own.progress()), (vec![], (2, Progress::Asking)));
     }
 }
@@ -144,7 +146,7 @@ fn a_plan_that_is_applied_twice_is_one_change() {
 fn a_change_that_is_decided_and_not_known_everywhere_does_not_hold_up_the_next() {
     let mut own = Own::new(MembershipState::Member);
     let first = own.plan(&["n2"]);
-    own.handle(NodeEvent::Propose(Arc::clone(&first)));
+    own.handle(BackgroundEvent::Propose(Arc::clone(&first)));
     // The only member of the new metadata quorum is away.
     let but_decided = |node, request: &VoteRequest| {
         votes(node, request).filter(|reply| *reply != VoteReply::Learned)
@@ -152,11 +154,11 @@ fn a_change_that_is_decided_and_not_known_everywhere_does_not_hold_up_the_next()
     (0..3).for_each(|_| own.answered(but_decided));
     assert_eq!(own.progress(), (2, Progress::Decided));
     // A repeated request does not make the change *done*: no other node may know it.
-    own.handle(NodeEvent::Propose(Arc::clone(&first)));
+    own.handle(BackgroundEvent::Propose(Arc::clone(&first)));
     assert_eq!(own.progress(), (2, Progress::Decided));
     own.kept();
     let second = own.plan(&["n0", "n1", "n2"]);
-    own.handle(NodeEvent::Propose(second));
+    own.handle(BackgroundEvent::Propose(second));
     assert_eq!(own.progress(), (3, Progress::Asking));
     (0..3).for_each(|_| own.answered(votes));
     assert_eq!(own.progress(), (3, Progress::Done));
@@ -167,7 +169,7 @@ fn what_is_known_already_is_done_once_its_council_knows_it() {
     let mut own = Own::new(MembershipState::Member);
     let plan = own.plan(&["n1", "n2", "n0"]);
     own.shared.membership.layouts.learn(&plan);
-    own.handle(NodeEvent::Propose(plan));
+    own.handle(BackgroundEvent::Propose(plan));
     assert_eq!(own.progress(), (2, Progress::Decided));
     own.answered(|node, request| votes(node, request).filter(|_| node.0 == 1));
     assert_eq!(own.progress(), (2, Progress::Decided), "one of three");
@@ -180,7 +182,7 @@ fn what_is_known_already_is_done_once_its_council_knows_it() {
 #[test]
 fn a_late_vote_is_not_taken_for_having_learned() {
     let mut own = Own::new(MembershipState::Member);
-    own.handle(NodeEvent::Propose(own.plan(&["n0", "n1", "n2"])));
+    own.handle(BackgroundEvent::Propose(own.plan(&["n0", "n1", "n2"])));
     own.answered(votes);
     own.answered(votes);
     assert_eq!(own.progress(), (2, Progress::Decided));
@@ -194,7 +196,7 @@ fn a_late_vote_is_not_taken_for_having_learned() {
 #[test]
 fn who_is_outbid_again_and_again_waits_longer_each_time() {
     let mut own = Own::new(MembershipState::Member);
-    own.handle(NodeEvent::Propose(own.plan(&["n0"])));
+    own.handle(BackgroundEvent::Propose(own.plan(&["n0"])));
     let mut waits = Vec::new();
     for ballot in 1..=7 {
         own.answered(|_, _| Some(VoteReply::Outbid(10 * ballot)));
@@ -211,7 +213,7 @@ fn who_is_outbid_again_and_again_waits_longer_each_time() {
 #[test]
 fn who_has_no_vote_is_told_to_whoever_waits() {
     let mut own = Own::new(MembershipState::Member);
-    own.handle(NodeEvent::Propose(own.plan(&["n0"])));
+    own.handle(BackgroundEvent::Propose(own.plan(&["n0"])));
     let one_votes = |node: NodeId, request: &VoteRequest| match node.0 {
         0 => votes(node, request),
         _ => Some(VoteReply::NoVote),
@@ -232,13 +234,13 @@ fn who_has_no_vote_is_told_to_whoever_waits() {
 fn a_decision_whose_task_is_dropped_is_given_up() {
     let mut own = Own::new(MembershipState::Member);
     let wanted = own.plan(&["n0", "n1", "n2"]);
-    own.handle(NodeEvent::Propose(Arc::clone(&wanted)));
+    own.handle(BackgroundEvent::Propose(Arc::clone(&wanted)));
     own.answered(silent);
     assert_eq!(own.progress(), (2, Progress::Asking));
     while own.node.drop_task(0).is_some() {}
     own.after(1_000);
     assert_eq!(own.progress(), (2, Progress::GivenUp));
-    own.handle(NodeEvent::Propose(wanted));
+    own.handle(BackgroundEvent::Propose(wanted));
     assert_eq!(own.progress(), (2, Progress::Asking));
     assert!(!own.steps().is_empty(), "councillors are asked again");
 }
@@ -248,7 +250,7 @@ fn who_is_behind_asks_whoever_goes_by_a_later_layout() {
     let mut own = Own::new(MembershipState::Member);
     let later = own.plan(&["n1"]);
     assert!(own.shared.membership.layouts.received_epoch(NodeId(2), 2));
-    own.handle(NodeEvent::Behind);
+    own.handle(BackgroundEvent::Behind);
     assert_eq!((own.asked[0].1, own.asked.len()), (NodeId(2), 1));
     own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&later))));
     assert_eq!((own.keeps, own.shared.membership.views.epoch()), (1, 1), "it is not durable yet");
@@ -263,7 +265,7 @@ fn who_went_by_a_later_layout_and_knows_none_any_more_is_not_asked_for_ever() {
     let mut own = Own::new(MembershipState::Member);
     let (first, later) = (own.shared.membership.layouts.known(), own.plan(&["n1"]));
     assert!(own.shared.membership.layouts.received_epoch(NodeId(2), 2));
-    own.handle(NodeEvent::Behind);
+    own.handle(BackgroundEvent::Behind);
     // The node has a new disk by now.
     own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&first))));
     own.after(250_000);
@@ -272,7 +274,7 @@ fn who_went_by_a_later_layout_and_knows_none_any_more_is_not_asked_for_ever() {
         own.shared.membership.layouts.received_epoch(NodeId(1), 2),
         "whoever says so next is asked"
     );
-    own.handle(NodeEvent::Behind);
+    own.handle(BackgroundEvent::Behind);
     assert_eq!(own.asked[0].1, NodeId(1));
     own.answered(|_, _| Some(VoteReply::Known(Arc::clone(&later))));
     assert_eq!(own.shared.membership.layouts.known(), later);
@@ -307,14 +309,14 @@ fn who_is_being_rebuilt_loses_its_votes_once_more() {
     let seated = layouts.voter();
     assert_ne!(seated.id, Some(own.shared.membership.logs.voter()));
     let claim = Claim { incarnation: Incarnation(99), reported: Reported::default() };
-    let met = |peer| NodeEvent::PeerSeen {
+    let met = |peer| BackgroundEvent::PeerSeen {
         peer,
         incarnation: Incarnation(7),
         knows_us: Some(claim),
         never_another: false,
         cluster: ClusterId::of_number(1),
     };
-    own.shared.membership.logs.doubt(NodeId(1));
+    own.shared.membership.logs.mark_doubted(NodeId(1));
     own.handle(met(NodeId(1)));
     assert_eq!(layouts.voter().id, Some(own.shared.membership.logs.voter()));
     assert!(!layouts.voter().is_first);
@@ -323,7 +325,7 @@ fn who_is_being_rebuilt_loses_its_votes_once_more() {
     let reported = || own.shared.membership.logs.position_for(NodeId(1));
     assert_eq!(reported(), LogPosition::START, "and only then may a peer forget it");
     assert!(own.shared.membership.logs.is_in_doubt(), "nor does it vote before");
-    own.handle(NodeEvent::Stood { state: MembershipState::Rebuilding, kept: true });
+    own.handle(BackgroundEvent::StateStored { state: MembershipState::Rebuilding, kept: true });
     assert_eq!(own.shared.membership.logs.position_for(NodeId(1)), LogPosition(9));
     assert!(!own.shared.membership.logs.is_in_doubt());
     own.handle(met(NodeId(2)));

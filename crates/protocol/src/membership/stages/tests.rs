@@ -2,8 +2,8 @@
 //! arrive before it has the next stage decided.
 
 use super::*;
-use crate::background::effect::{NodeConfig, NodeEffect};
-use crate::background::{Background, NodeEvent};
+use crate::background::effect::{BackgroundConfig, BackgroundEffect};
+use crate::background::{Background, BackgroundEvent};
 use crate::clock::{Clock, Now};
 use crate::event::{CallId, FailureKind};
 use crate::membership::directory::Incarnation;
@@ -34,7 +34,7 @@ impl Own {
         let membership = Membership::new(MembershipState::Member, 0, true);
         let logs = Arc::new(Logs::first(Incarnation(100)));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
-        let config = NodeConfig {
+        let config = BackgroundConfig {
             deadline_micros: 0,
             syncs_always: true,
             max_skew_micros: 500_000,
@@ -55,8 +55,8 @@ impl Own {
     fn goes_by(&mut self, layout: Layout) {
         self.shared.membership.layouts.learn(&Arc::new(layout));
         let (_, kept) = self.shared.membership.layouts.encode();
-        self.shared.enters(&kept);
-        self.handle(NodeEvent::LayoutsKept { kept: true });
+        self.shared.install_layout(&kept);
+        self.handle(BackgroundEvent::LayoutsKept { kept: true });
     }
 
     /// Enters the next stage as if others had decided it. Returns its epoch.
@@ -67,16 +67,16 @@ impl Own {
         epoch
     }
 
-    fn handle(&mut self, event: NodeEvent) {
+    fn handle(&mut self, event: BackgroundEvent) {
         let now = Now { mono: self.mono, wall: 1_000_000 + self.mono };
         let mut out = Vec::new();
         self.node.handle(now, event, &mut out);
         for effect in out {
             match effect {
-                NodeEffect::Call { call, node, request: Request::Moves, .. } => {
+                BackgroundEffect::Call { call, node, request: Request::Moves, .. } => {
                     self.asked.push((call, node));
                 }
-                NodeEffect::Call { request: Request::Council(request), .. } => {
+                BackgroundEffect::Call { request: Request::Council(request), .. } => {
                     self.proposed |= matches!(request, VoteRequest::Prepare { .. });
                 }
                 _ => {}
@@ -89,7 +89,7 @@ impl Own {
     fn told(&mut self, tells: [Option<(u64, bool)>; NODES as usize]) -> bool {
         self.proposed = false;
         self.mono += ASK_MICROS;
-        self.handle(NodeEvent::Tick);
+        self.handle(BackgroundEvent::Tick);
         let asked = std::mem::take(&mut self.asked);
         assert_eq!(asked.len(), tells.len());
         for (call, node) in asked {
@@ -98,12 +98,12 @@ impl Own {
                 Reply::Moves(state)
             });
             let result = result.ok_or(FailureKind::Failed);
-            self.handle(NodeEvent::Returned { call, result });
+            self.handle(BackgroundEvent::Returned { call, result });
         }
         self.mono += ASK_MICROS;
-        self.handle(NodeEvent::Tick);
+        self.handle(BackgroundEvent::Tick);
         for (call, _) in std::mem::take(&mut self.asked) {
-            self.handle(NodeEvent::Returned { call, result: Err(FailureKind::Failed) });
+            self.handle(BackgroundEvent::Returned { call, result: Err(FailureKind::Failed) });
         }
         self.proposed
     }

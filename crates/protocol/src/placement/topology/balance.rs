@@ -222,7 +222,7 @@ impl Candidates {
             placement.order(partition, stride, &mut order);
             for NodeId(place) in &order {
                 places.push(*place);
-                draws.push(Placement::draw(&members[usize::from(*place)], partition));
+                draws.push(Placement::score(&members[usize::from(*place)], partition));
             }
         }
         Self { copies, stride, places, draws, zones: Zones::of(members).of }

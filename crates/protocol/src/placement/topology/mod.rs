@@ -322,7 +322,7 @@ impl Topology {
     }
 
     /// Finds a node by name.
-    pub fn own(&self, name: &str) -> Option<NodeId> {
+    pub fn find(&self, name: &str) -> Option<NodeId> {
         let place = self.members.binary_search_by(|member| member.name.as_str().cmp(name));
         place.ok().map(|place| self.ids[place])
     }

@@ -29,7 +29,7 @@ use super::{HashWeight, Member};
 use crate::node_id::NodeId;
 
 /// Sort key of a node in a partition's order: rank within the zone, cost, position by name.
-type Place = (u16, u64, u16);
+type ScoredNode = (u16, u64, u16);
 
 /// The nodes, in the form that the hashing needs.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Placement {
     }
 
     /// Returns a node's hash score for a partition: −log₂ of its number, not divided by the weight.
-    pub(super) fn draw(member: &Member, partition: u16) -> u64 {
+    pub(super) fn score(member: &Member, partition: u16) -> u64 {
         minus_log2(xxh3_64_with_seed(&u64::from(partition).to_le_bytes(), seed(member)))
     }
 
@@ -99,7 +99,7 @@ impl Placement {
 /// The `count` lowest sort keys offered, in order.
 struct Best {
     count: usize,
-    places: Vec<Place>,
+    places: Vec<ScoredNode>,
 }
 
 impl Best {
@@ -108,7 +108,7 @@ impl Best {
     }
 
     #[inline]
-    fn offer(&mut self, place: Place) {
+    fn offer(&mut self, place: ScoredNode) {
         if self.places.len() == self.count && self.places.last().is_none_or(|last| *last < place) {
             return;
         }

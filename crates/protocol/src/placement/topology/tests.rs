@@ -84,10 +84,10 @@ fn ids_are_places_in_the_sorted_list_of_names() {
     let cluster = topology(named(&["c", "a", "b"]));
     for (place, name) in ["a", "b", "c"].into_iter().enumerate() {
         let id = NodeId(place as u16);
-        assert_eq!(cluster.own(name), Some(id));
+        assert_eq!(cluster.find(name), Some(id));
         assert_eq!(cluster.member(id).name, name);
     }
-    assert_eq!((cluster.own("d"), cluster.nodes()), (None, 3));
+    assert_eq!((cluster.find("d"), cluster.nodes()), (None, 3));
     assert_eq!(topology(named(&["a"])).default_copies(), 1);
     assert_eq!(topology(numbered(5)).default_copies(), 3);
     assert_eq!(Topology::new(numbered(300), 255).unwrap().default_copies(), 255);
@@ -320,7 +320,7 @@ fn a_node_added_takes_its_share_and_no_more() {
 #[test]
 fn ids_stay_whoever_comes() {
     let three = topology(named(&["a", "c", "d"]));
-    let id = |name: &str| three.own(name).unwrap();
+    let id = |name: &str| three.find(name).unwrap();
     assert_eq!(["a", "c", "d"].map(id), [NodeId(0), NodeId(1), NodeId(2)]);
     let with = |new: &str, number| {
         let mut nodes: Vec<_> = three.ids().map(|id| (id, three.member(id).clone())).collect();

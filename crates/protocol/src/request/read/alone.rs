@@ -38,8 +38,9 @@ impl Reads {
             return None;
         }
         self.begun += 1;
-        let reported =
-            held.map(ReportedRecord::Whole).filter(|reported| !core.is_gone(now, reported, true));
+        let reported = held
+            .map(ReportedRecord::Whole)
+            .filter(|reported| !core.counts_as_purged(now, reported, true));
         Some(Answer::Found(reported.and_then(ReportedRecord::into_whole)))
     }
 }

@@ -29,7 +29,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::Requests;
-use super::part::{Errand, ReplicaError, VoteAt};
+use super::part::{Outstanding, ReplicaError, VoteAt};
 use super::reported::ReportedRecord;
 use super::sets::{PerSet, Quorums};
 use super::slots::{Hedges, Slot, SlotKind, Slots, Work};
@@ -93,7 +93,7 @@ impl Work for Read {
         matches!(self.stage, ReadStage::Answered(_))
     }
 
-    fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
+    fn errand_of(&mut self, node: NodeId) -> Option<&mut Outstanding> {
         self.votes.iter_mut().find(|vote| vote.node == node)?.state.errand_mut()
     }
 }
@@ -250,7 +250,7 @@ impl Reads {
         let slot = self.slots.get(id);
         let is_majority = slot.quorums.is_majority_of_defaults(&slot.view);
         // A replica about to take the partition accepts no earlier record, however often asked.
-        let is_moving = slot.view.other.is_some();
+        let is_moving = slot.view.joint.is_some();
         let read = self.slots.work(id);
         let reader = read.reader;
         read.outbid += 1;
@@ -302,7 +302,8 @@ impl Reads {
         reported: Option<ReportedRecord>,
         authoritative: bool,
     ) {
-        let is_gone = reported.as_ref().is_some_and(|r| cx.core.is_gone(cx.now, r, authoritative));
+        let is_gone =
+            reported.as_ref().is_some_and(|r| cx.core.counts_as_purged(cx.now, r, authoritative));
         let reported = reported.filter(|_| !is_gone);
         let read = self.slots.work(id);
         let Some(VoteAt(vote)) = read.awaited(node) else { return };
@@ -508,7 +509,7 @@ impl Requests for Reads {
         cx: &mut RequestCx<'_>,
         id: SlotId,
         peer: NodeId,
-        errand: Errand,
+        errand: Outstanding,
         reply: Reply,
     ) {
         let (reported, authoritative) = match reply {

@@ -3,7 +3,7 @@
 use crate::dispatch::core::Cx;
 use crate::event::{Answer, ClientId, Effect, FailureKind, OpId, Part};
 use crate::message::{NodeId, Reply};
-use crate::request::part::{Errand, ReplicaError, VoteAt, failure};
+use crate::request::part::{Outstanding, ReplicaError, VoteAt, failure};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::{self, PerSet};
 use record::Record;
@@ -37,7 +37,7 @@ impl Reader {
             Answer::Found(None) => Reply::Absent { authoritative },
             _ => Reply::Busy,
         };
-        cx.respond(op, reply);
+        cx.reply_as_coordinator(op, reply);
     }
 }
 
@@ -88,7 +88,7 @@ pub(crate) enum ReadState {
     /// The replica was not asked yet.
     Idle,
     /// The replica was asked for its record.
-    Asked(Errand),
+    Asked(Outstanding),
     /// The replica reported its record, or that it has none; see [`ReadVote::reported`].
     Reported {
         /// True if the replica is authoritative for its report.
@@ -98,10 +98,10 @@ pub(crate) enum ReadState {
     Fetching {
         /// True if the replica is authoritative for its report.
         authoritative: bool,
-        errand: Errand,
+        errand: Outstanding,
     },
     /// The replica was asked to store the newest record.
-    Repairing(Errand),
+    Repairing(Outstanding),
     /// The replica stored the newest record.
     Holds,
     /// The replica did not do its part.
@@ -109,7 +109,7 @@ pub(crate) enum ReadState {
 }
 
 impl ReadState {
-    pub(crate) fn errand_mut(&mut self) -> Option<&mut Errand> {
+    pub(crate) fn errand_mut(&mut self) -> Option<&mut Outstanding> {
         match self {
             Self::Asked(errand) | Self::Fetching { errand, .. } | Self::Repairing(errand) => {
                 Some(errand)
@@ -118,7 +118,7 @@ impl ReadState {
         }
     }
 
-    pub(crate) fn errand(mut self) -> Option<Errand> {
+    pub(crate) fn errand(mut self) -> Option<Outstanding> {
         self.errand_mut().copied()
     }
 

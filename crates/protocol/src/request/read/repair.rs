@@ -33,7 +33,7 @@ impl Reads {
             cx.replica.acceptor.accept(&mut cx.cx, OpId::Slot(id), arrived, demand);
         } else if node == cx.core.shared.own {
             // A newer record in the store does not matter: the repair is done either way.
-            cx.core.must_look(&record);
+            cx.core.note_and_check(&record);
             let (op, via, look, durable) = (OpId::Slot(id), Via::Replica, false, false);
             cx.out.push(Effect::Write { op, key, record, via, look, durable, demand });
         } else {
@@ -124,7 +124,7 @@ impl Reads {
     /// Notes that a replica was repaired: it holds the newest record, or the newer one of time
     /// `newer`.
     fn repaired(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, newer: Option<u64>) {
-        if newer.is_some_and(|time| cx.core.is_unreachable(cx.now, time)) {
+        if newer.is_some_and(|time| cx.core.is_beyond_clock(cx.now, time)) {
             return self.failed(cx, id, node, ReplicaError::Hidden);
         }
         let read = self.slots.work(id);

@@ -18,7 +18,7 @@
 use std::rc::Rc;
 
 use super::Requests;
-use super::part::{Errand, ReplicaError, VoteAt, Way};
+use super::part::{Delivery, Outstanding, ReplicaError, VoteAt};
 use super::sets::{PerSet, Quorums};
 use super::slots::{Slot, SlotKind, Slots, Work};
 use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailed, SlotId, StoreError};
@@ -53,7 +53,7 @@ impl Work for Write {
         matches!(self.stage, WriteStage::Answered { .. })
     }
 
-    fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
+    fn errand_of(&mut self, node: NodeId) -> Option<&mut Outstanding> {
         self.votes.iter_mut().find(|vote| vote.node == node)?.state.errand_mut()
     }
 }
@@ -138,7 +138,7 @@ impl Writes {
     /// Notes that a replica stored the record; `newer` is the time of a newer record that it holds
     /// too.
     fn stored(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, newer: Option<u64>) {
-        if newer.is_some_and(|time| cx.core.is_unreachable(cx.now, time)) {
+        if newer.is_some_and(|time| cx.core.is_beyond_clock(cx.now, time)) {
             return self.failed(cx, id, node, ReplicaError::Hidden);
         }
         let slot = self.slots.get_mut(id);
@@ -278,14 +278,14 @@ impl Requests for Writes {
         cx: &mut RequestCx<'_>,
         id: SlotId,
         peer: NodeId,
-        _: Errand,
+        _: Outstanding,
         reply: Reply,
     ) {
         match reply {
             Reply::Stored => self.stored(cx, id, peer, None),
             Reply::Newer { time } => self.stored(cx, id, peer, Some(time)),
             // The replica is fenced above the write's version: it takes a later version only.
-            Reply::Outbid { promise } if self.slots.work(id).may_restart() => {
+            Reply::BallotRefused { promise } if self.slots.work(id).may_restart() => {
                 self.stored(cx, id, peer, Some(promise));
             }
             refusal => self.failed(cx, id, peer, ReplicaError::of_refusal(&refusal)),
@@ -328,7 +328,7 @@ impl Requests for Writes {
 /// Fills a list with a vote for each replica of both sets.
 fn fill_votes(cx: &mut RequestCx<'_>, key: &[u8], from: PerSet, votes: &mut Vec<WriteVote>) {
     cx.core.look_up_replicas(key, from);
-    let state = WriteState::Asked(Errand { since: 0, way: Way::Waits });
+    let state = WriteState::Asked(Outstanding { since: 0, way: Delivery::Waits });
     votes.clear();
     cx.core.replicas.fill(votes, |node, place| WriteVote { node, place, state });
 }

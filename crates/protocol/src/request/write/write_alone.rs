@@ -99,7 +99,7 @@ impl Writes {
             && core.may_decide_alone(key, 1)
             && shared.membership.known_disk.acknowledges()
             && shared.may_have_lost(key, record.when()).is_none()
-            && !core.must_look(record)
+            && !core.note_and_check(record)
     }
 
     /// Returns the answer to a write that the store has stored.

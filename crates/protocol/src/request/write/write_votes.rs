@@ -3,7 +3,7 @@
 use crate::event::{ClientId, FailureKind, Part};
 use crate::message::NodeId;
 use crate::request::acks::ReplicaSet;
-use crate::request::part::{Errand, ReplicaError, VoteAt, Way, failure};
+use crate::request::part::{Delivery, Outstanding, ReplicaError, VoteAt, failure};
 use crate::request::sets::{self, PerSet};
 use crate::request::slots::Work;
 use record::Record;
@@ -51,7 +51,7 @@ pub(crate) struct WriteVote {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteState {
     /// The replica was asked to store the record.
-    Asked(Errand),
+    Asked(Outstanding),
     /// The replica stored the record.
     Holds,
     /// The replica did not do its part.
@@ -65,7 +65,7 @@ pub(crate) enum WriteState {
 }
 
 impl WriteState {
-    pub(crate) fn errand_mut(&mut self) -> Option<&mut Errand> {
+    pub(crate) fn errand_mut(&mut self) -> Option<&mut Outstanding> {
         match self {
             Self::Asked(errand) => Some(errand),
             Self::Holds | Self::Failed { .. } => None,
@@ -98,7 +98,7 @@ impl WriteState {
 
     pub(crate) fn fail(&mut self, error: ReplicaError) {
         let Self::Asked(errand) = *self else { unreachable!("{self:?} can't fail any more") };
-        *self = Self::Failed { error, was_resent: errand.way == Way::Resent };
+        *self = Self::Failed { error, was_resent: errand.way == Delivery::Resent };
     }
 }
 

@@ -8,10 +8,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{History, Purpose, Rebalance, Rebuild, sources, takes};
+use super::{History, HistoryReason, Rebalance, Rebuild, sources, takes};
 use crate::background::task::{Context, Tasks};
 use crate::membership::identity::{Identity, lacks_since};
-use crate::membership::layouts::TakingStep;
+use crate::membership::layouts::PullStep;
 use crate::membership::state::MembershipState;
 use crate::message::NodeId;
 use crate::transfer::cleanup::Cleanup;
@@ -52,8 +52,8 @@ impl Inbound {
         }
         match self.history.take_ended() {
             None => {}
-            Some(Purpose::Rebuild(_)) => identity.stand(&cx, MembershipState::Member),
-            Some(Purpose::Move) => cx.keep_layouts(),
+            Some(HistoryReason::Rebuild(_)) => identity.store_state(&cx, MembershipState::Member),
+            Some(HistoryReason::Move) => cx.keep_layouts(),
         }
     }
 
@@ -84,7 +84,7 @@ impl Inbound {
     fn stand_if_whole(&self, cx: &Context, identity: &mut Identity) {
         let is_whole = self.rebuild.is_whole_again(cx);
         if is_whole && cx.shared().membership.state.words_lost_before() == 0 {
-            identity.stand(cx, MembershipState::Member);
+            identity.store_state(cx, MembershipState::Member);
         }
     }
 
@@ -93,12 +93,12 @@ impl Inbound {
     fn take_over_history(&mut self, tasks: &mut Tasks, identity: &mut Identity) {
         let cx = tasks.context().clone();
         let is_whole = self.rebuild.is_whole_again(&cx);
-        if !is_whole || identity.stands_soon(MembershipState::Member) {
+        if !is_whole || identity.is_storing(MembershipState::Member) {
             return;
         }
         let membership = &cx.shared().membership.state;
         if membership.words_lost_before() == 0 {
-            return identity.stand(&cx, MembershipState::Member);
+            return identity.store_state(&cx, MembershipState::Member);
         }
         let (lost, own) = (membership.promised_before(), cx.shared().own);
         let layout = cx.shared().membership.layouts.entered();
@@ -106,7 +106,7 @@ impl Inbound {
         let view = cx.view();
         let others = view.topology.ids().filter(|node| *node != own && !is_lost(node));
         let sources: Vec<NodeId> = others.collect();
-        self.history.start(tasks, Purpose::Rebuild(lost), &sources, &self.rebalance.pace);
+        self.history.start(tasks, HistoryReason::Rebuild(lost), &sources, &self.rebalance.pace);
     }
 
     /// Handles a change of placement. Records that a receiver pulls were written long ago: if it
@@ -119,7 +119,7 @@ impl Inbound {
         let state = cx.shared().membership.state.state();
         if state != MembershipState::Member && lacks_since(cx) != Some(0) {
             cx.shared().transfer.missed.mark(cx.shared().own, Mark { partition: None, since: 0 });
-            identity.stand(cx, MembershipState::Rebuilding);
+            identity.store_state(cx, MembershipState::Rebuilding);
         }
     }
 
@@ -135,33 +135,33 @@ impl Inbound {
         // nothing of what moves to it, which is part of what is streamed back. Once they are gone,
         // that must be durable first.
         let is_to_be_emptied = shared.is_to_be_emptied() && takes(&layout, shared.own);
-        if is_to_be_emptied && shared.membership.layouts.has_leftovers() {
+        if is_to_be_emptied && shared.membership.layouts.has_orphans() {
             cleanup.want(&cx);
         }
         // Lost records are streamed back first.
         if shared.membership.state.state() != MembershipState::Member {
             return;
         }
-        let (step, done) = shared.membership.layouts.taken();
+        let (step, done) = shared.membership.layouts.pull_progress();
         match step {
-            TakingStep::Begins if !takes(&layout, shared.own) => {
-                shared.membership.layouts.has_taken_all();
+            PullStep::Begins if !takes(&layout, shared.own) => {
+                shared.membership.layouts.mark_all_pulled();
                 cx.keep_layouts();
             }
-            TakingStep::Begins if is_to_be_emptied => {}
-            TakingStep::Begins => self.rebalance.start(tasks, &self.rebuild.left_ahead),
-            TakingStep::Takes => {
+            PullStep::Begins if is_to_be_emptied => {}
+            PullStep::Begins => self.rebalance.start(tasks, &self.rebuild.left_ahead),
+            PullStep::Takes => {
                 let sources = sources(&layout, shared.own);
                 let left = sources.iter().filter(|node| !done.contains(node)).count();
                 shared.membership.moves.has_taken_from(sources.len() - left, sources.len());
                 if left == 0 {
                     let pace = &self.rebalance.pace;
-                    self.history.start(tasks, Purpose::Move, &sources, pace);
+                    self.history.start(tasks, HistoryReason::Move, &sources, pace);
                 } else {
                     self.rebalance.start(tasks, &self.rebuild.left_ahead);
                 }
             }
-            TakingStep::HasAll => {}
+            PullStep::HasAll => {}
         }
     }
 }

@@ -50,9 +50,9 @@ pub(super) fn conditional_writes() -> Vec<(&'static str, Item)> {
         ("done, reused", done(Done::Reused)),
         ("recall", recall(0)),
         ("recall, of a request", recall(0x0d0e)),
-        ("recalled, never", recalled(Recalled::Never)),
-        ("recalled, forgotten", recalled(Recalled::Forgotten)),
-        ("recalled, reused", recalled(Recalled::Reused)),
-        ("recalled, stored", recalled(Recalled::Stored { ballot: 6, done: changed(None, 0) })),
+        ("recalled, never", recalled(OpLookup::Never)),
+        ("recalled, forgotten", recalled(OpLookup::Forgotten)),
+        ("recalled, reused", recalled(OpLookup::Reused)),
+        ("recalled, stored", recalled(OpLookup::Stored { ballot: 6, done: changed(None, 0) })),
     ]
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use super::*;
 use crate::membership::cluster_id::ClusterId;
-use crate::membership::directory::{Incarnation, LifeId};
+use crate::membership::directory::{BootId, Incarnation};
 use crate::membership::layout::{Layout, VoteReply, VoteRequest};
 use crate::message::{
     Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request, Waits,
 };
 use crate::paxos::operation::{Change, Condition, Conditional, Done, Impossible, Tag};
-use crate::paxos::recent::Recalled;
+use crate::paxos::recent::OpLookup;
 use crate::placement::topology::{Member, Topology};
 use crate::placement::view::ViewId;
 use crate::repair::compare::{CompareRequest, Compared, Damage, Detail, Sum};
@@ -123,7 +123,7 @@ fn round_state() -> impl Strategy<Value = RoundState> {
     ((round(), round(), round()), any::<[u64; 4]>(), any::<[bool; 2]>()).prop_map(
         |((seal, ready, proven), [life, floor, made, promised], [is_uniform, is_active])| {
             let proof = Proof { seal, ready, proven, floor, is_uniform, made };
-            RoundState { life: LifeId(life), proof, promised, is_active }
+            RoundState { life: BootId(life), proof, promised, is_active }
         },
     )
 }
@@ -156,12 +156,12 @@ fn expiry() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), any::<u64>()]
 }
 
-fn recalled() -> impl Strategy<Value = Recalled> {
+fn recalled() -> impl Strategy<Value = OpLookup> {
     prop_oneof![
-        Just(Recalled::Never),
-        Just(Recalled::Forgotten),
-        Just(Recalled::Reused),
-        (any::<u64>(), done()).prop_map(|(ballot, done)| Recalled::Stored { ballot, done }),
+        Just(OpLookup::Never),
+        Just(OpLookup::Forgotten),
+        Just(OpLookup::Reused),
+        (any::<u64>(), done()).prop_map(|(ballot, done)| OpLookup::Stored { ballot, done }),
     ]
 }
 
@@ -189,7 +189,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         any::<bool>().prop_map(|authoritative| Reply::Absent { authoritative }),
         Just(Reply::Stored),
         any::<u64>().prop_map(|time| Reply::Newer { time }),
-        any::<u64>().prop_map(|promise| Reply::Outbid { promise }),
+        any::<u64>().prop_map(|promise| Reply::BallotRefused { promise }),
         any::<u64>().prop_map(|epoch| Reply::Superseded { epoch }),
         (done(), any::<u8>()).prop_map(|(done, by)| Reply::Done { by: ReplicaSet(by), done }),
         recalled().prop_map(Reply::Recalled),
@@ -197,7 +197,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         Just(Reply::Busy),
         Just(Reply::NoSpace),
         Just(Reply::Failed),
-        Just(Reply::WrongEpoch),
+        Just(Reply::TopologyMismatch),
         (vec(entry(), 0..5), proptest::option::of(cursor()), any::<bool>()).prop_map(
             |(items, next, authoritative)| Reply::Page(Page { items, next, authoritative })
         ),
@@ -634,13 +634,13 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("busy", reply(Reply::Busy)),
         ("no space", reply(Reply::NoSpace)),
         ("failed", reply(Reply::Failed)),
-        ("wrong epoch", reply(Reply::WrongEpoch)),
+        ("wrong epoch", reply(Reply::TopologyMismatch)),
         ("page", reply(Reply::Page(rows(None)))),
         ("page with more", reply(Reply::Page(rows(Some(key()))))),
         ("pong", reply(Reply::Pong)),
         ("long", reply(long(false))),
         ("long authoritative", reply(long(true))),
-        ("outbid", reply(Reply::Outbid { promise: 7 })),
+        ("outbid", reply(Reply::BallotRefused { promise: 7 })),
         ("superseded", reply(Reply::Superseded { epoch: 7 })),
         ("piece", Item::Piece { last: false, bytes: key() }),
         ("last piece", Item::Piece { last: true, bytes: key() }),
@@ -721,7 +721,7 @@ fn comparisons() -> Vec<(&'static str, Item)> {
     let round = |time| RoundId { time, node: NodeId(0x0102) };
     let (seal, ready, proven) = (round(0x0d0c), round(0x0d0b), round(0x0d0a));
     let proof = Proof { seal, ready, proven, floor: 0x0706, is_uniform: true, made: 0x0504 };
-    let state = RoundState { life: LifeId(0x0908), proof, promised: 0x0b0a, is_active: true };
+    let state = RoundState { life: BootId(0x0908), proof, promised: 0x0b0a, is_active: true };
     let record = short();
     let step = |step| ask(Class::Repair, Request::Round { round: round(0x0d0c), step });
     let bring = Request::Bring { round: round(0x0d0c), key: key(), record };

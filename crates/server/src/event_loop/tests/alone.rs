@@ -10,8 +10,8 @@ const ONE_OF_THREE: AskedQuorum = AskedQuorum { ack: Some(1), from: Some(3) };
 
 /// Returns a node of this cluster with a value, a tombstone, and a value from a clock that is
 /// ahead.
-fn filled(names: &[&str]) -> Stage {
-    let stage = Stage::of(names);
+fn filled(names: &[&str]) -> TestNode {
+    let stage = TestNode::of(names);
     let mut batch = Batch::new();
     for (key, kind, wall) in [
         (&b"value"[..], Kind::Value, WALL - 20),
@@ -27,7 +27,12 @@ fn filled(names: &[&str]) -> Stage {
 }
 
 /// Returns the answer to a read by event.
-fn by_event(stage: &mut Stage, own: &mut Loop, key: &'static [u8], quorum: AskedQuorum) -> Answer {
+fn by_event(
+    stage: &mut TestNode,
+    own: &mut Loop,
+    key: &'static [u8],
+    quorum: AskedQuorum,
+) -> Answer {
     let key = Bytes::from_static(key);
     own.handle(stage, Event::Get { client: ClientId(1), key, quorum });
     match stage.take().pop() {
@@ -61,7 +66,7 @@ fn a_read_alone_is_answered_as_by_an_event() {
 #[test]
 fn what_one_store_does_not_decide_takes_an_event() {
     let usual = AskedQuorum::default();
-    let alone = |stage: &mut Stage, quorum| {
+    let alone = |stage: &mut TestNode, quorum| {
         let mut own = stage.event_loop();
         own.get_alone(stage, b"value", quorum)
     };
@@ -73,7 +78,7 @@ fn what_one_store_does_not_decide_takes_an_event() {
     (stage.cold, stage.unreadable) = (false, true);
     assert_eq!(alone(&mut stage, usual), None, "the event tells what is wrong");
     stage.unreadable = false;
-    stage.shared.membership.state.outdated();
+    stage.shared.membership.state.mark_outdated();
     assert_eq!(alone(&mut stage, usual), None, "its directory is an older copy");
     let mut stage = filled(&["a"]);
     assert!(stage.shared.membership.state.fence());
@@ -93,14 +98,14 @@ fn all_replicas_are_asked_once_in_a_while() {
 const ONE: AskedQuorum = AskedQuorum { ack: Some(1), from: Some(1) };
 
 /// A key of which node `a` of three is the first replica.
-fn own_key(stage: &Stage) -> Bytes {
+fn own_key(stage: &TestNode) -> Bytes {
     let topology = &stage.shared.view().topology;
     let mut keys = (0..).map(|number: u32| Bytes::from(number.to_string()));
     keys.find(|key| topology.holds(stage.shared.own, protocol::partition_of(key), 1)).unwrap()
 }
 
 /// Writes a value of a key that is newer than all records of the node. Returns the record.
-fn put(stage: &mut Stage, own: &mut Loop, key: &Bytes, quorum: AskedQuorum) -> Record {
+fn put(stage: &mut TestNode, own: &mut Loop, key: &Bytes, quorum: AskedQuorum) -> Record {
     let time = stage.shared.replica.newest.time() + 1;
     let version = Version { time, origin: stage.shared.clock.origin() };
     let record = Record::new(key, &Fields::new(Kind::Value, version), b"v");
@@ -109,7 +114,7 @@ fn put(stage: &mut Stage, own: &mut Loop, key: &Bytes, quorum: AskedQuorum) -> R
 }
 
 /// The answers since the last call.
-fn answers(stage: &mut Stage) -> Vec<Answer> {
+fn answers(stage: &mut TestNode) -> Vec<Answer> {
     let answer = |done| match done {
         Done::Answer(answer) => Some(answer),
         _ => None,
@@ -117,14 +122,14 @@ fn answers(stage: &mut Stage) -> Vec<Answer> {
     stage.take().into_iter().filter_map(answer).collect()
 }
 
-fn is_alone(purposes: &[Purpose]) -> bool {
-    matches!(purposes, [Purpose::Alone(..)])
+fn is_alone(purposes: &[WritePurpose]) -> bool {
+    matches!(purposes, [WritePurpose::Alone(..)])
 }
 
 #[test]
 fn a_write_alone_is_answered_as_by_an_event() {
     for (names, quorum) in [(&["a"][..], AskedQuorum::default()), (&["a", "b", "c"], ONE)] {
-        let (mut stage, mut other) = (Stage::of(names), Stage::of(names));
+        let (mut stage, mut other) = (TestNode::of(names), TestNode::of(names));
         let (mut own, mut others) = (stage.event_loop(), other.event_loop());
         let key = own_key(&stage);
         let record = put(&mut stage, &mut own, &key, quorum);
@@ -148,27 +153,27 @@ fn a_write_alone_is_answered_as_by_an_event() {
 
 #[test]
 fn a_write_of_several_replicas_or_below_a_newer_record_is_no_write_alone() {
-    let begun = |stage: &mut Stage, quorum| {
+    let begun = |stage: &mut TestNode, quorum| {
         let mut own = stage.event_loop();
         let key = own_key(stage);
         put(stage, &mut own, &key, quorum);
         is_alone(&stage.commit())
     };
-    assert!(begun(&mut Stage::new(), ONE));
-    assert!(!begun(&mut Stage::new(), AskedQuorum { ack: Some(1), from: Some(3) }));
-    let mut stage = Stage::new();
+    assert!(begun(&mut TestNode::new(), ONE));
+    assert!(!begun(&mut TestNode::new(), AskedQuorum { ack: Some(1), from: Some(3) }));
+    let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let key = own_key(&stage);
     own.write(&mut stage, ClientId(1), (key.clone(), value(&key, 10, 1)), ONE);
     assert!(!is_alone(&stage.commit()), "a record of the store may be newer");
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     assert!(stage.shared.membership.state.fence());
     assert!(!begun(&mut stage, ONE), "another process serves in its place");
 }
 
 #[test]
 fn a_write_alone_that_the_store_refuses_goes_on_as_any_other() {
-    let mut stage = Stage::of(&["a"]);
+    let mut stage = TestNode::of(&["a"]);
     let mut own = stage.event_loop();
     let key = Bytes::from_static(b"key");
     stage.refusal = Some(WriteError::Busy);
@@ -197,7 +202,7 @@ fn a_write_alone_that_the_store_refuses_goes_on_as_any_other() {
 /// The sync of the log failed, so the write may be durable all the same.
 #[test]
 fn a_write_alone_whose_log_was_written_is_not_said_to_be_refused() {
-    let mut stage = Stage::of(&["a"]);
+    let mut stage = TestNode::of(&["a"]);
     let mut own = stage.event_loop();
     put(&mut stage, &mut own, &Bytes::from_static(b"key"), ONE);
     let failed = |begun| WriteError::Store(lsm::Error::Failed { cause: "test".into(), begun });
@@ -212,7 +217,7 @@ fn a_write_alone_whose_log_was_written_is_not_said_to_be_refused() {
 
 #[test]
 fn a_write_alone_fails_at_its_deadline_and_once() {
-    let mut stage = Stage::of(&["a"]);
+    let mut stage = TestNode::of(&["a"]);
     let mut own = stage.event_loop();
     put(&mut stage, &mut own, &Bytes::from_static(b"key"), ONE);
     let purposes = stage.commit();
@@ -235,7 +240,7 @@ fn a_write_alone_fails_at_its_deadline_and_once() {
 /// By the time that the store has the record, its key has another replica.
 #[test]
 fn a_write_alone_is_not_answered_by_an_earlier_view() {
-    let mut stage = Stage::of(&["a", "b", "c"]);
+    let mut stage = TestNode::of(&["a", "b", "c"]);
     let mut own = stage.event_loop();
     let key = own_key(&stage);
     put(&mut stage, &mut own, &key, ONE);

@@ -7,7 +7,7 @@ use protocol::{Membership, MembershipState};
 use super::*;
 
 /// Returns the first layout and a possible next one.
-fn layouts(stage: &Stage) -> [Arc<Layout>; 2] {
+fn layouts(stage: &TestNode) -> [Arc<Layout>; 2] {
     let first = stage.shared.membership.layouts.known();
     let change = PlanChange { council: Some(vec!["a".to_owned()]), ..PlanChange::default() };
     let next = first.planned(&change, |_| Some(VoterId(5))).unwrap();
@@ -15,13 +15,13 @@ fn layouts(stage: &Stage) -> [Arc<Layout>; 2] {
 }
 
 /// Sends a request about layouts; returns the loop's immediate actions.
-fn ask(stage: &mut Stage, own: &mut Loop, id: u64, request: VoteRequest) -> Vec<Done> {
+fn ask(stage: &mut TestNode, own: &mut Loop, id: u64, request: VoteRequest) -> Vec<Done> {
     own.handle(stage, asked(id, Request::Council(request)));
     stage.take()
 }
 
 /// Reports the batches to keep as stored, or as failed.
-fn keep(stage: &mut Stage, own: &mut Loop, done: Vec<Done>, result: Result<(), lsm::Error>) {
+fn keep(stage: &mut TestNode, own: &mut Loop, done: Vec<Done>, result: Result<(), lsm::Error>) {
     let [Done::Keep(Some(op), batch, keeps)] = &done[..] else { panic!("not kept: {done:?}") };
     if result.is_ok() {
         assert!(batch.is_durable(), "whatever the settings say about when a write is acknowledged");
@@ -36,7 +36,7 @@ fn told(id: u64, reply: VoteReply) -> [(u64, Reply); 1] {
 
 #[test]
 fn a_vote_is_told_once_it_is_durable() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let [base, layout] = layouts(&stage);
     let prepare = |ballot| VoteRequest::Prepare { base: Arc::clone(&base), ballot };
@@ -59,11 +59,11 @@ fn a_vote_is_told_once_it_is_durable() {
 
 #[test]
 fn a_layout_is_in_force_once_it_is_durable() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let [_, layout] = layouts(&stage);
     let done = ask(&mut stage, &mut own, 1, VoteRequest::Decided(Arc::clone(&layout)));
-    let epoch = |stage: &Stage| stage.shared.membership.views.epoch();
+    let epoch = |stage: &TestNode| stage.shared.membership.views.epoch();
     assert_eq!(epoch(&stage), 1);
     let full = lsm::Error::NoSpace { what: "tables" };
     keep(&mut stage, &mut own, done, Err(full));
@@ -77,12 +77,12 @@ fn a_layout_is_in_force_once_it_is_durable() {
 /// The directory may be an earlier state of itself, and have lost promises.
 #[test]
 fn nobody_votes_before_the_others_were_asked_what_they_know() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     Arc::get_mut(&mut stage.shared).unwrap().membership.state =
         Membership::new(MembershipState::Member, 0, false);
     let mut own = stage.event_loop();
     let [base, layout] = layouts(&stage);
-    let mut votes = |stage: &mut Stage, ballot| {
+    let mut votes = |stage: &mut TestNode, ballot| {
         let base = Arc::clone(&base);
         let done = ask(stage, &mut own, ballot, VoteRequest::Prepare { base, ballot });
         match &done[..] {
@@ -94,7 +94,7 @@ fn nobody_votes_before_the_others_were_asked_what_they_know() {
     assert!(!votes(&mut stage, 1));
     stage.shared.membership.state.confirm();
     assert!(votes(&mut stage, 2));
-    stage.shared.membership.logs.doubt(NodeId(1));
+    stage.shared.membership.logs.mark_doubted(NodeId(1));
     assert!(!votes(&mut stage, 3));
     // The node may still learn a decided layout.
     let done = ask(&mut stage, &mut own, 4, VoteRequest::Decided(layout));

@@ -9,7 +9,7 @@ use protocol::{
 };
 
 use super::*;
-use crate::stage::{self, BRIEF, DEADLINE, Done, Stage, WALL, value};
+use crate::stage::{self, BRIEF, DEADLINE, Done, TestNode, WALL, value};
 
 fn asked(id: u64, request: Request) -> Event {
     let (connection, class, remaining_ms) = (ConnectionId(1), Class::Client, 1000);
@@ -26,7 +26,7 @@ fn read(id: u64, key: &'static [u8]) -> Event {
 
 #[test]
 fn a_replica_answers_once_a_write_is_stored_and_tells_of_newer_records() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     own.handle(&mut stage, write(1, b"k", value(b"k", 10, 1)));
     assert_eq!(stage.replies(), [], "not before it is durable");
@@ -45,7 +45,7 @@ fn a_replica_answers_once_a_write_is_stored_and_tells_of_newer_records() {
 /// Expiry is for the requester to judge: replicas with different clocks must not differ.
 #[test]
 fn a_replica_sends_what_has_expired_as_any_other_record() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let version = lsm::Version { time: protocol::Clock::time_of(WALL - 10_000_000), origin: 7 };
     for (id, expiry_ms) in [(1, 1), (3, WALL / 1000 - 1), (5, WALL / 1000 + 1)] {
@@ -64,7 +64,7 @@ fn a_replica_sends_what_has_expired_as_any_other_record() {
 
 #[test]
 fn a_write_waits_for_room_in_order() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     stage.refusal = Some(WriteError::Busy);
     own.handle(&mut stage, write(1, b"k", value(b"k", 20, 1)));
@@ -80,7 +80,7 @@ fn a_write_waits_for_room_in_order() {
 
 #[test]
 fn a_write_that_finds_no_room_is_refused_shortly_before_its_deadline() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     stage.refusal = Some(WriteError::Busy);
     own.handle(&mut stage, write(1, b"k", value(b"k", 20, 1)));
@@ -94,7 +94,7 @@ fn a_write_that_finds_no_room_is_refused_shortly_before_its_deadline() {
 
 #[test]
 fn a_full_disk_is_told_at_once() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     stage.refusal = Some(WriteError::Store(lsm::Error::NoSpace { what: "tables" }));
     own.handle(&mut stage, write(1, b"k", value(b"k", 20, 1)));
@@ -103,7 +103,7 @@ fn a_full_disk_is_told_at_once() {
 
 #[test]
 fn what_cannot_be_read_is_a_failure_and_no_absence() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     stage.unreadable = true;
     own.handle(&mut stage, read(1, b"k"));
@@ -112,7 +112,7 @@ fn what_cannot_be_read_is_a_failure_and_no_absence() {
 
 #[test]
 fn several_records_are_stored_as_one_or_refused() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let items = || [b"k", b"l"].map(|key| (Bytes::from_static(key), value(key, 9, 1))).to_vec();
     stage.refusal = Some(WriteError::Busy);
@@ -127,7 +127,7 @@ fn several_records_are_stored_as_one_or_refused() {
 
 #[test]
 fn a_long_record_is_told_by_its_outline_and_a_cold_one_later() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let record = value(b"k", 10, BRIEF as usize);
     own.handle(&mut stage, write(1, b"k", record.clone()));
@@ -150,7 +150,7 @@ fn a_long_record_is_told_by_its_outline_and_a_cold_one_later() {
 /// whether that record is of the same key instead of assuming it.
 #[test]
 fn a_write_waits_for_the_disk_if_it_could_not_be_written_above_all_that_is_here() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let [old, new] = [20, 10].map(|age| value(b"k", age, 1));
     own.handle(&mut stage, write(1, b"k", old.clone()));
@@ -168,7 +168,11 @@ fn a_write_waits_for_the_disk_if_it_could_not_be_written_above_all_that_is_here(
     assert_eq!(stage.replies(), [(3, Reply::Newer { time: newest })], "its coordinator goes above");
 
     let future = protocol::Clock::time_of(WALL + 3_600_000_000);
-    stage.shared.replica.newest.may_hide(protocol::Version { time: future, origin: 0 }, 1, false);
+    stage.shared.replica.newest.note_and_check(
+        protocol::Version { time: future, origin: 0 },
+        1,
+        false,
+    );
     for (id, found, reply) in [
         (4, Ok(Some(old)), Reply::Stored),
         (5, Ok(None), Reply::Stored),
@@ -185,7 +189,7 @@ fn a_write_waits_for_the_disk_if_it_could_not_be_written_above_all_that_is_here(
 }
 
 /// A client writes to three nodes, of which the other two are unreachable.
-fn write_alone(stage: &mut Stage, own: &mut Loop) {
+fn write_alone(stage: &mut TestNode, own: &mut Loop) {
     let quorum = Quorum { ack: 1, from: 3 };
     let (client, key) = (ClientId(1), Bytes::from_static(b"k"));
     let record = value(b"k", 10, 1);
@@ -198,7 +202,7 @@ fn write_alone(stage: &mut Stage, own: &mut Loop) {
 
 #[test]
 fn what_others_missed_is_kept_as_hints() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     write_alone(&mut stage, &mut own);
     // The writes of the turn after it.
@@ -216,12 +220,12 @@ fn what_others_missed_is_kept_as_hints() {
 #[test]
 fn a_hint_that_was_not_stored_marks_its_partition() {
     for refused in [false, true] {
-        let mut stage = Stage::new();
+        let mut stage = TestNode::new();
         let mut own = stage.event_loop();
         stage.refuses_hints = refused;
         write_alone(&mut stage, &mut own);
         for purpose in stage.commit() {
-            assert!(matches!(purpose, Purpose::Hint(_)) && !refused, "{purpose:?}");
+            assert!(matches!(purpose, WritePurpose::Hint(_)) && !refused, "{purpose:?}");
             let failed = lsm::Error::Failed { cause: "sync".into(), begun: true };
             own.written(&mut stage, purpose, &Err(WriteError::Store(failed)));
         }
@@ -238,7 +242,7 @@ fn a_hint_that_was_not_stored_marks_its_partition() {
 
 #[test]
 fn marks_are_kept_before_it_is_said() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let marks = vec![Mark { partition: Some(3), since: 1 }];
     let missed = |id| asked(id, Request::Missed { node: NodeId(2), marks: marks.clone() });

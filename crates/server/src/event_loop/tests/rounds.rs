@@ -18,7 +18,7 @@ fn step(id: u64, step: RoundStep) -> Event {
 }
 
 /// Stores the batches to keep, and informs the loop.
-fn keep(stage: &mut Stage, own: &mut Loop) {
+fn keep(stage: &mut TestNode, own: &mut Loop) {
     let done = stage.take();
     let [Done::Keep(Some(op), batch, keeps)] = &done[..] else { panic!("{done:?}") };
     stage.engine.commit(std::iter::once(batch)).unwrap();
@@ -26,15 +26,15 @@ fn keep(stage: &mut Stage, own: &mut Loop) {
 }
 
 /// Has the loop do a step of the round; nothing is reported before it is durable.
-fn does(stage: &mut Stage, own: &mut Loop, id: u64, what: RoundStep) {
+fn does(stage: &mut TestNode, own: &mut Loop, id: u64, what: RoundStep) {
     own.handle(stage, step(id, what));
     keep(stage, own);
     let replies = stage.replies();
     assert!(matches!(&replies[..], [(of, Reply::Round(_))] if *of == id), "{replies:?}");
 }
 
-fn sealed(stage: &mut Stage) -> Loop {
-    stage.shared.clock.persisted(u64::MAX, 0);
+fn sealed(stage: &mut TestNode) -> Loop {
+    stage.shared.clock.mark_durable(u64::MAX, 0);
     let mut own = stage.event_loop();
     does(stage, &mut own, 1, RoundStep::Seal);
     own
@@ -46,7 +46,7 @@ fn hint(id: u64, items: Vec<(Bytes, Record)>) -> Event {
     Event::Request { connection, id, class, remaining_ms, under, request }
 }
 
-fn holds(stage: &Stage, key: &[u8]) -> bool {
+fn holds(stage: &TestNode, key: &[u8]) -> bool {
     stage.engine.read(Space::Data, key).unwrap().is_some()
 }
 
@@ -54,8 +54,8 @@ fn holds(stage: &Stage, key: &[u8]) -> bool {
 fn a_seal_waits_for_what_was_let_pass_before() {
     let old = || (Bytes::from_static(b"k"), value(b"k", OLD, 1));
     for event in [write(1, b"k", old().1), hint(1, vec![old()])] {
-        let mut stage = Stage::new();
-        stage.shared.clock.persisted(u64::MAX, 0);
+        let mut stage = TestNode::new();
+        stage.shared.clock.mark_durable(u64::MAX, 0);
         let mut own = stage.event_loop();
         own.handle(&mut stage, event);
         own.handle(&mut stage, step(2, RoundStep::Seal));
@@ -68,10 +68,14 @@ fn a_seal_waits_for_what_was_let_pass_before() {
 
 #[test]
 fn a_seal_refuses_what_was_written_before_it() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = sealed(&mut stage);
     own.handle(&mut stage, write(2, b"old", value(b"old", OLD, 1)));
-    assert_eq!(stage.replies(), [(2, Reply::Outbid { promise: ROUND.time })], "it goes above that");
+    assert_eq!(
+        stage.replies(),
+        [(2, Reply::BallotRefused { promise: ROUND.time })],
+        "it goes above that"
+    );
     own.handle(&mut stage, write(3, b"new", value(b"new", NEW, 1)));
     stage.write(&mut own);
     assert_eq!(stage.replies(), [(3, Reply::Stored)]);
@@ -86,7 +90,7 @@ fn a_seal_refuses_what_was_written_before_it() {
 
 #[test]
 fn a_seal_takes_what_its_round_brings() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = sealed(&mut stage);
     let (key, record) = (Bytes::from_static(b"k"), value(b"k", OLD, 1));
     let other = RoundId { node: NodeId(2), ..ROUND };
@@ -95,7 +99,7 @@ fn a_seal_takes_what_its_round_brings() {
         own.handle(&mut stage, asked(id, Request::Bring { round, key, record }));
         stage.write(&mut own);
     }
-    assert_eq!(stage.replies(), [(2, Reply::WrongEpoch), (3, Reply::Stored)]);
+    assert_eq!(stage.replies(), [(2, Reply::TopologyMismatch), (3, Reply::Stored)]);
     assert!(holds(&stage, b"k"));
 }
 
@@ -103,7 +107,7 @@ fn a_seal_takes_what_its_round_brings() {
 /// deleted, proven and purged since, so it obeys the promises made by then.
 #[test]
 fn a_conditional_hint_obeys_what_a_commit_has_promised() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = sealed(&mut stage);
     does(&mut stage, &mut own, 2, RoundStep::Ready);
     let floor = ROUND.time + 100;
@@ -118,10 +122,10 @@ fn a_conditional_hint_obeys_what_a_commit_has_promised() {
 
 #[test]
 fn tombstones_may_go_once_it_is_durable_that_they_may() {
-    let mut stage = Stage::new();
+    let mut stage = TestNode::new();
     let mut own = sealed(&mut stage);
     does(&mut stage, &mut own, 2, RoundStep::Ready);
-    let watermark = |stage: &Stage| stage.engine.purge_rule().watermark();
+    let watermark = |stage: &TestNode| stage.engine.purge_rule().watermark();
     own.handle(&mut stage, step(3, RoundStep::Commit { floor: 0, is_uniform: true }));
     assert_eq!(watermark(&stage), 0);
     keep(&mut stage, &mut own);

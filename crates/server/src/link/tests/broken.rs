@@ -104,7 +104,7 @@ fn a_request_by_another_topology_is_told_so() {
     let said = a.sealed(|writer| writer.message(&write(1, 10)));
     assert!(b.events(&said, 10_000).is_empty(), "nobody is asked to do it");
     let events = a.events(&b.written(), 10_000);
-    let [Event::Reply { id: 1, reply: Reply::WrongEpoch, .. }] = events[..] else { panic!() };
+    let [Event::Reply { id: 1, reply: Reply::TopologyMismatch, .. }] = events[..] else { panic!() };
     let mut cut = protocol::wire::Cut::new(&write(2, 100_000));
     let said = a.sealed(|writer| while cut.next(1 << 20, writer) > 0 {});
     b.connection.take_traffic();
@@ -116,7 +116,7 @@ fn a_request_by_another_topology_is_told_so() {
 fn nothing_counts_that_an_outlived_process_says() {
     let [mut a, mut b] = pair();
     assert!(a.push(write(1, 10)));
-    let later = Setup { life: LifeId(41), ..Setup::of(A) }.table(A);
+    let later = Setup { life: BootId(41), ..Setup::of(A) }.table(A);
     let [_, met] = shake(&later, &b.table, B).map(Result::unwrap);
     b.table.saw(&met);
     assert!(b.events(&a.written(), 10_000).is_empty());

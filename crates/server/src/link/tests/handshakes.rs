@@ -32,7 +32,7 @@ fn who_does_not_fit_is_refused_by_both() {
 #[test]
 fn a_process_that_was_outlived_is_refused_and_fenced_once() {
     let b = Setup::of(B).table(B);
-    let later = Setup { life: LifeId(50), ..Setup::of(A) }.table(A);
+    let later = Setup { life: BootId(50), ..Setup::of(A) }.table(A);
     let [_, met] = shake(&later, &b, B).map(Result::unwrap);
     b.saw(&met);
     let a = Setup::of(A).table(A);

@@ -12,12 +12,12 @@ use protocol::handshake::{
     ConnectionKind, Handshake, HandshakeIdentity, HandshakeRefused, PeerSeen, Secret, Secrets,
 };
 use protocol::{
-    Body, Class, Clock, ClusterId, ConnectionId, Event, Incarnation, Kind, Life, LifeId, Lineage,
-    LogPosition, Logs, Member, Membership, MembershipState, Message, NodeId, Now, OwnCluster,
+    Body, Boot, BootHistory, BootId, Class, Clock, ClusterId, ConnectionId, Event, Incarnation,
+    Kind, LogPosition, Logs, Member, Membership, MembershipState, Message, NodeId, Now, OwnCluster,
     Record, Reply, Request, Shared, Topology, Version,
 };
 
-use super::{Bounds, Came, Connection, Host, PeerTable, Room, Way};
+use super::{Connection, ConnectionInput, Direction, Host, LinkBounds, PeerTable, Room};
 
 const A: NodeId = NodeId(0);
 const B: NodeId = NodeId(1);
@@ -33,20 +33,20 @@ struct Setup {
     replicas: u8,
     cluster: ClusterId,
     incarnation: Incarnation,
-    life: LifeId,
+    life: BootId,
 }
 
 impl Setup {
     fn of(own: NodeId) -> Self {
         let incarnation = Incarnation(100 + u64::from(own.0));
-        let (cluster, life) = (ClusterId(5), LifeId(40));
+        let (cluster, life) = (ClusterId(5), BootId(40));
         Self { secret: "open sesame", replicas: 3, cluster, incarnation, life }
     }
 
     fn table(&self, own: NodeId) -> Arc<PeerTable> {
         let topology = topology(self.replicas);
-        let life = Life { id: self.life, begins: LogPosition(7), newest: 0 };
-        let lineage = Lineage::new(Vec::new(), life);
+        let life = Boot { id: self.life, begins: LogPosition(7), newest: 0 };
+        let lineage = BootHistory::new(Vec::new(), life);
         let logs = Arc::new(Logs::new(self.incarnation, lineage, &[]));
         let clock = Arc::new(Clock::start(own.0.into(), WALL, 0));
         let membership = Membership::new(MembershipState::Member, 0, true);
@@ -57,7 +57,7 @@ impl Setup {
         let views = Arc::clone(&shared.membership.views);
         let cluster = Arc::new(OwnCluster::new(Some(self.cluster)));
         let identity = HandshakeIdentity::new(views, own, cluster, secret, known);
-        let bounds = Bounds { encoded_bytes: 4 * 100_000, loops: 1, queue_bytes: 2 << 20 };
+        let bounds = LinkBounds { encoded_bytes: 4 * 100_000, loops: 1, queue_bytes: 2 << 20 };
         Arc::new(PeerTable::new(Arc::new(shared), Arc::new(identity), 500_000, bounds))
     }
 }
@@ -123,7 +123,8 @@ impl End {
     fn new(table: &Arc<PeerTable>, met: &PeerSeen) -> Self {
         table.saw(met);
         let driver = Driver::new();
-        let way = if table.own() == A { Way::Dialed } else { Way::Accepted(CONNECTION) };
+        let way =
+            if table.own() == A { Direction::Dialed } else { Direction::Accepted(CONNECTION) };
         let connection = Connection::new(table, met, way, driver.now);
         Self { table: Arc::clone(table), connection, driver }
     }
@@ -152,7 +153,11 @@ impl End {
     }
 
     /// Feeds bytes, `step` at a time; returns the results.
-    fn take(&mut self, bytes: &[u8], step: usize) -> Result<Vec<Came>, protocol::wire::Malformed> {
+    fn take(
+        &mut self,
+        bytes: &[u8],
+        step: usize,
+    ) -> Result<Vec<ConnectionInput>, protocol::wire::Malformed> {
         let mut all = Vec::new();
         let none: &[u8] = &[];
         let parts = bytes.chunks(step).chain(bytes.is_empty().then_some(none));
@@ -167,8 +172,8 @@ impl End {
     /// Feeds bytes that must be well-formed; returns the events.
     fn events(&mut self, bytes: &[u8], step: usize) -> Vec<Event> {
         let event = |came| match came {
-            Came::Event(event) => Some(event),
-            Came::Goodbye | Came::Later => None,
+            ConnectionInput::Event(event) => Some(event),
+            ConnectionInput::Goodbye | ConnectionInput::Later => None,
         };
         self.take(bytes, step).unwrap().into_iter().filter_map(event).collect()
     }

@@ -60,7 +60,7 @@ fn another_access_follows_in_every_stage_and_stays() {
     let first = Layout::first(&topology, |_| String::new());
     let access = first.access.with(token(1, "a"), 1).unwrap();
     let second = first.with_access(access.clone());
-    assert_eq!((second.epoch, second.began, second.base), (2, 1, first.id()));
+    assert_eq!((second.epoch, second.placement_epoch, second.base), (2, 1, first.id()));
     let change = crate::membership::layout::PlanChange {
         remove: vec!["b".to_owned()],
         ..Default::default()
@@ -71,7 +71,7 @@ fn another_access_follows_in_every_stage_and_stays() {
         assert_eq!(*layout.access, access, "{:?}", layout.stage);
         assert_eq!(*layout.decreed(seat.node, VoterId(1), &[]).unwrap().access, access);
         let more = layout.with_access(layout.access.with(token(2, "b"), 1).unwrap());
-        assert_eq!((more.stage, more.began), (layout.stage, layout.began));
+        assert_eq!((more.stage, more.placement_epoch), (layout.stage, layout.placement_epoch));
         assert_eq!((&more.nodes, &more.before), (&layout.nodes, &layout.before));
         assert_eq!(Layout::from_bytes(&more.to_bytes()).unwrap(), more);
         if let Some(aborted) = layout.aborted(|_| Some(VoterId(1))) {

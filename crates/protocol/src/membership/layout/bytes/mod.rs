@@ -48,7 +48,7 @@ impl Layout {
             Stage::ReadNew => 2,
             Stage::Prepare => 3,
         });
-        out.extend(self.began.to_le_bytes());
+        out.extend(self.placement_epoch.to_le_bytes());
         out.extend(self.next_id.to_le_bytes());
         out.push(self.decrees.len() as u8);
         for Decree { base, epoch, number } in &self.decrees {
@@ -94,7 +94,7 @@ impl Layout {
             return Err("its decrees don't follow on each other");
         }
         self.access.check()?;
-        if self.began > self.epoch {
+        if self.placement_epoch > self.epoch {
             return Err("it began after itself");
         }
         let before = before.map(|before| (&before.nodes, &before.replicas));
@@ -191,7 +191,7 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
         epoch,
         replicas,
         stage,
-        began,
+        placement_epoch: began,
         nodes,
         before,
         council,

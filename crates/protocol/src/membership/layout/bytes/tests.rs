@@ -107,7 +107,7 @@ fn what_does_not_fit_together_is_refused() {
     refused(&|layout| layout.nodes.swap(0, 1));
     refused(&|layout| layout.nodes[1].id = layout.nodes[0].id);
     refused(&|layout| layout.next_id = 1);
-    refused(&|layout| layout.began = 9);
+    refused(&|layout| layout.placement_epoch = 9);
     refused(&|layout| layout.before = None);
     refused(&|layout| layout.stage = Stage::Settled);
     let settled_with_more = Layout { stage: Stage::ReadNew, ..first };

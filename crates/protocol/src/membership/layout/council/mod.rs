@@ -125,13 +125,13 @@ impl Voter {
 /// A node's part in the decisions: the latest layout known to be decided, and its vote on the next
 /// one.
 #[derive(Debug)]
-pub struct Council {
+pub struct LayoutVoter {
     own: Voter,
     known: Arc<Layout>,
     vote: Vote,
 }
 
-impl Council {
+impl LayoutVoter {
     /// Restores the state from disk. `own` need not have a seat.
     pub fn new(own: Voter, known: Arc<Layout>, vote: Vote) -> Self {
         Self { own, known, vote }
@@ -143,13 +143,13 @@ impl Council {
     }
 
     /// Gives the node a new voter id and clears its vote, because it may have lost votes.
-    pub fn loses_votes(&mut self, id: VoterId) {
+    pub fn replace_voter_id(&mut self, id: VoterId) {
         (self.own.id, self.own.is_first) = (Some(id), false);
         self.vote = Vote::default();
     }
 
     /// Notes that the node never lost a vote: no peer knows an earlier boot of it.
-    pub fn is_first(&mut self) {
+    pub fn mark_first(&mut self) {
         self.own.is_first = true;
     }
 
@@ -213,7 +213,7 @@ impl Council {
 
     /// Returns a proposal of the layout that this node accepted and has no decision on: the
     /// proposer may be gone, and no other node may know that it is decided.
-    pub fn completed(&self) -> Option<Proposal> {
+    pub fn undecided_proposal(&self) -> Option<Proposal> {
         let (_, layout) = self.vote.accepted.as_ref()?;
         Some(Proposal::new(Arc::clone(&self.known), Arc::clone(layout), self.vote.promise + 1))
     }

@@ -31,7 +31,7 @@ fn first(council: &[Seat]) -> Layout {
         epoch: 1,
         replicas: 3,
         stage: Stage::Settled,
-        began: 1,
+        placement_epoch: 1,
         nodes: (0..NODES).map(node).collect(),
         before: None,
         council: council.to_vec(),
@@ -53,14 +53,14 @@ fn seat(node: u16, voter: u64) -> Seat {
     Seat { node: NodeId(node), voter: Some(VoterId(voter)) }
 }
 
-fn council(seats: &[Seat], known: &Layout) -> Vec<Council> {
+fn council(seats: &[Seat], known: &Layout) -> Vec<LayoutVoter> {
     let known = Arc::new(known.clone());
     seats.iter().map(|seat| node_of(*seat, &known)).collect()
 }
 
 /// Returns the node that has a seat.
-fn node_of(seat: Seat, known: &Arc<Layout>) -> Council {
-    Council::new(voter(seat), Arc::clone(known), Vote::default())
+fn node_of(seat: Seat, known: &Arc<Layout>) -> LayoutVoter {
+    LayoutVoter::new(voter(seat), Arc::clone(known), Vote::default())
 }
 
 fn voter(seat: Seat) -> Voter {
@@ -68,7 +68,7 @@ fn voter(seat: Seat) -> Voter {
 }
 
 /// Delivers the requests of a proposal and their replies until it ends. Returns all effects.
-fn run(proposal: &mut Proposal, nodes: &mut [Council]) -> Vec<Proposed> {
+fn run(proposal: &mut Proposal, nodes: &mut [LayoutVoter]) -> Vec<Proposed> {
     let mut all = Vec::new();
     loop {
         let mut happened = Vec::new();
@@ -140,7 +140,7 @@ fn of_a_fork_nothing_is_learned_and_nothing_voted() {
     let base = Arc::new(one);
     late.asked(&VoteRequest::Prepare { base: Arc::clone(&base), ballot: 1 });
     late.asked(&VoteRequest::Accept { ballot: 1, layout: Arc::clone(&two) });
-    assert!(late.learn(&decreed) && late.completed().is_none() && !late.has_seat());
+    assert!(late.learn(&decreed) && late.undecided_proposal().is_none() && !late.has_seat());
     let again = VoteRequest::Prepare { base, ballot: 2 };
     assert_eq!(late.asked(&again).0, VoteReply::Known(decreed));
     assert!(!late.learn(&two));
@@ -174,8 +174,8 @@ fn who_accepted_completes_it() {
     // One member has accepted the layout; the proposer is gone.
     nodes[1].asked(&VoteRequest::Prepare { base: Arc::clone(&one), ballot: 4 });
     nodes[1].asked(&VoteRequest::Accept { ballot: 4, layout: Arc::clone(&two) });
-    assert!(nodes[0].completed().is_none());
-    let mut proposal = nodes[1].completed().unwrap();
+    assert!(nodes[0].undecided_proposal().is_none());
+    let mut proposal = nodes[1].undecided_proposal().unwrap();
     let happened = run(&mut proposal, &mut nodes);
     assert_eq!(happened.last(), Some(&Proposed::Done(Arc::clone(&two))));
     // Another plan on the same base is overtaken.
@@ -203,7 +203,7 @@ fn what_was_accepted_last_is_taken_up_whoever_tells_of_it_first() {
 
 /// A few proposers and the faults that can occur, step by step.
 struct World {
-    nodes: Vec<Council>,
+    nodes: Vec<LayoutVoter>,
     /// The durable state of each node.
     disks: Vec<(Seat, Arc<Layout>, Vote)>,
     proposals: Vec<Option<(u16, Proposal)>>,
@@ -265,7 +265,7 @@ impl World {
     }
 
     fn complete(&mut self, proposer: usize, at: usize) {
-        if let Some(proposal) = self.nodes[at].completed() {
+        if let Some(proposal) = self.nodes[at].undecided_proposal() {
             self.begin(proposer, at, proposal);
         }
     }
@@ -348,7 +348,7 @@ impl World {
     /// Restarts a node: its proposals and everything not durable are gone.
     fn restart(&mut self, at: usize) {
         let (own, known, vote) = self.disks[at].clone();
-        self.nodes[at] = Council::new(voter(own), known, vote);
+        self.nodes[at] = LayoutVoter::new(voter(own), known, vote);
         for proposal in &mut self.proposals {
             proposal.take_if(|(home, _)| usize::from(*home) == at);
         }

@@ -54,7 +54,7 @@ impl Layout {
         let epoch = (self.epoch / EPOCHS + 1) * EPOCHS;
         let mut next = self.aborted(|_| Some(voter)).unwrap_or_else(|| self.clone());
         if self.stage == Stage::ReadOld {
-            next.began = epoch;
+            next.placement_epoch = epoch;
         }
         for node in next.before.iter_mut().flat_map(|before| &mut before.nodes) {
             node.is_lost |= lost.contains(&node.id);

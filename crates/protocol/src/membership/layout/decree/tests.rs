@@ -39,7 +39,11 @@ fn one_node_decides_what_follows() {
     let decreed = first.decreed(NodeId(0), VoterId(77), &[]).unwrap();
     assert_eq!((decreed.epoch, decreed.stage), (1_000_000, Stage::Settled));
     assert_eq!((&decreed.council[..], decreed.base), (&[seat(0, 77)][..], first.id()));
-    assert_eq!((&decreed.nodes, decreed.began), (&first.nodes, first.began), "no key moves");
+    assert_eq!(
+        (&decreed.nodes, decreed.placement_epoch),
+        (&first.nodes, first.placement_epoch),
+        "no key moves"
+    );
     assert_eq!(decreed.decrees, [Decree { base: 1, epoch: 1_000_000, number: 77 }]);
     assert_eq!(Layout::from_bytes(&decreed.to_bytes()), Ok(decreed.clone()));
     let next = decided(&decreed, &["a", "b", "c"]);
@@ -59,10 +63,10 @@ fn what_moves_goes_back_until_reads_have_switched() {
     let read_old = prepare.next_stage().unwrap();
     let read_new = read_old.next_stage().unwrap();
     let back = prepare.decreed(NodeId(0), VoterId(1), &[]).unwrap();
-    assert_eq!((back.stage, back.began, back.before.as_ref()), (Stage::Settled, 1, None));
+    assert_eq!((back.stage, back.placement_epoch, back.before.as_ref()), (Stage::Settled, 1, None));
     assert_eq!(back.next_id, prepare.next_id, "ids that were given stay given");
     let back = read_old.decreed(NodeId(0), VoterId(1), &[]).unwrap();
-    assert_eq!((back.stage, back.began), (Stage::Settled, 1_000_000));
+    assert_eq!((back.stage, back.placement_epoch), (Stage::Settled, 1_000_000));
     assert_eq!(back.nodes.len(), 3);
     assert_eq!(
         read_old.decreed(NodeId(3), VoterId(1), &[]),
@@ -71,7 +75,10 @@ fn what_moves_goes_back_until_reads_have_switched() {
     );
 
     let forward = read_new.decreed(NodeId(3), VoterId(1), &[NodeId(1)]).unwrap();
-    assert_eq!((forward.stage, forward.began), (Stage::ReadNew, read_new.began));
+    assert_eq!(
+        (forward.stage, forward.placement_epoch),
+        (Stage::ReadNew, read_new.placement_epoch)
+    );
     assert_eq!(forward.nodes, read_new.nodes);
     let lost: Vec<bool> = forward.before.unwrap().nodes.iter().map(|node| node.is_lost).collect();
     assert_eq!(lost, [false, true, false], "the end does not wait for it");

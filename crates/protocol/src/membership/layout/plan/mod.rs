@@ -128,7 +128,7 @@ impl Layout {
     ) -> Result<Self, PlanError> {
         if self.stage != Stage::Settled {
             let is_prepared = self.stage == Stage::Prepare;
-            let began = if is_prepared { self.epoch } else { self.began - 1 };
+            let began = if is_prepared { self.epoch } else { self.placement_epoch - 1 };
             return Err(PlanError::Moving { began });
         }
         let replicas = change.replicas.unwrap_or(self.replicas);
@@ -160,7 +160,7 @@ impl Layout {
             epoch,
             replicas,
             stage: if same { Stage::Settled } else { Stage::Prepare },
-            began: self.began,
+            placement_epoch: self.placement_epoch,
             nodes,
             before: (!same).then_some(Before { nodes: before, replicas: self.replicas }),
             council,

@@ -48,7 +48,11 @@ fn a_plan_says_where_nodes_are_by_now() {
     let at = |id, url: &str| (NodeId(id), url.to_owned());
     let urls = vec![at(0, "http://new"), at(1, "http://b:8080"), at(2, "http://gone")];
     let moved = planned(&one, &PlanChange { urls: urls.clone(), ..PlanChange::default() }).unwrap();
-    assert_eq!((moved.epoch, moved.stage, moved.began), (2, Stage::Settled, 1), "no key moves");
+    assert_eq!(
+        (moved.epoch, moved.stage, moved.placement_epoch),
+        (2, Stage::Settled, 1),
+        "no key moves"
+    );
     let of = |nodes: &[Node]| nodes.iter().map(|node| node.url.clone()).collect::<Vec<_>>();
     assert_eq!(of(&moved.nodes), ["http://new", "http://b:8080", "http://gone"]);
     assert_eq!(moved.council, one.council);
@@ -67,12 +71,16 @@ fn who_joins_and_who_leaves_go_through_the_stages() {
     let change =
         PlanChange { add: vec![joiner("aa")], remove: names(&["b"]), ..PlanChange::default() };
     let prepared = planned(&one, &change).unwrap();
-    assert_eq!((prepared.epoch, prepared.stage, prepared.began), (2, Stage::Prepare, 1));
+    assert_eq!((prepared.epoch, prepared.stage, prepared.placement_epoch), (2, Stage::Prepare, 1));
     assert_eq!(prepared.base, one.id());
     let back = prepared.aborted(|_| Some(VoterId(5))).unwrap();
-    assert_eq!((back.epoch, back.stage, back.began), (3, Stage::Settled, 1), "as if nothing was");
+    assert_eq!(
+        (back.epoch, back.stage, back.placement_epoch),
+        (3, Stage::Settled, 1),
+        "as if nothing was"
+    );
     let old = prepared.next_stage().unwrap();
-    assert_eq!((old.epoch, old.stage, old.began), (3, Stage::ReadOld, 3));
+    assert_eq!((old.epoch, old.stage, old.placement_epoch), (3, Stage::ReadOld, 3));
     let ids: Vec<(u16, &str)> =
         old.nodes.iter().map(|node| (node.id.0, node.member.name.as_str())).collect();
     assert_eq!(ids, [(0, "a"), (3, "aa"), (2, "c")]);
@@ -80,21 +88,21 @@ fn who_joins_and_who_leaves_go_through_the_stages() {
     assert_eq!(old.base, prepared.id());
     // A node that leaves loses its seat.
     assert_eq!(old.council.iter().map(|seat| seat.node.0).collect::<Vec<_>>(), [0, 2, 3]);
-    assert!(!old.is_gone(NodeId(1)), "it still holds what moves");
+    assert!(!old.is_retired(NodeId(1)), "it still holds what moves");
     let again = planned(&old, &PlanChange { add: vec![joiner("d")], ..PlanChange::default() });
     assert_eq!(again, Err(PlanError::Moving { began: 2 }));
 
     let new = old.next_stage().unwrap();
-    assert_eq!((new.epoch, new.stage, new.began), (4, Stage::ReadNew, 3));
+    assert_eq!((new.epoch, new.stage, new.placement_epoch), (4, Stage::ReadNew, 3));
     assert_eq!(new.aborted(|_| Some(VoterId(5))), None, "reads have switched");
     let settled = new.next_stage().unwrap();
     assert_eq!((settled.epoch, settled.stage, settled.before.clone()), (5, Stage::Settled, None));
-    assert!(settled.is_gone(NodeId(1)) && !settled.is_gone(NodeId(4)));
+    assert!(settled.is_retired(NodeId(1)) && !settled.is_retired(NodeId(4)));
     assert_eq!(settled.next_stage(), None);
 
     let back = old.aborted(|_| Some(VoterId(5))).unwrap();
-    assert_eq!((back.epoch, back.began, &back.nodes), (4, 4, &one.nodes));
-    assert!(back.is_gone(NodeId(3)), "an id is given once, though its node never held anything");
+    assert_eq!((back.epoch, back.placement_epoch, &back.nodes), (4, 4, &one.nodes));
+    assert!(back.is_retired(NodeId(3)), "an id is given once, though its node never held anything");
     // A node of the same name with another disk is another node, with a new id.
     let later =
         planned(&settled, &PlanChange { add: vec![joiner("b")], ..PlanChange::default() }).unwrap();

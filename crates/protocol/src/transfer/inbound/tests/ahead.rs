@@ -11,7 +11,7 @@ const AHEAD: u64 = 3 * LOOK_AGAIN_MICROS;
 /// source still holds it afterwards.
 fn key_that(own: &Own, source: u16, keeps: bool) -> &'static str {
     let view = own.shared.view();
-    let after = view.other.as_ref().unwrap();
+    let after = view.joint.as_ref().unwrap();
     let is_one = |key: &&str| {
         let (partition, source) = (partition_of(key.as_bytes()), NodeId(source));
         let comes = after.holds(NodeId(0), partition, 0);
@@ -46,7 +46,7 @@ fn second_pass(own: &mut Own, sends: Vec<(Bytes, Record)>) {
 }
 
 fn done(own: &Own) -> Vec<u16> {
-    own.shared.membership.layouts.taken().1.into_iter().map(|node| node.0).collect()
+    own.shared.membership.layouts.pull_progress().1.into_iter().map(|node| node.0).collect()
 }
 
 /// Expects the first source to be asked once more, which then sends these records.

@@ -10,14 +10,14 @@ use bytes::Bytes;
 
 use super::*;
 
-use crate::background::effect::{NODE_TICK_MICROS, NodeConfig, NodeEffect};
-use crate::background::{Background, NodeEvent};
+use crate::background::effect::{BackgroundConfig, BackgroundEffect, NODE_TICK_MICROS};
+use crate::background::{Background, BackgroundEvent};
 use crate::clock::{Clock, Now};
 use crate::event::CallId;
 use crate::event::FailureKind;
-use crate::membership::directory::{Incarnation, LifeId};
+use crate::membership::directory::{BootId, Incarnation};
 use crate::membership::layout::{Layout, PlanChange, VoterId};
-use crate::membership::layouts::Lacks;
+use crate::membership::layouts::PullNeed;
 use crate::membership::logs::Logs;
 use crate::membership::state::Membership;
 use crate::message::{Filter, MovesState, NodeId, Page, PageRequest, Reply, Request, Waits};
@@ -90,11 +90,11 @@ impl Own {
         let member = |id: u16| Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
         let topology = Topology::new((0..4).map(member).collect(), 3).unwrap();
         let clock = Arc::new(Clock::start(7, 1_000_000, 0));
-        clock.persisted(u64::MAX, 0);
+        clock.mark_durable(u64::MAX, 0);
         let membership = Membership::new(state, 0, true);
         let logs = Arc::new(Logs::first(Incarnation(100)));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
-        let config = NodeConfig {
+        let config = BackgroundConfig {
             deadline_micros: 0,
             syncs_always: true,
             max_skew_micros: 500_000,
@@ -118,25 +118,25 @@ impl Own {
         self.kept();
     }
 
-    fn handle(&mut self, event: NodeEvent) {
+    fn handle(&mut self, event: BackgroundEvent) {
         let now = Now { mono: self.mono, wall: 1_000_000 + self.mono };
         let mut out = Vec::new();
         self.node.handle(now, event, &mut out);
         for effect in out {
             match effect {
                 // The queried source knows this node's disk.
-                NodeEffect::Call { call, request: Request::KnowsDisk { .. }, .. } => {
+                BackgroundEffect::Call { call, request: Request::KnowsDisk { .. }, .. } => {
                     self.reply(call, Reply::Pong);
                 }
-                NodeEffect::Call { call, node, request, .. } => {
+                BackgroundEffect::Call { call, node, request, .. } => {
                     self.open.push((call, asked(node, request)));
                 }
-                NodeEffect::KeepRemembered { call, remembered } => {
+                BackgroundEffect::KeepRemembered { call, remembered } => {
                     self.open.push((call, Asked::Keep(remembered)));
                 }
-                NodeEffect::KeepLayouts => self.keeps += 1,
-                NodeEffect::Stand(state) => self.stored_states.push(state),
-                NodeEffect::Waits(waits) => self.told.push(waits),
+                BackgroundEffect::KeepLayouts => self.keeps += 1,
+                BackgroundEffect::StoreState(state) => self.stored_states.push(state),
+                BackgroundEffect::Waits(waits) => self.told.push(waits),
                 _ => {}
             }
         }
@@ -144,14 +144,14 @@ impl Own {
 
     fn after(&mut self, micros: u64) {
         self.mono += micros;
-        self.handle(NodeEvent::Tick);
+        self.handle(BackgroundEvent::Tick);
     }
 
     /// Makes the node's layout state durable.
     fn kept(&mut self) {
         let (_, kept) = self.shared.membership.layouts.encode();
-        self.shared.enters(&kept);
-        self.handle(NodeEvent::LayoutsKept { kept: true });
+        self.shared.install_layout(&kept);
+        self.handle(BackgroundEvent::LayoutsKept { kept: true });
     }
 
     /// Returns the requests since the last call.
@@ -169,11 +169,11 @@ impl Own {
     }
 
     fn reply(&mut self, call: CallId, reply: Reply) {
-        self.handle(NodeEvent::Returned { call, result: Ok(reply) });
+        self.handle(BackgroundEvent::Returned { call, result: Ok(reply) });
     }
 
     fn fails(&mut self, call: CallId) {
-        self.handle(NodeEvent::Returned { call, result: Err(FailureKind::Failed) });
+        self.handle(BackgroundEvent::Returned { call, result: Err(FailureKind::Failed) });
     }
 
     /// Lets the third source fail until the pass continues without it.
@@ -246,7 +246,7 @@ fn asked(node: NodeId, request: Request) -> Asked {
 
 fn sealed_up_to(time: u64) -> Reply {
     let proof = Proof { seal: RoundId { time, node: NodeId(0) }, ..Proof::default() };
-    Reply::Round(RoundState { life: LifeId(1), proof, promised: 0, is_active: false })
+    Reply::Round(RoundState { life: BootId(1), proof, promised: 0, is_active: false })
 }
 
 fn page_of(of: u16, first: bool, start: &str) -> Asked {
@@ -365,16 +365,16 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
     own.reply(third[2].0, page(Vec::new(), None));
     let call = own.only(Asked::Write(vec!["z".to_owned()]));
     assert_eq!(
-        own.shared.membership.layouts.taken().1.len(),
+        own.shared.membership.layouts.pull_progress().1.len(),
         0,
         "what it has not stored it has not taken"
     );
     let (_, early) = own.shared.membership.layouts.encode();
     own.reply(call, Reply::Stored);
-    assert_eq!(own.shared.membership.layouts.taken().1.len(), 3);
+    assert_eq!(own.shared.membership.layouts.pull_progress().1.len(), 3);
     let open = own.asked();
     rest_is_empty(&mut own, open);
-    own.shared.enters(&early);
+    own.shared.install_layout(&early);
     assert!(!own.state().has_all, "it is not durable yet");
     own.kept();
     own.after(1);
@@ -430,10 +430,10 @@ fn a_source_that_does_not_answer_is_asked_again_and_waited_for() {
     // The second pass of the other sources.
     let open = own.asked();
     rest_is_empty(&mut own, open);
-    let (step, done) = own.shared.membership.layouts.taken();
+    let (step, done) = own.shared.membership.layouts.pull_progress();
     assert_eq!(
         (step, done.into_iter().collect::<Vec<_>>()),
-        (TakingStep::Takes, vec![NodeId(1), NodeId(2)])
+        (PullStep::Takes, vec![NodeId(1), NodeId(2)])
     );
     own.kept();
     own.after(RETRY_MICROS);
@@ -461,8 +461,8 @@ fn a_source_that_fails_last_has_not_been_taken() {
     own.reply(second[0].0, page(Vec::new(), None));
     own.reply(second[1].0, page(Vec::new(), None));
     own.gives_up(second[2].0, false);
-    let (step, done) = own.shared.membership.layouts.taken();
-    assert_eq!((step, done), (TakingStep::Takes, [NodeId(1), NodeId(2)].into()));
+    let (step, done) = own.shared.membership.layouts.pull_progress();
+    assert_eq!((step, done), (PullStep::Takes, [NodeId(1), NodeId(2)].into()));
 }
 
 #[test]
@@ -478,8 +478,8 @@ fn a_restart_goes_on_with_those_that_are_left() {
     let first =
         Layout { ..own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap() };
     let again = crate::membership::layouts::Layouts::decode(&record, first).unwrap();
-    assert_eq!(again.taken(), own.shared.membership.layouts.taken());
-    assert_eq!(again.lacks(NodeId(0)), Lacks::ToTake, "what came since stays");
+    assert_eq!(again.pull_progress(), own.shared.membership.layouts.pull_progress());
+    assert_eq!(again.pull_need(NodeId(0)), PullNeed::ToTake, "what came since stays");
 }
 
 #[test]
@@ -487,11 +487,16 @@ fn also_a_node_that_is_rebuilt_drops_what_is_of_another_time() {
     let mut own = Own::settled(MembershipState::Rebuilding, None);
     // The node knows nothing of the layout before.
     let layout = own.more_of_node_0().next_stage().unwrap();
-    own.learns(Layout { epoch: layout.epoch + 1, began: layout.began + 1, base: 7, ..layout });
+    own.learns(Layout {
+        epoch: layout.epoch + 1,
+        placement_epoch: layout.placement_epoch + 1,
+        base: 7,
+        ..layout
+    });
     assert!(own.shared.is_to_be_emptied());
     own.after(1);
     assert!(
-        own.shared.transfer.leftovers.wanted(),
+        own.shared.transfer.leftovers.is_pending(),
         "else it never stores what is streamed back to it"
     );
     assert_eq!(own.asked(), [], "it takes later");
@@ -507,7 +512,7 @@ fn another_placement_ends_what_is_under_way() {
     own.reply(first[0].0, page(vec![record("a", 0)], None));
     own.after(1_000_000);
     assert_eq!(own.asked(), [], "nothing of it is stored");
-    assert!(own.shared.membership.layouts.has_leftovers(), "what it took is of no use here");
+    assert!(own.shared.membership.layouts.has_orphans(), "what it took is of no use here");
 }
 
 /// Otherwise the amount that a plan says would move is compared with the sum over all changes since
@@ -568,7 +573,8 @@ fn a_node_that_has_left_is_not_waited_for() {
     let lacks = |own: &Own| own.shared.transfer.missed.partitions(NodeId(0)) > 0;
     assert!(lacks(&own), "the third may be the only one that has something");
     let known = own.shared.membership.layouts.known();
-    let mut layout = Layout { epoch: known.epoch + 1, began: known.epoch + 1, ..(*known).clone() };
+    let mut layout =
+        Layout { epoch: known.epoch + 1, placement_epoch: known.epoch + 1, ..(*known).clone() };
     layout.nodes.retain(|node| node.id != NodeId(3));
     own.stored_states.clear();
     own.learns(layout);

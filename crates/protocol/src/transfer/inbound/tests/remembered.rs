@@ -75,7 +75,7 @@ fn has_all(own: &mut Own) -> bool {
 }
 
 fn forgets(own: &Own, of: &Remembered) -> bool {
-    own.shared.membership.layouts.has_forgotten(Some(of.partition())) > 0
+    own.shared.membership.layouts.forgotten_before(Some(of.partition())) > 0
 }
 
 #[test]
@@ -129,12 +129,12 @@ fn a_source_that_forgot_some_leaves_it_without_knowledge() {
     let (bytes, _) = own.shared.membership.layouts.encode();
     let known = (*own.shared.membership.layouts.known()).clone();
     let again = crate::membership::layouts::Layouts::decode(&bytes, known).unwrap();
-    assert!(again.has_forgotten(Some(one.partition())) > 0, "also after a restart");
+    assert!(again.forgotten_before(Some(one.partition())) > 0, "also after a restart");
     let stays = (0..=u16::MAX).find(|partition| {
         let view = own.shared.view();
         !view.hands_over(*partition, NodeId(0))
     });
-    assert_eq!(own.shared.membership.layouts.has_forgotten(stays), 0, "it had that one before");
+    assert_eq!(own.shared.membership.layouts.forgotten_before(stays), 0, "it had that one before");
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn nothing_is_known_where_no_majority_is_left() {
 #[test]
 fn a_node_that_lost_its_disk_is_a_member_in_the_end_though_a_source_fails() {
     let mut own = Own::settled(MembershipState::Rebuilding, None);
-    own.shared.membership.state.lose(9);
+    own.shared.membership.state.mark_lost(9);
     own.after(1);
     own.after(1);
     for (call, asked) in std::mem::take(&mut own.open) {
