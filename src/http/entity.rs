@@ -17,8 +17,8 @@ use super::receipt::ReceiptRequest;
 use super::upload::Upload;
 use super::{Answer, Body, Service, caching, condition};
 use crate::counters::clocks;
-use crate::node::gate::WritePermit;
 use crate::node::requests::Requests;
+use crate::node::write_window::WritePermit;
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
 const TOO_MANY_READ: &str = "the memory for large values in responses is in use";

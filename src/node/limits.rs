@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::counters::budget::Budget;
-use crate::node::places::ConnectionSlots;
+use crate::node::connection_slots::ConnectionSlots;
 use crate::settings::units::Ttl;
 
 /// The node's limits and budgets for client requests.

@@ -1,21 +1,21 @@
 //! Node state that all of its threads share.
 
 pub(crate) mod access;
+pub(crate) mod advice;
 pub(crate) mod clock;
 pub(crate) mod comparison;
+pub(crate) mod connection_slots;
 pub(crate) mod coordinate;
-pub(crate) mod gate;
 pub(crate) mod joiners;
 pub(crate) mod life_file;
 pub(crate) mod limits;
-pub(crate) mod places;
 pub(crate) mod plans;
 pub(crate) mod quotas;
 pub(crate) mod reads;
 pub(crate) mod requests;
 pub(crate) mod store;
 pub(crate) mod task;
-pub(crate) mod way_out;
+pub(crate) mod write_window;
 pub(crate) mod writes;
 
 use std::sync::Arc;

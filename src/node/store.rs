@@ -12,7 +12,7 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 
 use crate::counters::clocks::wall_micros;
-use crate::node::way_out::Advice;
+use crate::node::advice::Advice;
 use crate::settings::config::Config;
 
 /// log2 of the number of trees of a new store. One tree: a scan merges the fewest sources, and one

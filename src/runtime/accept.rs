@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::time::timeout;
 
 use crate::counters::Accepting;
-use crate::node::places::{ConnectionSlot, ConnectionSlots};
+use crate::node::connection_slots::{ConnectionSlot, ConnectionSlots};
 use crate::runtime::event_loop::{Handle, LoopCommand};
 
 /// Connections that the kernel queues between two accepts. (It reduces this to net.core.somaxconn.)

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use protocol::TopologyError;
 use server::StartError;
 
+use crate::node::advice::{Advice, limit, port};
 use crate::node::store::InDirectory;
-use crate::node::way_out::{Advice, limit, port};
 use crate::runtime::set_aside::SetAsideError;
 use crate::runtime::unusable::Unusable;
 use crate::settings::error::ConfigError;

@@ -25,7 +25,7 @@ use crate::http::connection::{ConnectionState, Scratch, Security, Socket, TICK};
 use crate::http::etags::Etags;
 use crate::http::{self, Names, Service, http2};
 use crate::node::Node;
-use crate::node::places::ConnectionSlot;
+use crate::node::connection_slots::ConnectionSlot;
 use crate::node::requests::Requests;
 use crate::node::task;
 use crate::operations::reports::Reports;

@@ -13,7 +13,7 @@ use server::StartError;
 
 use rustix::io::Errno;
 
-use crate::node::way_out::{self, Advice};
+use crate::node::advice::{self, Advice};
 
 /// The error for an unusable data directory.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ impl fmt::Display for Unusable {
         // automatically.
         if let Some((what, is_limit)) = cause.no_room() {
             let errno = if is_limit { Errno::FBIG } else { Errno::NOSPC };
-            let (data, advice) = (data.display(), way_out::advice(errno));
+            let (data, advice) = (data.display(), advice::advice(errno));
             return write!(
                 f,
                 "data directory {data}: {what}. The node did not start. Nothing was deleted. \

@@ -32,13 +32,13 @@ pub use event::{
     OpId, Part, RequestFailed, SlotId, StoreError,
 };
 pub use membership::cluster_id::{ClusterId, OwnCluster};
-pub use membership::directory::{BootId, Incarnation, LogPosition};
+pub use membership::disk_ids::{BootId, Incarnation, LogPosition};
 pub use membership::known_disk::KnownDisk;
 pub use membership::layout;
 pub use membership::layouts::{ChangeReport, Layouts, LayoutsKept, LayoutsRecord, Progress};
 pub use membership::logs::{Boot, BootHistory, Claim, Logs, MAX_BOOTS, Reported};
-pub use membership::moves::TransitionProgress;
 pub use membership::state::{Membership, MembershipState};
+pub use membership::transition_progress::TransitionProgress;
 pub use message::{
     Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request, Waits,
 };
@@ -60,8 +60,8 @@ pub use repair::status::{RoundConfig, RoundReport, RoundStatus, Rounds, Unhealed
 pub use repair::sums::Sums;
 pub use repair::watermark::{FencePermit, Proof, Proofs, RoundId, RoundState, RoundStep};
 pub use replica::before_writes::BeforeWrites;
-pub use replica::leftovers::OrphanDrops;
 pub use replica::newest::Newest;
+pub use replica::orphans::OrphanDrops;
 pub use replica::unreadable::Unreadable;
 pub use request::acks::{Acks, ReplicaSet};
 pub use request::quorum::{AskedQuorum, Quorum, Refusal, quorum};

@@ -12,20 +12,20 @@ use crate::membership::known_disk::KnownDisk;
 use crate::membership::layout::Stage;
 use crate::membership::layouts::{Layouts, LayoutsKept, PullNeed};
 use crate::membership::logs::Logs;
-use crate::membership::moves::TransitionProgress;
 use crate::membership::state::Membership;
+use crate::membership::transition_progress::TransitionProgress;
 use crate::message::{MovesState, NodeId};
-use crate::paxos::kept::StateCache;
+use crate::paxos::key_locks::KeyLocks;
 use crate::paxos::promises::Promises;
 use crate::paxos::recent::{OpLookup, Recent, WriteName};
-use crate::paxos::turns::KeyLocks;
+use crate::paxos::state_cache::StateCache;
 use crate::placement::topology::{Topology, partition_of};
 use crate::placement::view::{View, Views};
 use crate::repair::status::Rounds;
 use crate::repair::watermark::{Proof, Proofs, RoundId};
 use crate::replica::before_writes::BeforeWrites;
-use crate::replica::leftovers::OrphanDrops;
 use crate::replica::newest::Newest;
+use crate::replica::orphans::OrphanDrops;
 use crate::transfer::ledger::HintLedger;
 use crate::transfer::missed::{Mark, Missed};
 use record::{Operation, Record};
@@ -101,7 +101,7 @@ pub struct SharedTransfer {
     /// Writes that nodes are known to have missed.
     pub missed: Missed,
     /// Orphaned records: those that the present placement puts on other nodes.
-    pub leftovers: OrphanDrops,
+    pub orphan_drops: OrphanDrops,
 }
 
 /// Conditional writes in progress and their promises.

@@ -146,8 +146,8 @@ mod tests {
     use protocol::RoundId;
 
     use super::*;
-    use crate::stage::TestNode;
     use crate::store::Store;
+    use crate::test_node::TestNode;
 
     fn sums(stage: &TestNode, watermark: u64) -> Compared {
         let (start, end, since, until) = (Bytes::new(), None, 0, u64::MAX);

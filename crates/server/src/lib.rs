@@ -21,19 +21,19 @@ mod compare;
 mod driver;
 mod event_loop;
 pub mod hints;
+mod idempotency;
 pub mod identity;
 pub mod link;
-mod operations;
 mod pages;
 mod range;
 mod repair_clock;
-#[cfg(test)]
-mod stage;
 mod start;
 mod start_error;
 mod store;
 mod stored;
 mod task;
+#[cfg(test)]
+mod test_node;
 mod usage;
 
 pub use clock::{BoundedClock, NoVersion, refuse_after_last_day};
@@ -43,7 +43,7 @@ pub use driver::{
     WritePurpose,
 };
 pub use event_loop::Loop;
-pub use operations::remembered;
+pub use idempotency::remembered;
 pub use pages::{PageWork, Pages};
 pub use range::{PageAsked, RETRY_MICROS, Range, RangeStep};
 pub use repair_clock::Ahead;

@@ -97,8 +97,8 @@ mod tests {
     use protocol::Member;
 
     use super::*;
-    use crate::stage::TestNode;
     use crate::store::Store;
+    use crate::test_node::TestNode;
 
     fn topology(nodes: usize, replicas: u8) -> Topology {
         let member = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };

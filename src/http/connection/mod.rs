@@ -31,7 +31,7 @@ pub(crate) use socket::{Scratch, Socket};
 use streams::{Parent, Streams};
 
 use crate::node::access::Remembered;
-use crate::node::places::ConnectionSlot;
+use crate::node::connection_slots::ConnectionSlot;
 
 /// Interval of the sweep over connections. Every limit below is kept within one tick.
 pub(crate) const TICK: Duration = Duration::from_millis(250);

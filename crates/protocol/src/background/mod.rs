@@ -24,7 +24,7 @@ use crate::clock::Now;
 use crate::event::{CallId, FailureKind};
 use crate::membership::announcement::Announcement;
 use crate::membership::cluster_id::ClusterId;
-use crate::membership::directory::Incarnation;
+use crate::membership::disk_ids::Incarnation;
 use crate::membership::founding::Founding;
 use crate::membership::identity::Identity;
 use crate::membership::layout::Layout;

@@ -10,7 +10,7 @@ use crate::message::{Body, Class, Message, NodeId, Reply, Request};
 use crate::placement::topology::partition_of;
 use crate::placement::view::View;
 use crate::repair::watermark::RoundState;
-use crate::request::part::{Delivery, Outstanding};
+use crate::request::outstanding::{Delivery, Outstanding};
 use crate::request::peers::PeerLatencies;
 use crate::request::quorum::AskedQuorum;
 use crate::request::reported::ReportedRecord;

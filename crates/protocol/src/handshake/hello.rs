@@ -8,7 +8,7 @@
 
 use super::{NAME_MAX, Nonce};
 use crate::membership::cluster_id::ClusterId;
-use crate::membership::directory::{BootId, Incarnation, LogPosition};
+use crate::membership::disk_ids::{BootId, Incarnation, LogPosition};
 use crate::membership::layout::VoterId;
 use crate::membership::logs::{Claim, Reported};
 use crate::message::NodeId;

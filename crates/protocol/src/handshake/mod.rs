@@ -25,8 +25,8 @@
 
 mod hello;
 mod own_identity;
+mod reasons;
 mod secret;
-mod words;
 
 use std::sync::Arc;
 
@@ -35,12 +35,12 @@ use sha2::Sha256;
 
 pub use hello::{ConnectionKind, Hello, Role};
 pub use own_identity::HandshakeIdentity;
+pub use reasons::{HandshakeRefused, Reason};
 pub use secret::{Secret, Secrets};
-pub use words::{HandshakeRefused, Reason};
 
 use self::secret::HeldSecrets;
 use crate::membership::cluster_id::ClusterId;
-use crate::membership::directory::{BootId, Incarnation};
+use crate::membership::disk_ids::{BootId, Incarnation};
 use crate::membership::layout::{Layout, VoterId};
 use crate::membership::logs::Claim;
 use crate::message::NodeId;
@@ -529,7 +529,7 @@ impl Handshake {
     /// Makes the error of a refusal. `description` is the other side's topology, if it was sent.
     fn refused(&self, reason: Reason, description: &[u8]) -> HandshakeRefused {
         let dialed = if self.role == Role::Dialer { self.asked_for() } else { String::new() };
-        words::refused(reason, &self.identity, self.theirs.as_ref(), &dialed, description)
+        reasons::refused(reason, &self.identity, self.theirs.as_ref(), &dialed, description)
     }
 }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::membership::cluster_id::OwnCluster;
-use crate::membership::directory::LogPosition;
+use crate::membership::disk_ids::LogPosition;
 use crate::membership::layout::{Joiner, PlanChange, Voter};
 use crate::membership::logs::{Boot, BootHistory, Logs, Reported};
 use crate::placement::topology::{Member, Topology};

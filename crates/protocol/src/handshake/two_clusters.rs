@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::membership::cluster_id::OwnCluster;
-use crate::membership::directory::LogPosition;
+use crate::membership::disk_ids::LogPosition;
 use crate::membership::layouts::Layouts;
 use crate::membership::logs::{Boot, BootHistory, Logs, Reported};
 use crate::placement::topology::{Member, Topology};

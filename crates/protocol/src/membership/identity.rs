@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
-use crate::membership::directory::Incarnation;
+use crate::membership::disk_ids::Incarnation;
 use crate::membership::logs::{Claim, Reported};
 use crate::membership::state::MembershipState;
 use crate::message::{Class, NodeId, Request};

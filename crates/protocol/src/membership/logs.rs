@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::by_node::ByNode;
-use crate::membership::directory::{BootId, Incarnation, LogPosition};
+use crate::membership::disk_ids::{BootId, Incarnation, LogPosition};
 use crate::membership::layout::VoterId;
 use crate::message::NodeId;
 use record::COUNTER_BITS;

@@ -12,14 +12,14 @@
 
 pub(crate) mod announcement;
 pub(crate) mod cluster_id;
-pub(crate) mod directory;
+pub(crate) mod disk_ids;
 pub(crate) mod founding;
 pub(crate) mod identity;
 pub(crate) mod known_disk;
 pub mod layout;
 pub(crate) mod layouts;
 pub(crate) mod logs;
-pub(crate) mod moves;
 pub(crate) mod proposals;
 pub(crate) mod stages;
 pub(crate) mod state;
+pub(crate) mod transition_progress;

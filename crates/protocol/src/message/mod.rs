@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::membership::cluster_id::ClusterId;
-use crate::membership::directory::Incarnation;
+use crate::membership::disk_ids::Incarnation;
 use crate::membership::layout::{VoteReply, VoteRequest};
 pub use crate::node_id::NodeId;
 use crate::paxos::operation::{Conditional, Done};

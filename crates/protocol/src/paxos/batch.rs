@@ -22,12 +22,12 @@ use super::change::{Asker, ChangeStage, ChangeState, ChangeVote, ChangeWork, Tri
 use super::{Changes, LATE_MICROS, hides};
 use crate::dispatch::core::Core;
 use crate::event::{Answer, FailureKind, SlotId};
-use crate::paxos::kept::CachedState;
 use crate::paxos::operation::{Change, Done, KeyState, family_of_absent, has_idempotency_key};
 use crate::paxos::recent::OpLookup;
+use crate::paxos::state_cache::CachedState;
 use crate::request::RequestCx;
 use crate::request::acks::{Acks, ReplicaSet};
-use crate::request::part::{Delivery, Outstanding, VoteAt};
+use crate::request::outstanding::{Delivery, Outstanding, VoteAt};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::PerSet;
 use crate::request::write::BEHIND;

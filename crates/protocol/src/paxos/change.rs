@@ -3,11 +3,11 @@
 use crate::clock::follows_another;
 use crate::event::{ClientId, FailureKind, OpId, Part, SlotId};
 use crate::message::NodeId;
+use crate::paxos::key_locks::KeyLock;
 use crate::paxos::operation::{Conditional, Done, has_idempotency_key};
 use crate::paxos::recent::OpLookup;
-use crate::paxos::turns::KeyLock;
 use crate::request::acks::ReplicaSet;
-use crate::request::part::{Delivery, Outstanding, ReplicaError, VoteAt, failure};
+use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteAt, failure};
 use crate::request::read::read_votes::Reader;
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::{self, PerSet};

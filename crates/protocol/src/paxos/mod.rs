@@ -21,13 +21,13 @@
 pub(crate) mod acceptor;
 mod batch;
 pub(crate) mod change;
-pub(crate) mod kept;
+pub(crate) mod key_locks;
 mod leader;
 pub(crate) mod operation;
 pub(crate) mod promises;
 pub(crate) mod recall;
 pub(crate) mod recent;
-pub(crate) mod turns;
+pub(crate) mod state_cache;
 
 use std::rc::Rc;
 
@@ -43,7 +43,7 @@ use crate::placement::topology::partition_of;
 use crate::request::RequestCx;
 use crate::request::Requests;
 use crate::request::acks::{Acks, ReplicaSet};
-use crate::request::part::{Delivery, Outstanding, ReplicaError, VoteAt};
+use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteAt};
 use crate::request::quorum::AskedQuorum;
 use crate::request::read::{Completion, LONG_LATE};
 use crate::request::reported::ReportedRecord;

@@ -30,7 +30,7 @@ use std::rc::Rc;
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::clock::Clock;
-use crate::membership::directory::BootId;
+use crate::membership::disk_ids::BootId;
 use crate::repair::status::{RoundConfig, RoundReport};
 use crate::repair::watermark::RoundId;
 use round::Round;

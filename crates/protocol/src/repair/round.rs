@@ -11,7 +11,7 @@ use super::exchange::ExchangeRange;
 use super::{Equal, Past};
 use crate::background::task::{self, Context};
 use crate::event::FailureKind;
-use crate::membership::directory::BootId;
+use crate::membership::disk_ids::BootId;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::placement::view::View;
 use crate::repair::compare::{CompareRequest, Compared, Damage, Detail, MAX_RANGES, Sum};

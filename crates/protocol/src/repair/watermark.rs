@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::membership::directory::BootId;
+use crate::membership::disk_ids::BootId;
 use crate::node_id::NodeId;
 use record::{Kind, Rank};
 

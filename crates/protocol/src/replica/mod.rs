@@ -10,8 +10,8 @@
 
 pub(crate) mod before_writes;
 pub(crate) mod layout_votes;
-pub(crate) mod leftovers;
 pub(crate) mod newest;
+pub(crate) mod orphans;
 pub(crate) mod proving;
 pub(crate) mod reply;
 pub(crate) mod unreadable;

@@ -161,5 +161,5 @@ fn would_be_dropped(core: &Core, key: &[u8], record: &Record) -> bool {
     let is_placed = core.view.places(core.shared.own, key, record.copies());
     !is_placed
         && (core.shared.membership.layouts.has_orphans()
-            || core.shared.transfer.leftovers.is_pending())
+            || core.shared.transfer.orphan_drops.is_pending())
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::Requests;
-use super::part::{Delivery, Outstanding, ReplicaError};
+use super::outstanding::{Delivery, Outstanding, ReplicaError};
 use super::sets::Quorums;
 use super::slots::{Slot, SlotKind, Slots, Work};
 use crate::event::{CallId, Demand, Effect, FailureKind, SlotId};

@@ -10,7 +10,7 @@ pub(crate) mod acks;
 pub(crate) mod call;
 pub(crate) mod choice;
 pub(crate) mod missed_writes;
-pub(crate) mod part;
+pub(crate) mod outstanding;
 pub(crate) mod peers;
 pub(crate) mod quorum;
 pub(crate) mod read;
@@ -28,7 +28,7 @@ use crate::event::SlotId;
 use crate::message::{NodeId, Reply};
 use crate::replica::Replica;
 use missed_writes::MissedWrites;
-use part::{Delivery, Outstanding, ReplicaError};
+use outstanding::{Delivery, Outstanding, ReplicaError};
 use slots::{Slots, Work};
 
 /// Context of the methods of requests, which ask the node's own replica without a message.

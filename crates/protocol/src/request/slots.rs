@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::part::{Outstanding, ReplicaError};
+use super::outstanding::{Outstanding, ReplicaError};
 use super::sets::{PerSet, Quorums, copies_of};
 use crate::event::{Demand, SlotId, StoreError};
 use crate::message::{Class, NodeId};

@@ -28,8 +28,9 @@ impl Cleanup {
             self.want(cx);
         }
         let is_idle = self.begun.is_none() && self.not_before <= cx.now().mono;
-        if is_idle && cx.shared().transfer.leftovers.is_pending() {
-            self.begun = Some((cx.shared().transfer.leftovers.requested(), layout.placement_epoch));
+        if is_idle && cx.shared().transfer.orphan_drops.is_pending() {
+            self.begun =
+                Some((cx.shared().transfer.orphan_drops.requested(), layout.placement_epoch));
             cx.effect(BackgroundEffect::DropLeftovers);
         }
     }
@@ -39,17 +40,17 @@ impl Cleanup {
     pub(crate) fn want(&self, cx: &Context) {
         let began = cx.shared().membership.layouts.entered().placement_epoch;
         let is_of_another = self.begun.is_some_and(|(_, of)| of != began);
-        let wanted = cx.shared().transfer.leftovers.requested();
+        let wanted = cx.shared().transfer.orphan_drops.requested();
         let is_last = self.begun.is_none_or(|(times, _)| times == wanted);
-        if !cx.shared().transfer.leftovers.is_pending() || is_of_another && is_last {
-            cx.shared().transfer.leftovers.request();
+        if !cx.shared().transfer.orphan_drops.is_pending() || is_of_another && is_last {
+            cx.shared().transfer.orphan_drops.request();
         }
     }
 
     pub(crate) fn dropped(&mut self, cx: &Context, done: bool) {
         let Some((times, began)) = self.begun.take() else { return };
         if done {
-            cx.shared().transfer.leftovers.dropped(times);
+            cx.shared().transfer.orphan_drops.dropped(times);
             cx.shared().membership.layouts.mark_orphans_dropped(began);
             if cx.shared().membership.layouts.is_unkept() {
                 cx.keep_layouts();
@@ -69,7 +70,7 @@ mod tests {
     use crate::background::effect::BackgroundConfig;
     use crate::background::{Background, BackgroundEvent};
     use crate::clock::{Clock, Now};
-    use crate::membership::directory::Incarnation;
+    use crate::membership::disk_ids::Incarnation;
     use crate::membership::logs::Logs;
     use crate::membership::state::{Membership, MembershipState};
     use crate::message::NodeId;
@@ -101,38 +102,38 @@ mod tests {
     fn they_are_dropped_once_for_all_that_wanted_it_before() {
         let (shared, mut node) = node();
         assert_eq!(drops(&mut node, 1, BackgroundEvent::Tick), 0);
-        shared.transfer.leftovers.request();
-        shared.transfer.leftovers.request();
+        shared.transfer.orphan_drops.request();
+        shared.transfer.orphan_drops.request();
         assert_eq!(drops(&mut node, 2, BackgroundEvent::Tick), 1);
         assert_eq!(drops(&mut node, 3, BackgroundEvent::Tick), 0, "it is under way");
-        assert!(shared.transfer.leftovers.is_pending());
+        assert!(shared.transfer.orphan_drops.is_pending());
         assert_eq!(drops(&mut node, 4, DONE), 0);
-        assert!(!shared.transfer.leftovers.is_pending());
+        assert!(!shared.transfer.orphan_drops.is_pending());
         assert_eq!(drops(&mut node, 5, BackgroundEvent::Tick), 0);
     }
 
     #[test]
     fn what_was_wanted_meanwhile_begins_after_it() {
         let (shared, mut node) = node();
-        shared.transfer.leftovers.request();
+        shared.transfer.orphan_drops.request();
         assert_eq!(drops(&mut node, 1, BackgroundEvent::Tick), 1);
-        shared.transfer.leftovers.request();
+        shared.transfer.orphan_drops.request();
         assert_eq!(drops(&mut node, 2, DONE), 1);
-        assert!(shared.transfer.leftovers.is_pending());
+        assert!(shared.transfer.orphan_drops.is_pending());
         assert_eq!(drops(&mut node, 3, DONE), 0);
-        assert!(!shared.transfer.leftovers.is_pending());
+        assert!(!shared.transfer.orphan_drops.is_pending());
     }
 
     #[test]
     fn a_failure_is_tried_again_later() {
         let (shared, mut node) = node();
-        shared.transfer.leftovers.request();
+        shared.transfer.orphan_drops.request();
         assert_eq!(drops(&mut node, 1, BackgroundEvent::Tick), 1);
         assert_eq!(drops(&mut node, 2, FAILED), 0);
-        assert!(shared.transfer.leftovers.is_pending());
+        assert!(shared.transfer.orphan_drops.is_pending());
         assert_eq!(drops(&mut node, 1 + AGAIN, BackgroundEvent::Tick), 0);
         assert_eq!(drops(&mut node, 2 + AGAIN, BackgroundEvent::Tick), 1);
         assert_eq!(drops(&mut node, 3 + AGAIN, DONE), 0);
-        assert!(!shared.transfer.leftovers.is_pending());
+        assert!(!shared.transfer.orphan_drops.is_pending());
     }
 }

@@ -11,7 +11,7 @@ use super::{
     ENVELOPE_HEAD, ENVELOPE_MAX, Head, ITEM_HEAD, Item, Malformed, PIECE_MAX, Sender, WHOLE_MAX,
     flag, kind,
 };
-use crate::membership::directory::LogPosition;
+use crate::membership::disk_ids::LogPosition;
 use crate::message::Message;
 use crate::placement::view::ViewId;
 

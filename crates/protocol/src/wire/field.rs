@@ -7,7 +7,7 @@ use super::flag;
 use super::out::Out;
 use super::reader::FieldReader;
 use crate::membership::cluster_id::ClusterId;
-use crate::membership::directory::Incarnation;
+use crate::membership::disk_ids::Incarnation;
 use crate::message::NodeId;
 use crate::request::acks::ReplicaSet;
 use crate::transfer::missed::{MAX_LISTED, Mark};

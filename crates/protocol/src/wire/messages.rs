@@ -12,7 +12,7 @@ use super::field::{Authoritative, DigestIfAny, Entries, Field, IdIfAny, Key, Mar
 use super::out::{Counted, OpenItem, Out};
 use super::reader::FieldReader;
 use super::{Head, ITEM_HEAD, Malformed, kind};
-use crate::membership::directory::Incarnation;
+use crate::membership::disk_ids::Incarnation;
 use crate::membership::layout::{VoteReply, VoteRequest};
 use crate::message::{Body, Class, Message, MovesState, NodeId, Page, PageRequest, Reply, Request};
 use crate::paxos::operation::{Conditional, Done};

@@ -33,7 +33,7 @@ pub use messages::{LongKind, message_len};
 pub use pieces::{Announced, Assembly, Cut};
 pub use writer::Writer;
 
-use crate::membership::directory::LogPosition;
+use crate::membership::disk_ids::LogPosition;
 use crate::message::Message;
 use crate::placement::view::ViewId;
 

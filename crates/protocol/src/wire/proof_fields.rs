@@ -4,7 +4,7 @@ use super::Malformed;
 use super::field::Field;
 use super::out::Out;
 use super::reader::FieldReader;
-use crate::membership::directory::BootId;
+use crate::membership::disk_ids::BootId;
 use crate::message::NodeId;
 use crate::repair::watermark::{Proof, RoundId, RoundState, RoundStep};
 

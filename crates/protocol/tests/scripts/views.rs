@@ -218,7 +218,7 @@ fn a_round_replaces_nothing_by_what_is_dropped() {
     let is_busy =
         |effects: &[Effect]| matches!(effects, [Effect::Respond { reply: Reply::Busy, .. }]);
     assert!(stores(&brought(2)), "what it hides is not to be read any more");
-    shared.transfer.leftovers.request();
+    shared.transfer.orphan_drops.request();
     assert!(is_busy(&brought(2)));
     assert!(stores(&brought(3)), "that is placed here");
 }

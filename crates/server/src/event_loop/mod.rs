@@ -28,8 +28,8 @@ use protocol::{
 use crate::backlog::{Backlog, Bounds, KeyCheck, WRITE_OVERHEAD, Write};
 use crate::driver::{Delivered, Driver, Outcome, Wanted, WriteError, WritePurpose};
 use crate::hints::{self, Hint};
+use crate::idempotency::{self, OPERATION_BYTES};
 use crate::identity::{Identity, OwnRecords};
-use crate::operations::{self, OPERATION_BYTES};
 
 /// Limit on the events that one event may cause at once; more means that they never end. Each
 /// request under way causes several when a link is lost, or when all writes that wait for the store
@@ -277,7 +277,7 @@ impl Loop {
                 self.read(driver, op, Wanted::Record { key, most }, demand);
             }
             Effect::Recall { op, key, asked, demand } => {
-                let name = operations::name(&key, asked.id);
+                let name = idempotency::name(&key, asked.id);
                 self.read(driver, op, Wanted::Operation { name, asked }, demand);
             }
             Effect::Write { op, key, record, via, look, durable, demand } => {
@@ -387,7 +387,7 @@ impl Loop {
         };
         let added = driver.write(bytes, purpose(passing), |batch| {
             batch.record(Space::Data, key, record)?;
-            operations::put(&self.shared, batch, (key, record), via)?;
+            idempotency::put(&self.shared, batch, (key, record), via)?;
             if is_durable {
                 batch.make_durable();
             }
@@ -476,7 +476,7 @@ impl Loop {
         let added = driver.write(bytes, WritePurpose::Op(op, None, passing), |batch| {
             items.iter().try_for_each(|(key, record)| {
                 batch.record(Space::Data, key, record)?;
-                operations::put(shared, batch, (key, record), Via::Replica)
+                idempotency::put(shared, batch, (key, record), Via::Replica)
             })
         });
         if let Err(error) = added {
@@ -526,7 +526,7 @@ fn read_event(op: OpId, wanted: &Wanted, result: Result<Option<Record>, StoreErr
         }
         (Wanted::Record { .. }, result) => Event::Read { op, result },
         (Wanted::Operation { asked, .. }, result) => {
-            let parse = |entry: Record| operations::parse(*asked, &entry);
+            let parse = |entry: Record| idempotency::parse(*asked, &entry);
             let result = result.and_then(|entry| entry.map(parse).transpose());
             Event::Recalled { op, result }
         }

@@ -1,7 +1,7 @@
 use protocol::{HintId, NodeId, Topology, View};
 
 use super::*;
-use crate::stage::{TestNode, conditional, value};
+use crate::test_node::{TestNode, conditional, value};
 
 /// Stores a hint, bypassing the ledger.
 fn keep(stage: &TestNode, peer: NodeId, key: &'static [u8]) {

@@ -18,8 +18,8 @@
 
 mod connection;
 mod incoming;
-mod keeper;
 mod outgoing;
+mod redialer;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ use bytes::Bytes;
 use protocol::{ConnectionId, Event, NodeId, Now};
 
 pub use connection::{Connection, Traffic};
-pub use keeper::{Pings, Redialer, Round};
+pub use redialer::{Pings, Redialer, Round};
 pub use table::{LinkBounds, PeerTable, Seen};
 pub use to_peer::{Attempt, DialStage, Fallen, Link};
 pub use upgrade::{NotPeer, PEER_PATH, PEER_PROTOCOL, Upgrade};

@@ -161,7 +161,7 @@ fn what_is_remembered_of_writes_is_told_to_whom_their_partitions_move() {
     };
     let mut batch = Batch::new();
     let all: Vec<_> = (0..50).map(remembered).collect();
-    all.iter().for_each(|entry| crate::operations::put_entry(&mut batch, entry).unwrap());
+    all.iter().for_each(|entry| crate::idempotency::put_entry(&mut batch, entry).unwrap());
     commit(&engine, batch);
     let told = || {
         let filter = Filter::Remembered { node: protocol::NodeId(1), lost: false };

@@ -3,7 +3,7 @@ use protocol::{Clock, Quorum};
 
 use super::*;
 use crate::PageWork;
-use crate::stage::{TestNode, WALL, value};
+use crate::test_node::{TestNode, WALL, value};
 
 fn pages() -> Pages {
     Pages::new(1 << 20, PageWork::SERVING)

@@ -3,7 +3,7 @@ use protocol::{Clock, Incarnation, MembershipState, NodeId};
 
 use super::*;
 use crate::identity::{Identity, Named, NewIdentity};
-use crate::stage::{TestNode, WALL, conditional, value};
+use crate::test_node::{TestNode, WALL, conditional, value};
 
 /// Returns a record `ahead` microseconds above the limit.
 fn future(key: &[u8], ahead: u64) -> protocol::Record {

@@ -19,8 +19,8 @@ use protocol::{
 
 use crate::driver::{Delivered, HintsWanted, TaskDriver, WritePurpose};
 use crate::hints;
+use crate::idempotency::{OPERATION_BYTES, put_entry};
 use crate::identity::{Identity, OwnRecords};
-use crate::operations::{OPERATION_BYTES, put_entry};
 
 /// Delay before a failed hint read or a failed write of the membership state is retried, in
 /// microseconds.

@@ -3,7 +3,7 @@ use protocol::{BootId, Clock, Incarnation, LogPosition, Reported, RoundConfig};
 use super::*;
 use crate::Store;
 use crate::driver::{Delivered, WriteError, WritePurpose};
-use crate::stage::{Done, TestNode, WALL, value};
+use crate::test_node::{Done, TestNode, WALL, value};
 
 const B: NodeId = NodeId(1);
 
@@ -15,7 +15,7 @@ fn task(stage: &TestNode) -> Task {
         max_skew_micros: 500_000,
         rounds,
         stream_rate: None,
-        remembered: crate::operations::remembered,
+        remembered: crate::idempotency::remembered,
     };
     Task::new(Arc::clone(&stage.shared), Arc::clone(&stage.identity), config)
 }
@@ -238,7 +238,7 @@ fn what_is_to_be_remembered_is_told_stored_once_it_is_and_refused_a_little_later
     assert_eq!(returned(&mut stage), Some(Ok(protocol::Reply::Stored)));
     let read = stage.engine.get(lsm::Space::Idempotency, &entry.name(), lsm::Wait::No).unwrap();
     let lsm::Lookup::Found(read) = read else { panic!("it was stored") };
-    assert_eq!(crate::operations::remembered(&entry.name(), &read), Some(entry));
+    assert_eq!(crate::idempotency::remembered(&entry.name(), &read), Some(entry));
 }
 
 /// Returns a node that holds records of all these keys, whether they are placed on it or not, as
@@ -273,7 +273,7 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
     };
     task.handle(&mut stage, BackgroundEvent::Tick.into());
     assert!(compaction(&mut stage).is_none() && !stage.engine.purge_rule().is_dropping());
-    shared.transfer.leftovers.request();
+    shared.transfer.orphan_drops.request();
     task.handle(&mut stage, BackgroundEvent::Tick.into());
     let first = compaction(&mut stage).unwrap();
     assert!(stage.engine.purge_rule().is_dropping());
@@ -283,7 +283,7 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
     stage.compaction.1 = Some(false);
     task.handle(&mut stage, looks_again);
     assert!(compaction(&mut stage).is_none());
-    assert!(shared.transfer.leftovers.is_pending() && stage.engine.purge_rule().is_dropping());
+    assert!(shared.transfer.orphan_drops.is_pending() && stage.engine.purge_rule().is_dropping());
     task.handle(&mut stage, BackgroundEvent::Tick.into());
     assert!(compaction(&mut stage).is_none(), "a full disk is given some time");
     stage.mono += 5_000_000;
@@ -296,7 +296,7 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
     stage.compaction.1 = Some(true);
     task.handle(&mut stage, second);
     assert!(compaction(&mut stage).is_none());
-    assert!(!shared.transfer.leftovers.is_pending() && !stage.engine.purge_rule().is_dropping());
+    assert!(!shared.transfer.orphan_drops.is_pending() && !stage.engine.purge_rule().is_dropping());
 
     let topology = shared.view().topology.clone();
     let (mut replicas, mut gone) = (Vec::new(), 0);

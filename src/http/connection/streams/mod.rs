@@ -27,7 +27,7 @@ use super::{
     LINGER_TICKS, Phase, UNREAD_TICKS, WRITE_TICKS, WRITE_WINDOW_BYTES,
 };
 use crate::http::Service;
-use crate::node::places::ConnectionSlot;
+use crate::node::connection_slots::ConnectionSlot;
 
 /// Maximum number of a loop's concurrent streams without a slot: these wait for one, are refused by
 /// an answer, or are probes. Further streams are reset, which needs no memory.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::clock::Clock;
-use crate::membership::directory::Incarnation;
+use crate::membership::disk_ids::Incarnation;
 use crate::membership::logs::Logs;
 use crate::membership::state::{Membership, MembershipState};
 use crate::placement::topology::{Member, Topology};

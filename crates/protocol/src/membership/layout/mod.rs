@@ -41,7 +41,7 @@ pub use quota::{MAX_QUOTA_PREFIX, MAX_QUOTAS, Quota, after_prefix};
 
 use std::sync::Arc;
 
-use crate::membership::directory::Incarnation;
+use crate::membership::disk_ids::Incarnation;
 use crate::node_id::NodeId;
 use crate::placement::topology::{HashWeight, Member, Topology, TopologyError};
 

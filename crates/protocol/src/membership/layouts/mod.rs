@@ -10,8 +10,8 @@
 //! layout │ known: layout, each layout as length 4 and bytes; length 0 = none │ rebalance progress
 //! (`layouts/taking.rs`).
 
+mod pull_state;
 mod record;
-mod taking;
 
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ use crate::node_id::NodeId;
 use crate::placement::topology::Topology;
 use crate::placement::view::{FIRST_EPOCH, View, Views};
 use crate::replica::unreadable::Unreadable;
+use pull_state::PullState;
+pub(crate) use pull_state::{PullNeed, PullStep};
 pub use record::LayoutsRecord;
-use taking::PullState;
-pub(crate) use taking::{PullNeed, PullStep};
 
 /// Version of the record's format. Decoding refuses any other.
 const FORM: u8 = 1;

@@ -1,7 +1,7 @@
 //! The layout record of a stopped node, for a tool that forces a layout (`Decree`) on its
 //! directory.
 
-use super::taking::PullState;
+use super::pull_state::PullState;
 use super::{Arc, Layout, LayoutVoter, Layouts, NodeId, Vote, Voter, read};
 use crate::membership::layout::{NoDecree, VoterId};
 use crate::replica::unreadable::Unreadable;

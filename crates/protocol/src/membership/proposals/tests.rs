@@ -7,7 +7,7 @@ use crate::background::{Background, BackgroundEvent};
 use crate::clock::{Clock, Now};
 use crate::event::CallId;
 use crate::membership::cluster_id::ClusterId;
-use crate::membership::directory::{Incarnation, LogPosition};
+use crate::membership::disk_ids::{Incarnation, LogPosition};
 use crate::membership::layout::{PlanChange as Wanted, VoterId};
 use crate::membership::logs::{Claim, Logs, Reported};
 use crate::membership::state::{Membership, MembershipState};

@@ -6,7 +6,7 @@ use crate::background::effect::{BackgroundConfig, BackgroundEffect};
 use crate::background::{Background, BackgroundEvent};
 use crate::clock::{Clock, Now};
 use crate::event::{CallId, FailureKind};
-use crate::membership::directory::Incarnation;
+use crate::membership::disk_ids::Incarnation;
 use crate::membership::layout::{PlanChange, VoteRequest, VoterId};
 use crate::membership::logs::Logs;
 use crate::membership::state::{Membership, MembershipState};

@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 
 use super::overlap::Zones;
-use super::placement::Placement;
+use super::ranking::Placement;
 use super::{HashWeight, Member, PARTITIONS, Topology, TopologyError, check_members};
 use crate::node_id::NodeId;
 

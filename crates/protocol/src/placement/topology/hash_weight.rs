@@ -1,7 +1,7 @@
 //! A node's weight in rendezvous hashing.
 
 use super::MAX_WEIGHT;
-use super::placement::cost;
+use super::ranking::cost;
 
 /// Ratio of the maximum hash weight to the maximum weight. Only a node that is to hold nearly all
 /// partitions would need more, and would not gain by it.

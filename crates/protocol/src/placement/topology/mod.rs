@@ -14,7 +14,7 @@ mod buckets;
 mod description;
 mod hash_weight;
 mod overlap;
-mod placement;
+mod ranking;
 #[cfg(test)]
 mod tests;
 
@@ -30,7 +30,7 @@ pub use description::difference;
 pub use hash_weight::HashWeight;
 use overlap::Holdings;
 pub(crate) use overlap::Overlap;
-use placement::Placement;
+use ranking::Placement;
 
 use crate::clock::origin_of;
 use crate::node_id::NodeId;

@@ -20,8 +20,8 @@
 //! is fetched only if it is the newest and this node does not have it, once there is room for it.
 
 mod alone;
+mod read_repair;
 pub(crate) mod read_votes;
-mod repair;
 mod tally;
 
 use std::rc::Rc;
@@ -29,7 +29,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::Requests;
-use super::part::{Outstanding, ReplicaError, VoteAt};
+use super::outstanding::{Outstanding, ReplicaError, VoteAt};
 use super::reported::ReportedRecord;
 use super::sets::{PerSet, Quorums};
 use super::slots::{Hedges, Slot, SlotKind, Slots, Work};

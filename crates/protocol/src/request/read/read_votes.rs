@@ -3,7 +3,7 @@
 use crate::dispatch::core::Cx;
 use crate::event::{Answer, ClientId, Effect, FailureKind, OpId, Part};
 use crate::message::{NodeId, Reply};
-use crate::request::part::{Outstanding, ReplicaError, VoteAt, failure};
+use crate::request::outstanding::{Outstanding, ReplicaError, VoteAt, failure};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::{self, PerSet};
 use record::Record;

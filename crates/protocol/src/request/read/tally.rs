@@ -6,7 +6,7 @@ use super::read_votes::{Read, ReadStage, ReadState, ReadVote};
 use crate::clock::Now;
 use crate::dispatch::core::{Core, Cx};
 use crate::event::FailureKind;
-use crate::request::part::{ReplicaError, VoteAt};
+use crate::request::outstanding::{ReplicaError, VoteAt};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::PerSet;
 use crate::request::slots::Slot;

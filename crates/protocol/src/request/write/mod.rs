@@ -18,7 +18,7 @@
 use std::rc::Rc;
 
 use super::Requests;
-use super::part::{Delivery, Outstanding, ReplicaError, VoteAt};
+use super::outstanding::{Delivery, Outstanding, ReplicaError, VoteAt};
 use super::sets::{PerSet, Quorums};
 use super::slots::{Slot, SlotKind, Slots, Work};
 use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailed, SlotId, StoreError};

@@ -3,7 +3,7 @@
 use crate::event::{ClientId, FailureKind, Part};
 use crate::message::NodeId;
 use crate::request::acks::ReplicaSet;
-use crate::request::part::{Delivery, Outstanding, ReplicaError, VoteAt, failure};
+use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteAt, failure};
 use crate::request::sets::{self, PerSet};
 use crate::request::slots::Work;
 use record::Record;

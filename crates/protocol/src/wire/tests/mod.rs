@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::membership::cluster_id::ClusterId;
-use crate::membership::directory::{BootId, Incarnation};
+use crate::membership::disk_ids::{BootId, Incarnation};
 use crate::membership::layout::{Layout, VoteReply, VoteRequest};
 use crate::message::{
     Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request, Waits,

@@ -9,11 +9,11 @@ use protocol::{
 };
 
 use super::*;
-use crate::stage::{self, BRIEF, DEADLINE, Done, TestNode, WALL, value};
+use crate::test_node::{self, BRIEF, DEADLINE, Done, TestNode, WALL, value};
 
 fn asked(id: u64, request: Request) -> Event {
     let (connection, class, remaining_ms) = (ConnectionId(1), Class::Client, 1000);
-    Event::Request { connection, id, class, remaining_ms, under: stage::under(), request }
+    Event::Request { connection, id, class, remaining_ms, under: test_node::under(), request }
 }
 
 fn write(id: u64, key: &'static [u8], record: Record) -> Event {

@@ -4,7 +4,7 @@
 use protocol::{RoundId, RoundStep};
 
 use super::*;
-use crate::stage::conditional;
+use crate::test_node::conditional;
 
 /// A round up to ten seconds before the node's time.
 const ROUND: RoundId = RoundId { time: (WALL - 10) << 12, node: NodeId(1) };
@@ -42,7 +42,7 @@ fn sealed(stage: &mut TestNode) -> Loop {
 
 fn hint(id: u64, items: Vec<(Bytes, Record)>) -> Event {
     let (connection, class, remaining_ms) = (ConnectionId(1), Class::Hint, 1000);
-    let (under, request) = (stage::under(), Request::Writes { items });
+    let (under, request) = (test_node::under(), Request::Writes { items });
     Event::Request { connection, id, class, remaining_ms, under, request }
 }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use bytes::Buf;
 
 use super::{Access, Before, Decree, Layout, MAX_COUNCIL, Node, Seat, Stage, VoterId};
-use crate::membership::directory::Incarnation;
+use crate::membership::disk_ids::Incarnation;
 use crate::node_id::NodeId;
 use crate::placement::topology::{HashWeight, Member, check_members};
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::membership::directory::Incarnation;
+use crate::membership::disk_ids::Incarnation;
 use crate::membership::layout::{Joiner, PlanChange};
 use crate::placement::topology::{Member, Topology};
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Before, Layout, MAX_COUNCIL, MAX_URL, Node, Seat, Stage, VoterId};
-use crate::membership::directory::Incarnation;
+use crate::membership::disk_ids::Incarnation;
 use crate::node_id::NodeId;
 use crate::placement::topology::{Member, TopologyError, balanced};
 

@@ -15,7 +15,7 @@ use crate::background::{Background, BackgroundEvent};
 use crate::clock::{Clock, Now};
 use crate::event::CallId;
 use crate::event::FailureKind;
-use crate::membership::directory::{BootId, Incarnation};
+use crate::membership::disk_ids::{BootId, Incarnation};
 use crate::membership::layout::{Layout, PlanChange, VoterId};
 use crate::membership::layouts::PullNeed;
 use crate::membership::logs::Logs;
@@ -496,7 +496,7 @@ fn also_a_node_that_is_rebuilt_drops_what_is_of_another_time() {
     assert!(own.shared.is_to_be_emptied());
     own.after(1);
     assert!(
-        own.shared.transfer.leftovers.is_pending(),
+        own.shared.transfer.orphan_drops.is_pending(),
         "else it never stores what is streamed back to it"
     );
     assert_eq!(own.asked(), [], "it takes later");

@@ -143,8 +143,8 @@ mod tests {
     use lsm::{Lookup, Wait};
 
     use super::*;
-    use crate::stage::TestNode;
     use crate::store::Store;
+    use crate::test_node::TestNode;
 
     const FAMILY: Version = Version { time: 7 << 40, origin: 9 };
 

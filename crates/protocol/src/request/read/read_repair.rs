@@ -8,7 +8,7 @@ use crate::event::{Effect, OpId, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::paxos::acceptor::Arrived;
 use crate::paxos::recent::Via;
-use crate::request::part::{ReplicaError, VoteAt};
+use crate::request::outstanding::{ReplicaError, VoteAt};
 use crate::request::slots::Work;
 use crate::request::{RequestCx, Requests};
 

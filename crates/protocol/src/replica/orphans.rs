@@ -50,7 +50,7 @@ mod tests {
     use std::sync::Arc;
 
     use crate::clock::Clock;
-    use crate::membership::directory::Incarnation;
+    use crate::membership::disk_ids::Incarnation;
     use crate::membership::logs::Logs;
     use crate::membership::state::{Membership, MembershipState};
     use crate::message::NodeId;
