@@ -213,17 +213,17 @@ fn a_crowd_of_idle_clients() {
 
 #[test]
 fn a_closed_stderr() {
-    row("stderr", stderr::one(&setup(1), stderr::Kind::Closed));
+    row("stderr", stderr::one(&setup(1), stderr::LogSink::Closed));
 }
 
 #[test]
 fn a_full_stderr() {
-    row("stderr", stderr::one(&setup(1), stderr::Kind::Full));
+    row("stderr", stderr::one(&setup(1), stderr::LogSink::Full));
 }
 
 #[test]
 fn a_stalled_stderr() {
-    row("stderr", stderr::one(&setup(1), stderr::Kind::Stalled));
+    row("stderr", stderr::one(&setup(1), stderr::LogSink::Stalled));
 }
 
 #[test]

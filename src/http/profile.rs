@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use profile::{Clock, Order, Refused};
+use profile::{Clock, RecordingRequest, Refused};
 use tokio::sync::oneshot;
 
 use super::admission::admitted::Admitted;
@@ -24,7 +24,7 @@ pub(super) async fn get(
     let params::ProfileParams { events, duration, format, idle } =
         params::profile(query.into_params())?;
     let who = watch.client.get().map_or("somebody".to_owned(), |client| client.to_string());
-    let order = Order { events, duration, who, idle, clock: Clock::default() };
+    let order = RecordingRequest { events, duration, who, idle, clock: Clock::default() };
     let (report, mut reported) = oneshot::channel();
     let url = service.reports.url().to_owned();
     let recording = profile::start(order, move |profile| {

@@ -16,8 +16,8 @@ use crate::counters::clocks;
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// Idle time of the clock thread, as profiles name it.
-static IDLE: profile::Place =
-    profile::Place::new(profile::WaitKind::Idle, "clock: waiting for the next bound to persist");
+static IDLE: profile::WaitSite =
+    profile::WaitSite::new(profile::WaitKind::Idle, "clock: waiting for the next bound to persist");
 
 /// The clock from which all loops take versions.
 pub(crate) struct NodeClock {

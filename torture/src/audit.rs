@@ -45,7 +45,7 @@ const SAMPLES: usize = 3;
 
 /// Results of reads of many keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct AuditFigures {
     /// Number of valid answers.
     pub right: u64,
     /// Requests without an answer, or with 503 or 504.
@@ -60,7 +60,7 @@ pub struct Found {
     samples: BTreeSet<String>,
 }
 
-impl Found {
+impl AuditFigures {
     /// Number of invalid answers.
     pub fn wrong(&self) -> u64 {
         self.old + self.deleted + self.absent
@@ -80,7 +80,7 @@ impl Found {
     }
 }
 
-impl AddAssign for Found {
+impl AddAssign for AuditFigures {
     fn add_assign(&mut self, other: Self) {
         self.right += other.right;
         self.unavailable += other.unavailable;
@@ -92,7 +92,7 @@ impl AddAssign for Found {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for AuditFigures {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { right, unavailable, old, deleted, absent, samples } = self;
         write!(
@@ -167,7 +167,11 @@ pub fn delete(
 }
 
 /// Reads each of these keys once from each of these nodes.
-pub fn read(addresses: &[SocketAddr], ledger: &Ledger, keys: &[String]) -> Result<Found, Failure> {
+pub fn read(
+    addresses: &[SocketAddr],
+    ledger: &Ledger,
+    keys: &[String],
+) -> Result<AuditFigures, Failure> {
     read_by(addresses, ledger, keys, VOTES)
 }
 
@@ -176,11 +180,11 @@ fn read_by(
     ledger: &Ledger,
     keys: &[String],
     votes: &str,
-) -> Result<Found, Failure> {
-    let mut found = Found::default();
+) -> Result<AuditFigures, Failure> {
+    let mut found = AuditFigures::default();
     for address in addresses {
         let shares = in_parallel(&[*address], |client, place, clients| {
-            let mut found = Found::default();
+            let mut found = AuditFigures::default();
             for key in keys.iter().skip(place as usize).step_by(clients as usize) {
                 client.read(ledger, key, votes, &mut found)?;
             }
@@ -198,9 +202,9 @@ pub fn read_until_right(
     ledger: &Ledger,
     keys: &[String],
     at_most: Duration,
-) -> Result<(Found, Option<Duration>), Failure> {
+) -> Result<(AuditFigures, Option<Duration>), Failure> {
     let begun = Instant::now();
-    let mut all = Found::default();
+    let mut all = AuditFigures::default();
     loop {
         let found = read(addresses, ledger, keys)?;
         let right = found.wrong() == 0 && found.unavailable == 0;
@@ -216,12 +220,16 @@ pub fn read_until_right(
 }
 
 /// Reads one range over all keys through each of these nodes; a broken range yields no findings.
-pub fn ranges(addresses: &[SocketAddr], ledger: &Ledger) -> Result<Found, Failure> {
+pub fn ranges(addresses: &[SocketAddr], ledger: &Ledger) -> Result<AuditFigures, Failure> {
     ranges_by(addresses, ledger, VOTES)
 }
 
-fn ranges_by(addresses: &[SocketAddr], ledger: &Ledger, votes: &str) -> Result<Found, Failure> {
-    let mut found = Found::default();
+fn ranges_by(
+    addresses: &[SocketAddr],
+    ledger: &Ledger,
+    votes: &str,
+) -> Result<AuditFigures, Failure> {
+    let mut found = AuditFigures::default();
     for address in addresses {
         let mut held = BTreeMap::new();
         let scanned = Client::connect_within(*address, PATIENCE).and_then(|mut client| {
@@ -251,7 +259,7 @@ pub fn everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64
     let step = (keys.len() / some).max(1);
     let keys: Vec<String> = keys.into_iter().step_by(step).collect();
     let mut answers = 0;
-    let mut check = |what: &str, found: Found| {
+    let mut check = |what: &str, found: AuditFigures| {
         answers += found.right;
         match found.wrong() + found.unavailable {
             0 => Ok(()),
@@ -274,7 +282,9 @@ pub fn everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64
 }
 
 /// Repeats the requests until all have an answer, or one is wrong.
-fn until_answered(ask: impl Fn() -> Result<Found, Failure>) -> Result<Found, Failure> {
+fn until_answered(
+    ask: impl Fn() -> Result<AuditFigures, Failure>,
+) -> Result<AuditFigures, Failure> {
     let begun = Instant::now();
     loop {
         let found = ask()?;
@@ -287,9 +297,9 @@ fn until_answered(ask: impl Fn() -> Result<Found, Failure>) -> Result<Found, Fai
 }
 
 /// Checks the records of one node, key by key.
-pub fn held(cluster: &Cluster, node: usize, ledger: &Ledger) -> Result<Found, Failure> {
+pub fn held(cluster: &Cluster, node: usize, ledger: &Ledger) -> Result<AuditFigures, Failure> {
     let held = cluster.dump(node)?;
-    let mut found = Found::default();
+    let mut found = AuditFigures::default();
     for key in ledger.keys() {
         let value = held.get(&key).map(Vec::as_slice);
         found.note(&key, ledger.wrong(&key, value)?);
@@ -304,7 +314,7 @@ pub fn until_held(
     node: usize,
     ledger: &Ledger,
     at_most: Duration,
-) -> Result<(Found, Option<Duration>), Failure> {
+) -> Result<(AuditFigures, Option<Duration>), Failure> {
     let begun = Instant::now();
     loop {
         let found = held(cluster, node, ledger)?;
@@ -394,7 +404,7 @@ impl Patient {
         ledger: &Ledger,
         key: &str,
         votes: &str,
-        found: &mut Found,
+        found: &mut AuditFigures,
     ) -> Result<(), Failure> {
         match self.request("GET", &(target(key) + votes), b"") {
             Ok(Answer { status: 200, body, .. }) => {

@@ -54,7 +54,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     cluster.until_ready()?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
-    let mut figures = Figures::default();
+    let mut figures = ClockFigures::default();
     for _ in 0..setup.rounds {
         let prober = Prober::start(cluster.addresses(), &ledger, PACE, random.number())?;
         let lasts = Duration::from_millis(setup.size(1500, 500));
@@ -90,7 +90,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         figures.read = figures.read.max(cluster.agree(BY_ITSELF)?.read);
         cluster.check(&ledger)?;
     }
-    let Figures { requests, refused, failed, steps, refused_starts, read } = figures;
+    let ClockFigures { requests, refused, failed, steps, refused_starts, read } = figures;
     if failed as u64 * SERVED > requests {
         return Err(Failure::Broken(format!(
             "{failed} of {requests} requests failed at two nodes with one wrong clock of three"
@@ -105,7 +105,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 }
 
 #[derive(Debug, Default)]
-struct Figures {
+struct ClockFigures {
     requests: u64,
     refused: u64,
     failed: usize,

@@ -41,7 +41,7 @@ struct Additions {
 }
 
 /// Outcome of one request.
-enum Outcome {
+enum CounterOutcome {
     Done(i64),
     Undone,
     Unknown,
@@ -59,7 +59,7 @@ struct Open {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct CounterState {
     addresses: Vec<SocketAddr>,
     stop: AtomicBool,
     additions: [Mutex<Additions>; COUNTERS],
@@ -69,7 +69,7 @@ struct Shared {
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     cluster.until_ready()?;
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(CounterState {
         addresses: cluster.addresses().to_vec(),
         stop: AtomicBool::new(false),
         additions: Default::default(),
@@ -106,7 +106,7 @@ fn faults(setup: &Setup, cluster: &mut Cluster, random: &mut Random) -> Result<(
     Ok(())
 }
 
-fn check(cluster: &Cluster, shared: &Shared, rounds: u32) -> Result<String, Failure> {
+fn check(cluster: &Cluster, shared: &CounterState, rounds: u32) -> Result<String, Failure> {
     let (mut done, mut unknown, mut refused, mut again) = (0, 0, 0, 0);
     for (counter, additions) in shared.additions.iter().enumerate() {
         let additions = additions.lock();
@@ -161,7 +161,7 @@ fn sum(answer: &Answer) -> Result<i64, Failure> {
     text.parse().map_err(|_| Failure::Broken(format!("{text:?} is not a sum")))
 }
 
-impl Shared {
+impl CounterState {
     /// Runs one client: one addition after the other, each at any node.
     fn add(&self, number: usize, mut random: Random) -> Result<(), Failure> {
         let insists = number.is_multiple_of(3);
@@ -182,13 +182,13 @@ impl Shared {
                 thread::sleep(Duration::from_millis(5));
                 // Nothing was sent.
                 if addition.unknown {
-                    open = self.note(addition, Outcome::Undone, insists)?;
+                    open = self.note(addition, CounterOutcome::Undone, insists)?;
                 }
                 continue;
             };
             let key = if insists { Some(&addition.key) } else { None };
             let outcome = outcome(ask(&mut client, addition.counter, key))?;
-            if !matches!(outcome, Outcome::Done(_)) || random.percent(5) {
+            if !matches!(outcome, CounterOutcome::Done(_)) || random.percent(5) {
                 place += 1;
             } else {
                 connection = Some(client);
@@ -202,22 +202,26 @@ impl Shared {
     fn note(
         &self,
         addition: Open,
-        outcome: Outcome,
+        outcome: CounterOutcome,
         insists: bool,
     ) -> Result<Option<Open>, Failure> {
         let mut additions = self.additions[addition.counter].lock();
         match outcome {
-            Outcome::Done(sum) => {
+            CounterOutcome::Done(sum) => {
                 if !additions.sums.insert(sum) {
                     return Err(Failure::Broken(format!("sum {sum} was told twice")));
                 }
                 additions.again += u64::from(addition.unknown);
             }
-            Outcome::Undone if !addition.unknown => additions.refused += 1,
-            Outcome::Undone | Outcome::Unknown if insists && addition.is_worth_another_try() => {
+            CounterOutcome::Undone if !addition.unknown => additions.refused += 1,
+            CounterOutcome::Undone | CounterOutcome::Unknown
+                if insists && addition.is_worth_another_try() =>
+            {
                 return Ok(Some(Open { unknown: true, ..addition }));
             }
-            Outcome::Undone | Outcome::Unknown | Outcome::Used => additions.unknown += 1,
+            CounterOutcome::Undone | CounterOutcome::Unknown | CounterOutcome::Used => {
+                additions.unknown += 1
+            }
         }
         Ok(None)
     }
@@ -235,16 +239,16 @@ fn ask(client: &mut Client, counter: usize, key: Option<&String>) -> std::io::Re
     client.request_with("POST", &(target(counter) + "&add=1"), &key, b"")
 }
 
-fn outcome(answer: std::io::Result<Answer>) -> Result<Outcome, Failure> {
-    let Ok(answer) = answer else { return Ok(Outcome::Unknown) };
+fn outcome(answer: std::io::Result<Answer>) -> Result<CounterOutcome, Failure> {
+    let Ok(answer) = answer else { return Ok(CounterOutcome::Unknown) };
     if answer.status == 200 {
-        return Ok(Outcome::Done(sum(&answer)?));
+        return Ok(CounterOutcome::Done(sum(&answer)?));
     }
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     match answer.status {
-        409 if text.contains("idempotency-key-used") => Ok(Outcome::Used),
+        409 if text.contains("idempotency-key-used") => Ok(CounterOutcome::Used),
         status if status < 500 => Err(Failure::Broken(format!("{status}: {text}"))),
-        _ if text.contains("\"outcome\":\"none\"") => Ok(Outcome::Undone),
-        _ => Ok(Outcome::Unknown),
+        _ if text.contains("\"outcome\":\"none\"") => Ok(CounterOutcome::Undone),
+        _ => Ok(CounterOutcome::Unknown),
     }
 }

@@ -45,7 +45,7 @@ struct Value {
 }
 
 #[derive(Debug, Default)]
-struct Figures {
+struct ExpiryFigures {
     written: usize,
     refused: usize,
     shown: usize,
@@ -53,7 +53,7 @@ struct Figures {
     kills: usize,
 }
 
-struct Row<'a> {
+struct ExpiryRow<'a> {
     setup: &'a Setup,
     cluster: Cluster,
     /// Files of the nodes' clocks, and their offsets in milliseconds.
@@ -61,7 +61,7 @@ struct Row<'a> {
     off: Vec<i64>,
     random: Random,
     values: Vec<Value>,
-    figures: Figures,
+    figures: ExpiryFigures,
 }
 
 /// Runs `rounds` of clock steps.
@@ -72,8 +72,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
     cluster.until_ready()?;
     let (random, values) = (Random::new(setup.seed), Vec::new());
-    let (off, figures) = (vec![0; NODES], Figures::default());
-    let mut row = Row { setup, cluster, clocks, off, random, values, figures };
+    let (off, figures) = (vec![0; NODES], ExpiryFigures::default());
+    let mut row = ExpiryRow { setup, cluster, clocks, off, random, values, figures };
     row.put_lasting()?;
     for _ in 0..setup.rounds {
         row.step()?;
@@ -87,7 +87,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     }
     let gone = row.end()?;
     let shared = expired::in_cluster(setup, &row.cluster)?;
-    let Figures { written, refused, shown, hidden, kills } = row.figures;
+    let ExpiryFigures { written, refused, shown, hidden, kills } = row.figures;
     let space = expired::alone(setup)?;
     Ok(format!(
         "{} steps of up to {FAR} ms, {kills} kills: {written} values written, {refused} refused; \
@@ -99,7 +99,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-impl Row<'_> {
+impl ExpiryRow<'_> {
     /// Sets a node's clock.
     fn step(&mut self) -> Result<(), Failure> {
         let node = self.random.below(NODES as u64) as usize;

@@ -31,7 +31,7 @@ const KEYS: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
-struct Shared {
+struct HistoryState {
     addresses: Vec<SocketAddr>,
     stop: AtomicBool,
     registers: Vec<Register>,
@@ -40,7 +40,7 @@ struct Shared {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+enum HistoryFault {
     Kill,
     Restart,
     /// The node is killed, and its directory removed.
@@ -54,16 +54,16 @@ enum Fault {
     Clock,
 }
 
-const FAULTS: [Fault; 9] = [
-    Fault::Kill,
-    Fault::Isolate,
-    Fault::Pause,
-    Fault::OneWay,
-    Fault::Wipe,
-    Fault::Bridge,
-    Fault::Clock,
-    Fault::Restart,
-    Fault::Loss,
+const FAULTS: [HistoryFault; 9] = [
+    HistoryFault::Kill,
+    HistoryFault::Isolate,
+    HistoryFault::Pause,
+    HistoryFault::OneWay,
+    HistoryFault::Wipe,
+    HistoryFault::Bridge,
+    HistoryFault::Clock,
+    HistoryFault::Restart,
+    HistoryFault::Loss,
 ];
 
 /// Greatest offset of a clock in milliseconds; two clocks are apart by less than
@@ -83,7 +83,7 @@ fn play(setup: &Setup, net: &Net) -> Result<String, Failure> {
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
     cluster.until_ready()?;
     let begun = Instant::now();
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(HistoryState {
         addresses: cluster.addresses().to_vec(),
         stop: AtomicBool::new(false),
         registers: (0..KEYS).map(|place| Register::new(place, begun)).collect(),
@@ -145,24 +145,24 @@ fn faults(
             let node = random.below(NODES as u64) as usize;
             let other = (node + 1 + random.below(2) as usize) % NODES;
             // A disk may be lost only if all others are intact.
-            if fault == Fault::Wipe || random.percent(50) {
+            if fault == HistoryFault::Wipe || random.percent(50) {
                 cluster.until_ready()?;
             }
             thread::sleep(Duration::from_millis(random.below(setup.size(600, 200))));
             let lasts = Duration::from_millis(100 + random.below(setup.size(2500, 500)));
             match fault {
-                Fault::Kill => cluster.kill(node)?,
-                Fault::Restart => cluster.stop(node)?,
-                Fault::Wipe => {
+                HistoryFault::Kill => cluster.kill(node)?,
+                HistoryFault::Restart => cluster.stop(node)?,
+                HistoryFault::Wipe => {
                     cluster.kill(node)?;
                     fs::remove_dir_all(cluster.data(node))?;
                 }
-                Fault::Pause => cluster.node(node)?.signal(Signal::STOP)?,
-                Fault::Isolate => net.isolate(node)?,
-                Fault::OneWay => net.cut(node, other)?,
-                Fault::Bridge => net.part(node, other)?,
-                Fault::Loss => net.lose(20)?,
-                Fault::Clock => {
+                HistoryFault::Pause => cluster.node(node)?.signal(Signal::STOP)?,
+                HistoryFault::Isolate => net.isolate(node)?,
+                HistoryFault::OneWay => net.cut(node, other)?,
+                HistoryFault::Bridge => net.part(node, other)?,
+                HistoryFault::Loss => net.lose(20)?,
+                HistoryFault::Clock => {
                     if let Some(clock) = clocks.get(node) {
                         let off = random.below(2 * CLOCK_OFF + 1) as i64 - CLOCK_OFF as i64;
                         set_millis(clock, off)?;
@@ -171,14 +171,17 @@ fn faults(
             }
             thread::sleep(lasts);
             match fault {
-                Fault::Kill | Fault::Restart => cluster.start_node(node)?,
-                Fault::Wipe => {
+                HistoryFault::Kill | HistoryFault::Restart => cluster.start_node(node)?,
+                HistoryFault::Wipe => {
                     cluster.start_node(node)?;
                     cluster.until_ready()?;
                 }
-                Fault::Pause => cluster.node(node)?.signal(Signal::CONT)?,
-                Fault::Isolate | Fault::OneWay | Fault::Bridge | Fault::Loss => net.heal()?,
-                Fault::Clock => {}
+                HistoryFault::Pause => cluster.node(node)?.signal(Signal::CONT)?,
+                HistoryFault::Isolate
+                | HistoryFault::OneWay
+                | HistoryFault::Bridge
+                | HistoryFault::Loss => net.heal()?,
+                HistoryFault::Clock => {}
             }
         }
     }
@@ -187,7 +190,7 @@ fn faults(
     Ok(())
 }
 
-impl Shared {
+impl HistoryState {
     /// Runs one client: one operation after the other, each at any node.
     fn play(&self, mut place: usize, mut random: Random) -> Result<(), Failure> {
         let mut connection: Option<Client> = None;

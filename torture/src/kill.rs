@@ -24,7 +24,7 @@ const LONGEST_MS: u64 = 900;
 const RECOVERY_MS: u64 = 60;
 
 #[derive(Debug, Default)]
-struct Figures {
+struct KillFigures {
     kills: u64,
     in_recovery: u64,
     terminated: u64,
@@ -39,7 +39,7 @@ pub fn run(setup: &Setup, sync: &str, mixed: bool) -> Result<String, Failure> {
     let launch = setup.launch(dir.path(), dir.path(), &[]);
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
-    let mut figures = Figures::default();
+    let mut figures = KillFigures::default();
     let mut node = start(&launch, sync, mixed, &mut random, &mut figures)?;
     for round in 0..setup.rounds {
         let context = |failure| within(failure, setup, round);
@@ -58,7 +58,8 @@ pub fn run(setup: &Setup, sync: &str, mixed: bool) -> Result<String, Failure> {
         node = start(&launch, sync, mixed, &mut random, &mut figures).map_err(context)?;
         check(&node, &ledger, Process::New).map_err(context)?;
     }
-    let Figures { kills, in_recovery, terminated, acknowledged, unknown, slowest_start } = figures;
+    let KillFigures { kills, in_recovery, terminated, acknowledged, unknown, slowest_start } =
+        figures;
     Ok(format!(
         "{kills} kills ({in_recovery} during recovery), {terminated} SIGTERMs: \
          {acknowledged} writes acknowledged, {unknown} unknown, 0 lost, 0 invented; \
@@ -81,7 +82,7 @@ fn start(
     sync: &str,
     mixed: bool,
     random: &mut Random,
-    figures: &mut Figures,
+    figures: &mut KillFigures,
 ) -> Result<Node, Failure> {
     let modes = ["always", "interval", "never", "interval:5"];
     let sync = if mixed { modes[random.below(4) as usize] } else { sync };
@@ -96,7 +97,7 @@ fn start(
 }
 
 /// Ends the process in one of several ways.
-fn end(node: Node, random: &mut Random, figures: &mut Figures) -> Result<(), Failure> {
+fn end(node: Node, random: &mut Random, figures: &mut KillFigures) -> Result<(), Failure> {
     if random.percent(15) {
         figures.terminated += 1;
         let status = node.stop()?;
@@ -119,7 +120,7 @@ fn end(node: Node, random: &mut Random, figures: &mut Figures) -> Result<(), Fai
 fn kill_recoveries(
     launch: &Launch,
     random: &mut Random,
-    figures: &mut Figures,
+    figures: &mut KillFigures,
 ) -> Result<(), Failure> {
     let times = if random.percent(40) { 1 + random.below(3) } else { 0 };
     for _ in 0..times {

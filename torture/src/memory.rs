@@ -76,7 +76,7 @@ fn siege(setup: &Setup, seed: u64) -> Result<(u64, Statuses), Failure> {
     let lasts = setup.size(Duration::from_secs(15), Duration::from_secs(4));
     thread::scope(|scope| {
         let (address, stop_now) = (node.address, &stop);
-        let kinds: [Kind; 4] = [stubborn_readers, unread_ranges, half_bodies, too_large];
+        let kinds: [ClientKind; 4] = [stubborn_readers, unread_ranges, half_bodies, too_large];
         let bad = kinds.map(|kind| scope.spawn(move || besiege(address, stop_now, kind)));
         thread::sleep(lasts);
         stop.store(true, Ordering::Relaxed);
@@ -99,10 +99,10 @@ fn siege(setup: &Setup, seed: u64) -> Result<(u64, Statuses), Failure> {
     Ok((most.max(within_bounds(&node)?), statuses))
 }
 
-type Kind = fn(&mut Client) -> std::io::Result<()>;
+type ClientKind = fn(&mut Client) -> std::io::Result<()>;
 
 /// Opens many connections of a bad kind, repeatedly.
-fn besiege(address: SocketAddr, stop: &AtomicBool, kind: Kind) -> Result<(), Failure> {
+fn besiege(address: SocketAddr, stop: &AtomicBool, kind: ClientKind) -> Result<(), Failure> {
     while !stop.load(Ordering::Relaxed) {
         let mut held = Vec::new();
         for _ in 0..EACH {

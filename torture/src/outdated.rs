@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::audit::{self, Found};
+use crate::audit::{self, AuditFigures};
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
 use crate::proofs::{ARGS, Stage, begin_until, compact, prove, stage_of};
@@ -137,13 +137,13 @@ pub(crate) fn while_read<T>(
     ledger: &Ledger,
     keys: &[String],
     done: impl FnOnce() -> Result<T, Failure>,
-) -> Result<(T, Vec<Found>), Failure> {
+) -> Result<(T, Vec<AuditFigures>), Failure> {
     let over = AtomicBool::new(false);
     let over = &over;
     thread::scope(|scope| {
         let readers = addresses.iter().map(|address| {
             scope.spawn(move || {
-                let mut all = Found::default();
+                let mut all = AuditFigures::default();
                 while !over.load(Ordering::Relaxed) {
                     all += audit::read(&[*address], ledger, keys)?;
                 }

@@ -55,21 +55,21 @@ const FLAT_PERCENT: u64 = 20;
 
 /// Kind of the written and read values.
 #[derive(Debug, Clone, Copy)]
-struct Kind {
+struct OverloadKind {
     name: &'static str,
     bytes: usize,
     keys: u64,
 }
 
-const KINDS: [Kind; 2] = [
-    Kind { name: "small", bytes: 500, keys: 20_000 },
-    Kind { name: "large", bytes: 256 << 10, keys: 200 },
+const KINDS: [OverloadKind; 2] = [
+    OverloadKind { name: "small", bytes: 500, keys: 20_000 },
+    OverloadKind { name: "large", bytes: 256 << 10, keys: 200 },
 ];
 
 /// Parameters of the clients.
 #[derive(Debug, Clone, Copy)]
 struct Load {
-    kind: Kind,
+    kind: OverloadKind,
     clients: usize,
     /// Requests per second over all clients; `None` = each immediately after the one before.
     rate: Option<f64>,
@@ -107,7 +107,7 @@ struct Curve {
     baseline_p99: Duration,
 }
 
-fn overload(setup: &Setup, nodes: usize, kind: Kind) -> Result<Curve, Failure> {
+fn overload(setup: &Setup, nodes: usize, kind: OverloadKind) -> Result<Curve, Failure> {
     let args = ["--sync", "interval", "--memory", MEMORY];
     let cluster = Cluster::start(setup, nodes, None, &args)?;
     let clients = ENOUGH * nodes;

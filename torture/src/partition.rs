@@ -31,7 +31,7 @@ const SERVES_WITHIN: Duration = Duration::from_secs(15);
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+enum PartitionFault {
     Full,
     Flapping,
     OneWay,
@@ -40,8 +40,14 @@ enum Fault {
     Slow,
 }
 
-const FAULTS: [Fault; 6] =
-    [Fault::Full, Fault::Flapping, Fault::OneWay, Fault::Bridge, Fault::Loss, Fault::Slow];
+const FAULTS: [PartitionFault; 6] = [
+    PartitionFault::Full,
+    PartitionFault::Flapping,
+    PartitionFault::OneWay,
+    PartitionFault::Bridge,
+    PartitionFault::Loss,
+    PartitionFault::Slow,
+];
 
 /// Runs `rounds` of each fault; in a test one of the first three.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
@@ -88,7 +94,7 @@ fn one(
     net: &Net,
     cluster: &Cluster,
     ledger: &Arc<Ledger>,
-    fault: Fault,
+    fault: PartitionFault,
     random: &mut Random,
 ) -> Result<Agreement, Failure> {
     let lasts = Duration::from_millis(setup.size(3000, 500) + random.below(setup.size(3000, 500)));
@@ -99,13 +105,13 @@ fn one(
     let victim = random.below(NODES as u64) as usize;
     let other = (victim + 1) % NODES;
     match fault {
-        Fault::Full => {
+        PartitionFault::Full => {
             net.isolate(victim)?;
             thread::sleep(NOTICED);
             refuses(cluster, ledger, victim)?;
             serves(cluster, (0..NODES).filter(|node| *node != victim))?;
         }
-        Fault::Flapping => {
+        PartitionFault::Flapping => {
             let begun = Instant::now();
             while begun.elapsed() < lasts + NOTICED {
                 net.isolate(victim)?;
@@ -114,18 +120,18 @@ fn one(
                 thread::sleep(Duration::from_millis(100 + random.below(600)));
             }
         }
-        Fault::OneWay => {
+        PartitionFault::OneWay => {
             net.cut(victim, other)?;
             thread::sleep(NOTICED);
             serves(cluster, 0..NODES)?;
         }
-        Fault::Bridge => {
+        PartitionFault::Bridge => {
             net.part(victim, other)?;
             thread::sleep(NOTICED);
             serves(cluster, 0..NODES)?;
         }
-        Fault::Loss => net.lose(30)?,
-        Fault::Slow => net.slow_down(victim, "1mbit")?,
+        PartitionFault::Loss => net.lose(30)?,
+        PartitionFault::Slow => net.slow_down(victim, "1mbit")?,
     }
     thread::sleep(lasts);
     net.heal()?;

@@ -30,7 +30,7 @@ enum Oracle {
 }
 
 #[derive(Debug, Default)]
-struct Figures {
+struct PowerCutFigures {
     acknowledged: usize,
     lost: usize,
     window: Duration,
@@ -59,7 +59,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-fn cuts(setup: &Setup, sync: &str, oracle: Oracle) -> Result<Figures, Failure> {
+fn cuts(setup: &Setup, sync: &str, oracle: Oracle) -> Result<PowerCutFigures, Failure> {
     let dir = tempfile::tempdir()?;
     let image = dir.path().join("image");
     make_image(&image, IMAGE_BYTES)?;
@@ -68,7 +68,7 @@ fn cuts(setup: &Setup, sync: &str, oracle: Oracle) -> Result<Figures, Failure> {
     let launch = setup.launch(disk.path(), dir.path(), &args);
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
-    let mut figures = Figures::default();
+    let mut figures = PowerCutFigures::default();
     for round in 0..setup.rounds {
         let node = launch.start()?;
         let work = Work { value_len: 10_000, ..Work::default() };

@@ -65,7 +65,7 @@ impl Pace {
 
 /// Results of the clients.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub struct ProbeFigures {
     /// Number of requests, without retries.
     pub requests: u64,
     /// Number of requests whose first attempt failed.
@@ -80,7 +80,7 @@ pub struct Seen {
     failed_at: Vec<Duration>,
 }
 
-impl Seen {
+impl ProbeFigures {
     /// Returns a percentile of the requests' latencies.
     pub fn percentile(&self, percent: f64) -> Duration {
         percentile(self.times.iter().map(|(_, took)| *took).collect(), percent)
@@ -122,18 +122,18 @@ fn percentile(mut times: Vec<Duration>, percent: f64) -> Duration {
 /// The clients while they run.
 #[derive(Debug)]
 pub struct Prober {
-    shared: Arc<Shared>,
+    shared: Arc<ProberState>,
     threads: Vec<JoinHandle<Result<(), Failure>>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ProberState {
     addresses: Vec<SocketAddr>,
     ledger: Arc<Ledger>,
     pace: Pace,
     begun: Instant,
     stop: AtomicBool,
-    seen: Mutex<(Seen, Instant)>,
+    seen: Mutex<(ProbeFigures, Instant)>,
 }
 
 impl Prober {
@@ -144,13 +144,13 @@ impl Prober {
         pace: Pace,
         seed: u64,
     ) -> Result<Self, Failure> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProberState {
             addresses: addresses.to_vec(),
             ledger: Arc::clone(ledger),
             pace,
             begun: Instant::now(),
             stop: AtomicBool::new(false),
-            seen: Mutex::new((Seen::default(), Instant::now())),
+            seen: Mutex::new((ProbeFigures::default(), Instant::now())),
         });
         let mut prober = Self { shared, threads: Vec::new() };
         for number in 0..pace.clients {
@@ -168,7 +168,7 @@ impl Prober {
     }
 
     /// Stops the clients; returns their results, or an error if one of them read an invalid value.
-    pub fn stop(mut self) -> Result<Seen, Failure> {
+    pub fn stop(mut self) -> Result<ProbeFigures, Failure> {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             let ended = thread.join();
@@ -191,7 +191,7 @@ impl Drop for Prober {
     }
 }
 
-impl Shared {
+impl ProberState {
     fn ask(&self, number: usize, mut random: Random) -> Result<(), Failure> {
         let count = self.addresses.len();
         let mut connections: Vec<Option<Client>> = (0..count).map(|_| None).collect();

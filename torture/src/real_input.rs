@@ -140,7 +140,7 @@ fn wait_for_puts(node: &Node, wanted: u64) -> Result<(), Failure> {
 
 /// The result of a range over everything.
 #[derive(Default)]
-struct Found {
+struct RangeResult {
     items: u64,
     /// wrk's keys by number, each with true if the value is wrk's.
     wrks: BTreeMap<u64, bool>,
@@ -149,7 +149,7 @@ struct Found {
 }
 
 /// Reads everything with curl, chunk by chunk as sent.
-fn scan(node: &Node) -> Result<Found, Failure> {
+fn scan(node: &Node) -> Result<RangeResult, Failure> {
     let url = format!("http://{}/v0/entities?start=%01", node.address);
     let mut curl = Command::new("curl")
         .args(["--silent", "--fail", "--raw", &url])
@@ -157,7 +157,7 @@ fn scan(node: &Node) -> Result<Found, Failure> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| Failure::Skipped(format!("curl: {error}")))?;
-    let mut found = Found::default();
+    let mut found = RangeResult::default();
     if let Some(stdout) = curl.stdout.take() {
         let mut reader = BufReader::with_capacity(1 << 16, stdout);
         while let Some(item) = raw_chunk(&mut reader)? {
@@ -188,7 +188,7 @@ fn raw_chunk(reader: &mut impl std::io::BufRead) -> Result<Option<Vec<u8>>, Fail
     Ok((length > 0).then_some(chunk))
 }
 
-impl Found {
+impl RangeResult {
     fn add(&mut self, key: &str, value: &[u8]) -> Result<(), Failure> {
         self.items += 1;
         if key.starts_with('z') {
@@ -209,7 +209,7 @@ impl Found {
 }
 
 /// Checks that exactly wrk's acknowledged keys are there, without the deleted ones.
-fn present(found: &Found, acknowledged: u64) -> Result<(), Failure> {
+fn present(found: &RangeResult, acknowledged: u64) -> Result<(), Failure> {
     let deleted = |number: u64| number % CHANGED == 1;
     let asked = acknowledged + CONNECTIONS;
     let gone = (1..=asked).filter(|number| deleted(*number)).count() as u64;
@@ -248,7 +248,7 @@ fn change(node: &Node, ledger: &Ledger, acknowledged: u64) -> Result<u64, Failur
     Ok(changes)
 }
 
-fn changed(found: &Found, changes: u64) -> Result<(), Failure> {
+fn changed(found: &RangeResult, changes: u64) -> Result<(), Failure> {
     for number in (1..=changes).map(|n| n * CHANGED) {
         if found.wrks.get(&number) != Some(&false) || found.wrks.contains_key(&(number + 1)) {
             return Err(Failure::Broken(format!("key{number} or the next is as before")));

@@ -52,7 +52,7 @@ const AGAIN: Duration = Duration::from_millis(5);
 /// Age of the youngest compared records: twice `--deadline` and `--max-clock-skew`.
 const SETTLED: Duration = Duration::from_secs(3);
 
-struct Row<'a> {
+struct RepairRow<'a> {
     setup: &'a Setup,
     cluster: Cluster,
     ledger: Arc<Ledger>,
@@ -62,7 +62,7 @@ struct Row<'a> {
 
 /// Runs all of it, with `rounds` kills of the coordinator.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut row = Row::start(setup)?;
+    let mut row = RepairRow::start(setup)?;
     let healed = row.gone_and_rotten()?;
     row.one_is_away()?;
     row.two_at_once()?;
@@ -89,7 +89,7 @@ fn number_of(key: &[u8]) -> Option<u64> {
     std::str::from_utf8(key).ok()?.strip_prefix('r')?.parse().ok()
 }
 
-impl<'a> Row<'a> {
+impl<'a> RepairRow<'a> {
     /// Starts three nodes with equal records; those to be lost were written last.
     fn start(setup: &'a Setup) -> Result<Self, Failure> {
         let args = ["--sync", "interval", "--repair-interval", "off"];

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
-use crate::prober::{Pace, Prober, Seen};
+use crate::prober::{Pace, ProbeFigures, Prober};
 use crate::random::Random;
 use crate::{Failure, Setup};
 
@@ -80,7 +80,7 @@ pub fn killed(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-pub(crate) fn all_succeeded(seen: &Seen) -> Result<(), Failure> {
+pub(crate) fn all_succeeded(seen: &ProbeFigures) -> Result<(), Failure> {
     match seen.failed.first() {
         None => Ok(()),
         Some(first) => Err(Failure::Broken(format!(

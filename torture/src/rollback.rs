@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::audit::{self, Found};
+use crate::audit::{self, AuditFigures};
 use crate::cluster::Cluster;
 use crate::ground::run as command;
 use crate::ledger::Ledger;
@@ -418,7 +418,7 @@ impl Findings {
         Ok(())
     }
 
-    pub(crate) fn reads(&mut self, when: &str, found: &Found) {
+    pub(crate) fn reads(&mut self, when: &str, found: &AuditFigures) {
         let line = format!("{when}: {found}");
         if found.wrong() > 0 { self.broken(line) } else { self.note(line) }
     }

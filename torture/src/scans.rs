@@ -22,7 +22,7 @@ const AWAY_MS: u64 = 800;
 
 /// Results of the readers.
 #[derive(Debug, Default, Clone, Copy)]
-struct Seen {
+struct RangeFigures {
     whole: u64,
     broken: u64,
     refused: u64,
@@ -52,7 +52,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             cluster.until_ready()
         });
         stop.store(true, Ordering::Relaxed);
-        let mut sum = Seen::default();
+        let mut sum = RangeFigures::default();
         for reader in readers {
             let seen = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             sum.whole += seen.whole;
@@ -61,7 +61,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         }
         broken.map(|()| sum)
     })?;
-    let Seen { whole, broken, refused } = seen;
+    let RangeFigures { whole, broken, refused } = seen;
     if whole == 0 {
         return Err(Failure::Environment("no range was ever read to its end".to_owned()));
     }
@@ -78,8 +78,8 @@ fn read_on(
     ledger: &Ledger,
     keys: u64,
     stop: &AtomicBool,
-) -> Result<Seen, Failure> {
-    let mut seen = Seen::default();
+) -> Result<RangeFigures, Failure> {
+    let mut seen = RangeFigures::default();
     while !stop.load(Ordering::Relaxed) {
         let Ok(mut client) = Client::connect(address) else {
             thread::sleep(Duration::from_millis(5));

@@ -69,7 +69,7 @@ fn one_by_one(setup: &Setup) -> Result<String, Failure> {
     audit::edit(cluster.addresses(), &ledger, "", count)?;
     prove(setup, &cluster, B)?;
     compact(setup, &cluster)?;
-    let mut row = Row { setup, cluster, ledger, kept, answers: 0 };
+    let mut row = SetAsideRow { setup, cluster, ledger, kept, answers: 0 };
     let steps = setup.size(&STEPS[..], &STEPS[1..2]).iter();
     let kills = steps.map(|calls| row.killed_at_each(calls)).sum::<Result<usize, Failure>>()?;
     Ok(format!(
@@ -79,7 +79,7 @@ fn one_by_one(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-struct Row<'a> {
+struct SetAsideRow<'a> {
     setup: &'a Setup,
     cluster: Cluster,
     ledger: Ledger,
@@ -88,7 +88,7 @@ struct Row<'a> {
     answers: u64,
 }
 
-impl Row<'_> {
+impl SetAsideRow<'_> {
     /// Kills A at each step of a kind; returns their number.
     fn killed_at_each(&mut self, calls: &str) -> Result<usize, Failure> {
         for (kills, number) in (1..MOST).step_by(self.setup.size(1, FEW)).enumerate() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::cluster::Cluster;
 use crate::ledger::Ledger;
-use crate::prober::{Pace, Prober, Seen};
+use crate::prober::{Pace, ProbeFigures, Prober};
 use crate::strace::Strace;
 use crate::{Failure, Setup};
 
@@ -88,7 +88,7 @@ fn measure(
     ledger: &Arc<Ledger>,
     fault: &str,
     lasts: Duration,
-) -> Result<Seen, Failure> {
+) -> Result<ProbeFigures, Failure> {
     let log = cluster.dir().join("strace");
     let strace = Strace::attach(cluster.node(SLOW)?, "fdatasync", fault, &log)?;
     let prober = Prober::start(cluster.addresses(), ledger, PACE, setup.seed)?;

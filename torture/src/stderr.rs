@@ -49,7 +49,7 @@ const RECORDER: &str = "profiler";
 
 /// Sink of the log.
 #[derive(Debug, Clone, Copy)]
-pub enum Kind {
+pub enum LogSink {
     /// A pipe whose reader is gone.
     Closed,
     /// A full file system.
@@ -60,15 +60,15 @@ pub enum Kind {
 
 /// Runs `rounds` clusters for each kind.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let kinds = [Kind::Closed, Kind::Full, Kind::Stalled];
+    let kinds = [LogSink::Closed, LogSink::Full, LogSink::Stalled];
     let figures: Vec<String> =
         kinds.iter().map(|kind| one(setup, *kind)).collect::<Result<_, _>>()?;
     Ok(figures.join("; "))
 }
 
 /// Runs `rounds` clusters of one kind.
-pub fn one(setup: &Setup, kind: Kind) -> Result<String, Failure> {
-    let mut total = Figures::default();
+pub fn one(setup: &Setup, kind: LogSink) -> Result<String, Failure> {
+    let mut total = StderrFigures::default();
     for round in 0..setup.rounds {
         total.add(&broken(setup, kind, setup.seed + u64::from(round))?);
     }
@@ -83,14 +83,14 @@ pub fn one(setup: &Setup, kind: Kind) -> Result<String, Failure> {
 }
 
 #[derive(Default)]
-struct Figures {
+struct StderrFigures {
     requests: u64,
     retried: u64,
     dropped: u64,
     slowest_end: Duration,
 }
 
-impl Figures {
+impl StderrFigures {
     fn add(&mut self, more: &Self) {
         self.requests += more.requests;
         self.retried += more.retried;
@@ -101,11 +101,11 @@ impl Figures {
 
 /// Runs one cluster whose nodes all log a lot; one node is killed and restarted, then all are
 /// stopped.
-fn broken(setup: &Setup, kind: Kind, seed: u64) -> Result<Figures, Failure> {
+fn broken(setup: &Setup, kind: LogSink, seed: u64) -> Result<StderrFigures, Failure> {
     let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "always"])?;
     let mut readers = Vec::new();
     for launch in &mut cluster.launches {
-        if matches!(kind, Kind::Full) {
+        if matches!(kind, LogSink::Full) {
             launch.log = Path::new("/dev/full").to_owned();
         } else {
             launch.log.set_file_name("stderr");
@@ -114,12 +114,12 @@ fn broken(setup: &Setup, kind: Kind, seed: u64) -> Result<Figures, Failure> {
     }
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
     cluster.until_ready()?;
-    if matches!(kind, Kind::Closed) {
+    if matches!(kind, LogSink::Closed) {
         readers.clear();
     }
     let ledger = Arc::new(Ledger::default());
     let prober = Prober::start(cluster.addresses(), &ledger, PACE, seed)?;
-    let mut figures = Figures::default();
+    let mut figures = StderrFigures::default();
     for node in 0..NODES {
         make_it_log(&cluster, node)?;
     }
@@ -131,7 +131,7 @@ fn broken(setup: &Setup, kind: Kind, seed: u64) -> Result<Figures, Failure> {
     cluster.kill(victim)?;
     thread::sleep(Duration::from_millis(500));
     // A start needs a reader of the pipe.
-    let reader = (!matches!(kind, Kind::Full)).then(|| reader(&cluster.launches[victim].log));
+    let reader = (!matches!(kind, LogSink::Full)).then(|| reader(&cluster.launches[victim].log));
     cluster.start_node(victim)?;
     cluster.until_ready()?;
     drop(reader);

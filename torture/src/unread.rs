@@ -33,7 +33,7 @@ const IMPATIENCE: Duration = Duration::from_millis(200);
 
 /// Results of one siege.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct SiegeFigures {
     peak: u64,
     served: u64,
     refused: u64,
@@ -61,7 +61,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     Ok(lines.join("; "))
 }
 
-fn line(what: &str, seen: Seen) -> String {
+fn line(what: &str, seen: SiegeFigures) -> String {
     format!(
         "{what}: peak RSS {} MiB, good clients got {} values and {} times 503",
         seen.peak >> 20,
@@ -109,7 +109,7 @@ fn stop(node: Node) -> Result<(), Failure> {
     Err(Failure::Broken(format!("after SIGTERM the node ended with {status}")))
 }
 
-fn one(setup: &Setup, launch: &Launch, size: u64) -> Result<Seen, Failure> {
+fn one(setup: &Setup, launch: &Launch, size: u64) -> Result<SiegeFigures, Failure> {
     let node = launch.with(&["--memory", &format!("{size}MiB")]).start()?;
     let mut seen = besiege(setup, &[node.address], "")?;
     seen.peak = within(&node, size)?;
@@ -117,7 +117,7 @@ fn one(setup: &Setup, launch: &Launch, size: u64) -> Result<Seen, Failure> {
     Ok(seen)
 }
 
-fn three(setup: &Setup, cluster: &mut Cluster, size: u64) -> Result<Seen, Failure> {
+fn three(setup: &Setup, cluster: &mut Cluster, size: u64) -> Result<SiegeFigures, Failure> {
     let args = |launch: &Launch| {
         let list = launch.args.iter().position(|arg| arg == "--cluster").unwrap_or(0);
         [&launch.args[list..list + 2], &["--memory".to_owned(), format!("{size}MiB")]].concat()
@@ -148,7 +148,11 @@ fn within(node: &Node, size: u64) -> Result<u64, Failure> {
 }
 
 /// Runs hundreds of clients that do not read, and some that do.
-fn besiege(setup: &Setup, nodes: &[SocketAddr], votes: &'static str) -> Result<Seen, Failure> {
+fn besiege(
+    setup: &Setup,
+    nodes: &[SocketAddr],
+    votes: &'static str,
+) -> Result<SiegeFigures, Failure> {
     let crowd = setup.size(300, 60);
     let lasts = setup.size(Duration::from_secs(12), Duration::from_secs(4));
     let over = AtomicBool::new(false);
@@ -175,7 +179,7 @@ fn besiege(setup: &Setup, nodes: &[SocketAddr], votes: &'static str) -> Result<S
             thread::sleep(lasts / 3);
         }
         over.store(true, Ordering::Relaxed);
-        let mut seen = Seen::default();
+        let mut seen = SiegeFigures::default();
         for client in good {
             let ended = client.join();
             let (served, refused) =

@@ -68,12 +68,12 @@ pub type Statuses = BTreeMap<u16, u64>;
 /// The clients while they run.
 #[derive(Debug)]
 pub struct Writers {
-    shared: Arc<Shared>,
+    shared: Arc<WriterState>,
     threads: Vec<JoinHandle<Result<(), Failure>>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct WriterState {
     addresses: Vec<SocketAddr>,
     ledger: Arc<Ledger>,
     work: Work,
@@ -101,7 +101,7 @@ impl Writers {
         work: Work,
         seed: u64,
     ) -> Result<Self, Failure> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WriterState {
             addresses: addresses.to_vec(),
             ledger: Arc::clone(ledger),
             work,
@@ -162,7 +162,7 @@ impl Drop for Writers {
     }
 }
 
-impl Shared {
+impl WriterState {
     fn work(&self, number: usize, mut random: Random) -> Result<(), Failure> {
         for place in number.. {
             if self.stop.load(Ordering::Relaxed) {

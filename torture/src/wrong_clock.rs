@@ -35,7 +35,7 @@ const ALONE: usize = 300;
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
-struct Figures {
+struct WrongClockFigures {
     requests: u64,
     refused_starts: u32,
     removed: Vec<String>,
@@ -50,23 +50,33 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     cluster.until_ready()?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
-    let mut figures = Figures::default();
+    let mut figures = WrongClockFigures::default();
     for round in 0..setup.rounds {
         let node = random.below(NODES as u64) as usize;
         let prober = Prober::start(cluster.addresses(), &ledger, PACE, random.number())?;
-        let row = Row { setup, cluster: &mut cluster, offsets: &offsets, figures: &mut figures };
+        let row = WrongClockRow {
+            setup,
+            cluster: &mut cluster,
+            offsets: &offsets,
+            figures: &mut figures,
+        };
         row.wrong(node, round, &ledger)?;
         figures.requests += prober.stop()?.requests;
         // Once while the node still holds these writes, once after they were removed.
         figures.written += every_key_can_be_written(&cluster, &ledger, &mut random)?;
-        let row = Row { setup, cluster: &mut cluster, offsets: &offsets, figures: &mut figures };
+        let row = WrongClockRow {
+            setup,
+            cluster: &mut cluster,
+            offsets: &offsets,
+            figures: &mut figures,
+        };
         row.right(node)?;
         cluster.until_ready()?;
         figures.written += every_key_can_be_written(&cluster, &ledger, &mut random)?;
         cluster.agree(BY_ITSELF)?;
         cluster.check(&ledger)?;
     }
-    let Figures { requests, refused_starts, removed, written } = figures;
+    let WrongClockFigures { requests, refused_starts, removed, written } = figures;
     Ok(format!(
         "{} clocks off by a day: {requests} requests meanwhile; {refused_starts} starts refused \
          until `repair-clock`, which removed {}; before and after that {written} keys read and \
@@ -76,14 +86,14 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-struct Row<'a> {
+struct WrongClockRow<'a> {
     setup: &'a Setup,
     cluster: &'a mut Cluster,
     offsets: &'a [PathBuf],
-    figures: &'a mut Figures,
+    figures: &'a mut WrongClockFigures,
 }
 
-impl Row<'_> {
+impl WrongClockRow<'_> {
     /// Makes a node's clock wrong for some seconds, and right again while the node is running or
     /// down. The node is running afterwards, unless its start is refused.
     fn wrong(mut self, node: usize, round: u32, ledger: &Ledger) -> Result<(), Failure> {

@@ -29,12 +29,12 @@ pub(crate) enum Command {
     ///
     /// Finds and confirms the highest rate that meets the objective and the lowest rate that misses
     /// it; prints each trial and the limiting resource.
-    Search(load::search::Args),
+    Search(load::search::SearchArgs),
     /// Compare a freshly started server with a warm one, for PUT and GET
     ///
     /// Four runs, put-cold, put-hot, get-cold and get-hot, each on its own store with the same
     /// history: they differ only by one restart.
-    Coldhot(load::coldhot::Args),
+    Coldhot(load::coldhot::ColdHotArgs),
     /// Compare two runs, or two sets of repeats, and tell differences from noise
     ///
     /// The last line is "verdict: no difference", "verdict: B differs from A: ..." or "verdict:

@@ -1,9 +1,9 @@
 //! Properties of kvorum for the load crate, which works against any HTTP server.
 
-use load::Known;
+use load::ServerProfile;
 
 /// Paths, metrics and commands of kvorum.
-pub(crate) const KVORUM: Known = Known {
+pub(crate) const KVORUM: ServerProfile = ServerProfile {
     tool: concat!("kvorum-bench ", env!("KVORUM_VERSION")),
     key_path: "/v0/entity?id={key}",
     metrics_path: "/metrics",

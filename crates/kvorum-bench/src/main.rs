@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use load::cli::{Ended, Failed};
+use load::cli::{Failed, LoadEnd};
 use load::record::Series;
 use load::search::Error;
 
@@ -71,12 +71,12 @@ fn refused(error: &clap::Error) -> ExitCode {
     }
 }
 
-fn loaded(outcome: Result<Ended, Failed>) -> ExitCode {
+fn loaded(outcome: Result<LoadEnd, Failed>) -> ExitCode {
     match outcome {
-        Ok(Ended::Fine) => ExitCode::SUCCESS,
-        Ok(Ended::Warned) => ExitCode::from(WARNED),
-        Ok(Ended::Interrupted) => ExitCode::from(INTERRUPTED),
-        Ok(Ended::Script(code)) => ExitCode::from(code),
+        Ok(LoadEnd::Fine) => ExitCode::SUCCESS,
+        Ok(LoadEnd::Warned) => ExitCode::from(WARNED),
+        Ok(LoadEnd::Interrupted) => ExitCode::from(INTERRUPTED),
+        Ok(LoadEnd::Script(code)) => ExitCode::from(code),
         Err(Failed::Usage(line)) => failed(USAGE, line),
         Err(Failed::Run(line)) => failed(1, line),
     }

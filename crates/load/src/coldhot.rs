@@ -26,18 +26,18 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 
-use crate::Known;
+use crate::ServerProfile;
 use crate::cli::{Count, Time};
 use crate::record::{Series, Trial};
-use crate::search::{Time as Shown, What, grouped};
+use crate::search::{SloTime as Shown, What, grouped};
 use crate::server::Dropped;
 use crate::trial::args::SeriesArgs;
 use crate::trial::series::Kept;
 use crate::trial::{
-    Ask, Error, Figures, Ground, Preparation, Prepare, Workload, program, progress,
+    Ask, Error, Preparation, Prepare, ServerUnderTest, TrialFigures, Workload, program, progress,
     run as run_trial,
 };
-use crate::warning::Warning;
+use crate::warning::RunWarning;
 
 /// Most repeats: over more of them, the machine changes more than the server.
 const MAX_REPEATS: i64 = 20;
@@ -53,7 +53,7 @@ const ERRORS_LIMIT: f64 = 0.001;
 
 /// Measure what warmth is worth
 #[derive(Debug, Clone, ClapArgs)]
-pub struct Args {
+pub struct ColdHotArgs {
     /// What is sent and where.
     #[command(flatten)]
     pub(crate) series: SeriesArgs,
@@ -92,13 +92,13 @@ pub struct Args {
 /// A measured run and its role.
 struct Measured {
     role: &'static str,
-    figures: Figures,
+    figures: TrialFigures,
 }
 
 /// State shared by the runs.
 struct Rehearsed<'a> {
-    args: &'a Args,
-    ground: Ground<'a>,
+    args: &'a ColdHotArgs,
+    ground: ServerUnderTest<'a>,
     preparation: Preparation,
     kept: Kept,
     /// The data files last dropped from the page cache.
@@ -107,7 +107,11 @@ struct Rehearsed<'a> {
 
 /// Makes the four runs, prints them and their differences, and stores the results in a directory.
 /// Ends early, with the runs so far, when `stop` becomes true.
-pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series, Error> {
+pub fn run(
+    args: &ColdHotArgs,
+    known: &ServerProfile,
+    stop: &Arc<AtomicBool>,
+) -> Result<Series, Error> {
     let command = args.series.command()?;
     let Some(command) = command.filter(|command| command.has_data()) else {
         return Err(Error::Asked(
@@ -130,7 +134,7 @@ pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series,
     let preparation = Preparation::new(&args.prepare, &args.series.request, known)?;
     let kept = Kept::create(args.series.out.as_deref(), "coldhot", known, command.words())?;
     let keeping = args.series.keeping(Some(command), false);
-    let ground = Ground::new(known, put.endpoints(), keeping, Arc::clone(stop));
+    let ground = ServerUnderTest::new(known, put.endpoints(), keeping, Arc::clone(stop));
     let mut rehearsed = Rehearsed { args, ground, preparation, kept, dropped: None };
     rehearsed.say(&format!(
         "{:>14} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>12}",
@@ -168,7 +172,7 @@ impl Rehearsed<'_> {
         role: &'static str,
         workload: &Workload,
         cold: bool,
-    ) -> Result<Figures, Error> {
+    ) -> Result<TrialFigures, Error> {
         let rate = if role.starts_with("put") { self.args.put_rate } else { self.args.get_rate };
         let duration = self.args.duration.0;
         let ask = Ask { rate: Some(rate.0), warmup: Duration::ZERO, duration, profile: &[] };
@@ -268,7 +272,7 @@ impl Rehearsed<'_> {
     }
 }
 
-fn row(role: &str, rate: u64, figures: &Figures, why: &str) -> String {
+fn row(role: &str, rate: u64, figures: &TrialFigures, why: &str) -> String {
     let at = |quantile| {
         let mark = if rough(figures, quantile).is_some() { ROUGH } else { "" };
         format!("{mark}{}", Shown(figures.value(What::Quantile(quantile))))
@@ -291,12 +295,12 @@ fn row(role: &str, rate: u64, figures: &Figures, why: &str) -> String {
 }
 
 /// Returns a warning if a percentile of a run has too few samples.
-fn rough(figures: &Figures, quantile: f64) -> Option<Warning> {
-    Warning::few_samples(quantile, figures.intended.len())
+fn rough(figures: &TrialFigures, quantile: f64) -> Option<RunWarning> {
+    RunWarning::few_samples(quantile, figures.intended.len())
 }
 
 /// CPU time of the servers per answer, in milliseconds.
-fn cpu_per_request(figures: &Figures) -> Option<f64> {
+fn cpu_per_request(figures: &TrialFigures) -> Option<f64> {
     let seconds: f64 = figures.servers.iter().map(|usage| usage.cpu_s).sum();
     let known = !figures.servers.is_empty() && !figures.intended.is_empty();
     known.then(|| seconds * 1e3 / figures.intended.len() as f64)
@@ -305,7 +309,7 @@ fn cpu_per_request(figures: &Figures) -> Option<f64> {
 /// Compares the medians of a method's hot runs with those of its cold runs; `None` if either is
 /// missing.
 fn difference(method: &str, measured: &[Measured]) -> Option<String> {
-    let of = |warmth: &str, value: &dyn Fn(&Figures) -> Option<f64>| {
+    let of = |warmth: &str, value: &dyn Fn(&TrialFigures) -> Option<f64>| {
         let role = format!("{method}-{warmth}");
         let runs = measured.iter().filter(|run| run.role == role);
         let mut values: Vec<f64> = runs.filter_map(|run| value(&run.figures)).collect();
@@ -313,7 +317,7 @@ fn difference(method: &str, measured: &[Measured]) -> Option<String> {
         values.get(values.len() / 2)?;
         Some(values)
     };
-    let compared = |name: &str, value: &dyn Fn(&Figures) -> Option<f64>| {
+    let compared = |name: &str, value: &dyn Fn(&TrialFigures) -> Option<f64>| {
         let (cold, hot) = (of("cold", value)?, of("hot", value)?);
         let median = |values: &[f64]| values[values.len() / 2];
         let ratio = median(&hot) / median(&cold);
@@ -327,7 +331,7 @@ fn difference(method: &str, measured: &[Measured]) -> Option<String> {
         ratio.is_finite().then(|| format!("{name} {mark}{ratio:.2}×{sure}"))
     };
     let quantiles = QUANTILES.map(|(name, at)| {
-        compared(name, &move |figures: &Figures| Some(figures.value(What::Quantile(at))))
+        compared(name, &move |figures: &TrialFigures| Some(figures.value(What::Quantile(at))))
     });
     let others = [
         compared("max", &|figures| Some(figures.value(What::Max))),

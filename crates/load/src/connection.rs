@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::reply::Reply;
-use crate::request::Made;
+use crate::request::RequestInfo;
 use crate::tls::{Session, Tls};
 
 /// A request that awaits its answer. Times are nanoseconds since the start of the run.
@@ -18,7 +18,7 @@ use crate::tls::{Session, Tls};
 pub(crate) struct Request {
     pub(crate) intended: u64,
     pub(crate) written: u64,
-    pub(crate) made: Made,
+    pub(crate) made: RequestInfo,
     /// True after the warm-up.
     pub(crate) counted: bool,
     /// Number of answers still to come: more than one for pipelined requests.
@@ -26,7 +26,7 @@ pub(crate) struct Request {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum State {
+pub(crate) enum ConnectionState {
     Connecting,
     Idle,
     /// Connected, but the script delays its next request.
@@ -91,7 +91,7 @@ pub(crate) struct Connection {
     stream: Option<OwnedFd>,
     /// The TLS session, if the target uses TLS.
     session: Option<Box<Session>>,
-    pub(crate) state: State,
+    pub(crate) state: ConnectionState,
     /// Index of the target, and one of the target's addresses.
     pub(crate) target: usize,
     pub(crate) address: SocketAddr,
@@ -115,7 +115,7 @@ impl Connection {
         Self {
             stream: None,
             session: None,
-            state: State::Closed,
+            state: ConnectionState::Closed,
             target,
             address,
             ready: 0,
@@ -150,7 +150,7 @@ impl Connection {
         epoll::add(epoll, socket.as_fd(), EventData::new_u64(index as u64), events)?;
         self.stream = Some(socket);
         self.session = tls.map(|tls| Box::new(Session::new(tls)));
-        self.state = State::Connecting;
+        self.state = ConnectionState::Connecting;
         self.proven = false;
         self.reply.reset(false);
         Ok(())
@@ -180,14 +180,14 @@ impl Connection {
             let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
         }
         self.session = None;
-        self.state = State::Closed;
+        self.state = ConnectionState::Closed;
     }
 
     /// Starts writing `out`.
     pub(crate) fn send(&mut self, request: Request) -> io::Result<()> {
         self.out_at = 0;
         self.reply.reset(self.out.starts_with(b"HEAD "));
-        self.state = State::Waiting(request);
+        self.state = ConnectionState::Waiting(request);
         self.flush()
     }
 

@@ -22,11 +22,11 @@ const BETWEEN: Duration = Duration::from_millis(10);
 
 /// Resources that must not outlive the process: usually one server and its data, at times also
 /// those of the server before.
-static OWNED: Mutex<Vec<Owned>> = Mutex::new(Vec::new());
+static OWNED: Mutex<Vec<CleanupTarget>> = Mutex::new(Vec::new());
 
 /// A resource that ends with this process, however the process ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Owned {
+pub(crate) enum CleanupTarget {
     /// A process group.
     Group(Pid),
     /// A directory and its contents.
@@ -35,16 +35,16 @@ pub(crate) enum Owned {
 
 /// Guard of a resource: while it lives, the end of the process removes the resource.
 #[derive(Debug)]
-pub(crate) struct Care(Owned);
+pub(crate) struct CleanupGuard(CleanupTarget);
 
-impl Care {
-    pub(crate) fn of(owned: Owned) -> Self {
+impl CleanupGuard {
+    pub(crate) fn of(owned: CleanupTarget) -> Self {
         OWNED.lock().push(owned.clone());
         Self(owned)
     }
 }
 
-impl Drop for Care {
+impl Drop for CleanupGuard {
     fn drop(&mut self) {
         let mut all = OWNED.lock();
         if let Some(place) = all.iter().position(|owned| *owned == self.0) {
@@ -74,15 +74,15 @@ pub fn until_interrupted() -> io::Result<Arc<AtomicBool>> {
 /// Removes all resources: processes first, because they would write their files again. The list
 /// stays locked until the process ends: a thread that notices the death of its server blocks on the
 /// lock, and can't end the process in another way.
-fn leave_nothing() -> MutexGuard<'static, Vec<Owned>> {
+fn leave_nothing() -> MutexGuard<'static, Vec<CleanupTarget>> {
     let all = OWNED.lock();
     for owned in &*all {
-        if let Owned::Group(group) = owned {
+        if let CleanupTarget::Group(group) = owned {
             let _ = kill_process_group(*group, Signal::KILL);
         }
     }
     for owned in &*all {
-        let Owned::Directory(path) = owned else { continue };
+        let CleanupTarget::Directory(path) = owned else { continue };
         for _ in 0..ATTEMPTS {
             if fs::remove_dir_all(path).is_ok() || !path.exists() {
                 break;

@@ -3,7 +3,7 @@
 /// Paths and names by which a kind of server is asked for its keys, metrics and profiles. An empty
 /// field turns its feature off.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Known {
+pub struct ServerProfile {
     /// Name and version of the tool, for `run.json`.
     pub tool: &'static str,
     /// Default path and query for requests made from keys; `{key}` stands for the key.
@@ -31,7 +31,7 @@ pub struct Known {
     pub about_path: &'static str,
 }
 
-impl Known {
+impl ServerProfile {
     /// Returns the `Authorization` header's value, from the token variable.
     pub(crate) fn authorization(&self) -> Option<String> {
         let token = std::env::var(self.token_variable).ok();

@@ -57,7 +57,7 @@ pub use control::{Control, Interval, Watch};
 pub use error::Error;
 pub use interrupt::until_interrupted;
 pub use keys::{KeyOrder, Keys};
-pub use known::Known;
+pub use known::ServerProfile;
 pub use outcome::{Figures, LeftOut, Outcome, counts, latencies};
 pub use plan::{
     Arrival, KEY, MAX_CONNECTIONS, MAX_DURATION, MAX_RATE, MAX_TARGETS, MAX_THREADS, MAX_VALUE_LEN,
@@ -65,5 +65,5 @@ pub use plan::{
 };
 pub use request::Method;
 pub use run::{run, run_under};
-pub use tally::{Errors, Garbage, Latencies, Statuses, Tally};
-pub use warning::Warning;
+pub use tally::{Errors, Latencies, NonHttp, Statuses, Tally};
+pub use warning::RunWarning;

@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::record;
 use crate::request::Method;
 use crate::tally::{Errors, Latencies, Tally};
-use crate::worker::Ended;
+use crate::worker::WorkerEnd;
 
 /// Percentiles that a run's record lists exactly.
 const PERCENTILES: [f64; 12] =
@@ -106,7 +106,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn new(plan: &Plan, started: Instant, tallies: Vec<Tally>, ended: &[Ended]) -> Self {
+    pub(crate) fn new(
+        plan: &Plan,
+        started: Instant,
+        tallies: Vec<Tally>,
+        ended: &[WorkerEnd],
+    ) -> Self {
         let mut tally = Tally::default();
         tallies.iter().for_each(|of_target| tally.add(of_target));
         let mut by_target = Vec::new();
@@ -116,7 +121,7 @@ impl Outcome {
         }
         let samples = ended.iter().map(|ended| ended.backlog.len()).min().unwrap_or(0);
         let backlog = |i| ended.iter().map(|ended| ended.backlog[i]).sum();
-        let rates = |ended: &[Ended]| {
+        let rates = |ended: &[WorkerEnd]| {
             let mut rates = Histogram::new(3).expect("three digits are valid");
             ended.iter().for_each(|ended| rates += &ended.rates);
             rates

@@ -24,7 +24,7 @@ const LONGEST_END: usize = b"\n\r\n".len();
 pub(crate) struct BadReply;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ReplyState {
     Head,
     Sized(u64),
     ChunkSize,
@@ -38,7 +38,7 @@ enum State {
 /// One response, as far as it has arrived.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    state: State,
+    state: ReplyState,
     /// The partial head or line.
     pieces: Vec<u8>,
     status: u16,
@@ -54,7 +54,7 @@ impl Reply {
     /// Creates a parser; with `keep`, it keeps head and body.
     pub(crate) fn new(keep: bool) -> Self {
         Self {
-            state: State::Head,
+            state: ReplyState::Head,
             pieces: Vec::new(),
             status: 0,
             close: false,
@@ -67,7 +67,7 @@ impl Reply {
 
     /// Prepares for the next response on the connection. `bodiless` marks the answer to a `HEAD`.
     pub(crate) fn reset(&mut self, bodiless: bool) {
-        self.state = State::Head;
+        self.state = ReplyState::Head;
         self.pieces.clear();
         self.close = false;
         self.bodiless = bodiless;
@@ -85,7 +85,7 @@ impl Reply {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ReplyState::Done
     }
 
     /// The bytes of an incomplete head or line, or of one that could not be parsed.
@@ -105,8 +105,8 @@ impl Reply {
 
     /// Handles the end of the stream. Returns true if it completes the response.
     pub(crate) fn end_of_stream(&mut self) -> bool {
-        if self.state == State::UntilClose {
-            self.state = State::Done;
+        if self.state == ReplyState::UntilClose {
+            self.state = ReplyState::Done;
         }
         self.is_done()
     }
@@ -114,7 +114,7 @@ impl Reply {
     /// Parses the bytes; returns how many of them belong to this response.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<usize, BadReply> {
         let mut at = 0;
-        while at < bytes.len() && self.state != State::Done {
+        while at < bytes.len() && self.state != ReplyState::Done {
             at += self.step(&bytes[at..])?;
         }
         Ok(at)
@@ -122,17 +122,19 @@ impl Reply {
 
     fn step(&mut self, bytes: &[u8]) -> Result<usize, BadReply> {
         match self.state {
-            State::Head => self.until(bytes, end_of_head, Self::read_head),
-            State::ChunkSize => self.until(bytes, end_of_line, Self::chunk_size),
-            State::ChunkEnd => self.until(bytes, end_of_line, Self::chunk_end),
-            State::Trailers => self.until(bytes, end_of_line, Self::trailer),
-            State::Sized(left) => self.data(bytes, left, State::Sized, State::Done),
-            State::Chunk(left) => self.data(bytes, left, State::Chunk, State::ChunkEnd),
-            State::UntilClose => {
+            ReplyState::Head => self.until(bytes, end_of_head, Self::read_head),
+            ReplyState::ChunkSize => self.until(bytes, end_of_line, Self::chunk_size),
+            ReplyState::ChunkEnd => self.until(bytes, end_of_line, Self::chunk_end),
+            ReplyState::Trailers => self.until(bytes, end_of_line, Self::trailer),
+            ReplyState::Sized(left) => self.data(bytes, left, ReplyState::Sized, ReplyState::Done),
+            ReplyState::Chunk(left) => {
+                self.data(bytes, left, ReplyState::Chunk, ReplyState::ChunkEnd)
+            }
+            ReplyState::UntilClose => {
                 self.keep(bytes)?;
                 Ok(bytes.len())
             }
-            State::Done => Ok(0),
+            ReplyState::Done => Ok(0),
         }
     }
 
@@ -140,8 +142,8 @@ impl Reply {
         &mut self,
         bytes: &[u8],
         left: u64,
-        more: fn(u64) -> State,
-        end: State,
+        more: fn(u64) -> ReplyState,
+        end: ReplyState,
     ) -> Result<usize, BadReply> {
         let taken = left.min(bytes.len() as u64);
         self.keep(&bytes[..taken as usize])?;
@@ -242,39 +244,39 @@ impl Reply {
             // The bytes that follow are not HTTP, and were not requested.
             101 => {
                 self.close = true;
-                State::Done
+                ReplyState::Done
             }
-            100..=199 => State::Head,
-            204 | 304 => State::Done,
-            _ if self.bodiless => State::Done,
-            _ if chunked => State::ChunkSize,
+            100..=199 => ReplyState::Head,
+            204 | 304 => ReplyState::Done,
+            _ if self.bodiless => ReplyState::Done,
+            _ if chunked => ReplyState::ChunkSize,
             _ => match length {
-                Some(0) => State::Done,
-                Some(length) => State::Sized(length),
-                None => State::UntilClose,
+                Some(0) => ReplyState::Done,
+                Some(length) => ReplyState::Sized(length),
+                None => ReplyState::UntilClose,
             },
         };
-        self.close |= self.state == State::UntilClose;
+        self.close |= self.state == ReplyState::UntilClose;
         Ok(())
     }
 
     fn chunk_size(&mut self, line: &[u8]) -> Result<(), BadReply> {
         let digits = memchr(b';', line).map_or(line, |at| &line[..at]).trim_ascii();
         self.state = match number(digits, 16).ok_or(BadReply)? {
-            0 => State::Trailers,
-            size => State::Chunk(size),
+            0 => ReplyState::Trailers,
+            size => ReplyState::Chunk(size),
         };
         Ok(())
     }
 
     fn chunk_end(&mut self, line: &[u8]) -> Result<(), BadReply> {
-        self.state = State::ChunkSize;
+        self.state = ReplyState::ChunkSize;
         if is_empty(line) { Ok(()) } else { Err(BadReply) }
     }
 
     fn trailer(&mut self, line: &[u8]) -> Result<(), BadReply> {
         if is_empty(line) {
-            self.state = State::Done;
+            self.state = ReplyState::Done;
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ impl Method {
 
 /// The facts about a request that its answer needs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Made {
+pub(crate) struct RequestInfo {
     pub(crate) method: Method,
     /// Number of the request's key.
     pub(crate) key: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Made {
 }
 
 /// Builds the requests of one thread.
-pub(crate) struct Maker<'a> {
+pub(crate) struct RequestBuilder<'a> {
     plan: &'a Plan,
     numbers: Numbers,
     values: Values,
@@ -101,7 +101,7 @@ impl Head {
     }
 }
 
-impl<'a> Maker<'a> {
+impl<'a> RequestBuilder<'a> {
     /// Creates the maker of one thread of the plan.
     pub(crate) fn new(plan: &'a Plan, worker: usize, script: Option<&'a mut Script>) -> Self {
         let head = |target| {
@@ -143,7 +143,7 @@ impl<'a> Maker<'a> {
         number: u64,
         target: usize,
         out: &mut Vec<u8>,
-    ) -> Result<Made, script::Error> {
+    ) -> Result<RequestInfo, script::Error> {
         if let Some(script) = &mut self.script {
             if out.is_empty() || !script.is_fixed() {
                 out.clear();
@@ -151,17 +151,17 @@ impl<'a> Maker<'a> {
                 script.request(out)?;
                 self.method = Method::of(out);
             }
-            return Ok(Made { method: self.method, key: 0, order: 0 });
+            return Ok(RequestInfo { method: self.method, key: 0, order: 0 });
         }
         out.clear();
         Ok(self.make_for_key(number, target, out))
     }
 
-    fn make_for_key(&mut self, number: u64, target: usize, out: &mut Vec<u8>) -> Made {
+    fn make_for_key(&mut self, number: u64, target: usize, out: &mut Vec<u8>) -> RequestInfo {
         let random = &mut self.random(number);
         let method = self.method(random);
         let key = self.numbers.next(method == Method::Put, number, random);
-        let made = Made { method, key: key.number, order: key.order };
+        let made = RequestInfo { method, key: key.number, order: key.order };
         if let Requests::Custom(write) = self.plan.requests {
             write(method == Method::Put, key.number, out);
             return made;
@@ -192,14 +192,14 @@ impl<'a> Maker<'a> {
     }
 
     /// Notes that a request was answered or is no longer waited for.
-    pub(crate) fn answered(&mut self, made: &Made) {
+    pub(crate) fn answered(&mut self, made: &RequestInfo) {
         if made.method == Method::Put {
             self.numbers.answered(made.order);
         }
     }
 
     /// Returns true if the body is the value written for the request's key.
-    pub(crate) fn is_value(&self, made: &Made, body: &[u8]) -> bool {
+    pub(crate) fn is_value(&self, made: &RequestInfo, body: &[u8]) -> bool {
         self.values.is(made.key, body)
     }
 }
@@ -210,7 +210,7 @@ mod tests {
 
     fn text(plan: &Plan, number: u64, target: usize) -> String {
         let mut out = Vec::new();
-        Maker::new(plan, 0, None).make(number, target, &mut out).unwrap();
+        RequestBuilder::new(plan, 0, None).make(number, target, &mut out).unwrap();
         String::from_utf8_lossy(&out).into_owned()
     }
 

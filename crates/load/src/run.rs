@@ -16,7 +16,7 @@ use crate::publish::{Publisher, Report, SPARES, Seconds};
 use crate::schedule::nanos;
 use crate::script::Script;
 use crate::tally::Tally;
-use crate::worker::{CONNECT_LIMIT, Ended, Stops, Worker};
+use crate::worker::{CONNECT_LIMIT, Stops, Worker, WorkerEnd};
 
 /// Open files besides the connections: an epoll per thread, logs, and those of the rest of the
 /// process.
@@ -99,7 +99,7 @@ fn carry_out(
     mut worker: Worker<'_>,
     ready: &SyncSender<Result<(), Error>>,
     start: &Receiver<Instant>,
-) -> Result<Option<Ended>, Error> {
+) -> Result<Option<WorkerEnd>, Error> {
     // Both channel calls fail only if the run is given up.
     let connected = worker.connect();
     let _ = ready.send(connected);
@@ -111,7 +111,7 @@ fn carry_out(
 
 /// The threads of a run. Dropping the crew before the start ends them all.
 struct Crew<'scope> {
-    threads: Vec<ScopedJoinHandle<'scope, Result<Option<Ended>, Error>>>,
+    threads: Vec<ScopedJoinHandle<'scope, Result<Option<WorkerEnd>, Error>>>,
     ready: Vec<Receiver<Result<(), Error>>>,
     go: Vec<SyncSender<Instant>>,
 }
@@ -130,7 +130,7 @@ impl Crew<'_> {
         Ok(start)
     }
 
-    fn join(self) -> Result<Vec<Ended>, Error> {
+    fn join(self) -> Result<Vec<WorkerEnd>, Error> {
         let ended = self.threads.into_iter().map(|thread| match thread.join() {
             Ok(ended) => ended,
             Err(panic) => std::panic::resume_unwind(panic),

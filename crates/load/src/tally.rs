@@ -136,7 +136,7 @@ impl Errors {
 
 /// Received data that is not HTTP/1.1.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Garbage {
+pub struct NonHttp {
     /// Occurrences in place of an answer; they are read errors too.
     pub answers: u64,
     /// Occurrences without a request, as a greeting.
@@ -145,7 +145,7 @@ pub struct Garbage {
     pub first: Vec<u8>,
 }
 
-impl Garbage {
+impl NonHttp {
     /// Number of occurrences.
     pub fn all(&self) -> u64 {
         self.answers + self.unasked
@@ -174,7 +174,7 @@ pub struct Tally {
     /// Requests and connections that failed, by kind.
     pub errors: Errors,
     /// Received data that is not HTTP/1.1.
-    pub garbage: Garbage,
+    pub garbage: NonHttp,
     /// Number of times that the server closed a connection after an answer and the client reopened
     /// it.
     pub reconnects: u64,

@@ -15,11 +15,11 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventFlags};
 use rustix::fd::OwnedFd;
 use rustix::time::ClockId;
 
-use crate::connection::{Connection, Inbox, Received, Request, State};
+use crate::connection::{Connection, ConnectionState, Inbox, Received, Request};
 use crate::error::Error;
 use crate::plan::{Pace, Plan};
 use crate::publish::Publisher;
-use crate::request::{Maker, Method};
+use crate::request::{Method, RequestBuilder};
 use crate::schedule::{Schedule, Slot, Step, nanos, owned};
 use crate::script::Script;
 use crate::tally::Tally;
@@ -56,7 +56,7 @@ const MAX_RATE: u64 = 1_000_000_000;
 const MAX_UNSENT: u64 = 1_000_000;
 
 /// The results of a thread, besides its tally.
-pub(crate) struct Ended {
+pub(crate) struct WorkerEnd {
     pub(crate) planned: u64,
     pub(crate) backlog: Vec<u64>,
     pub(crate) cpu: Duration,
@@ -74,7 +74,7 @@ pub(crate) struct Worker<'a> {
     epoll: OwnedFd,
     connections: Vec<Connection>,
     schedule: Schedule,
-    maker: Maker<'a>,
+    maker: RequestBuilder<'a>,
     start: Instant,
     warmup: u64,
     timeout: u64,
@@ -154,7 +154,7 @@ impl<'a> Worker<'a> {
             connections: connections.collect(),
             schedule: Schedule::new(plan, worker, &indexes, batch.into()),
             delays: script.as_ref().is_some_and(|script| script.wants_delay()),
-            maker: Maker::new(plan, worker, script),
+            maker: RequestBuilder::new(plan, worker, script),
             start: Instant::now(),
             warmup: nanos(plan.warmup),
             timeout: nanos(plan.timeout),
@@ -197,21 +197,21 @@ impl<'a> Worker<'a> {
         while open < self.connections.len() && !self.stops.now() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let late = |c: &&Connection| matches!(c.state, State::Connecting);
+                let late = |c: &&Connection| matches!(c.state, ConnectionState::Connecting);
                 let late = self.connections.iter().find(late).unwrap_or(&self.connections[0]);
                 return Err(failed(late.address, io::ErrorKind::TimedOut.into()));
             }
             wait(&self.epoll, &mut events, left.as_nanos().min(TICK.into()) as u64)?;
             for event in &events {
                 let connection = &mut self.connections[event.data.u64() as usize];
-                if matches!(connection.state, State::Connecting) {
+                if matches!(connection.state, ConnectionState::Connecting) {
                     let tls = &self.plan.targets[connection.target].tls;
                     let connected = connection.finish_connect().map_err(|cause| match tls {
                         Some(tls) => Error::tls(connection.address, tls, &cause),
                         None => failed(connection.address, cause),
                     })?;
                     if connected {
-                        connection.state = State::Idle;
+                        connection.state = ConnectionState::Idle;
                         open += 1;
                     }
                 }
@@ -221,7 +221,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Carries out the plan, beginning at `start`.
-    pub(crate) fn run(mut self, start: Instant) -> Result<Ended, Error> {
+    pub(crate) fn run(mut self, start: Instant) -> Result<WorkerEnd, Error> {
         std::thread::sleep(start.saturating_duration_since(Instant::now()));
         self.start = start;
         if self.stops.now() {
@@ -292,7 +292,7 @@ impl<'a> Worker<'a> {
     }
 
     fn is_idle(&self, index: usize) -> bool {
-        matches!(self.connections[index].state, State::Idle)
+        matches!(self.connections[index].state, ConnectionState::Idle)
     }
 
     fn take_free(&mut self) -> Option<usize> {
@@ -346,10 +346,10 @@ impl<'a> Worker<'a> {
     fn ready(&mut self, index: usize, ended: bool) -> u64 {
         let connection = &mut self.connections[index];
         match connection.state {
-            State::Connecting => self.connected(index),
-            State::Waiting(request) => self.read(index, request, ended),
+            ConnectionState::Connecting => self.connected(index),
+            ConnectionState::Waiting(request) => self.read(index, request, ended),
             // No answer is awaited: the server closed the connection, or sent unrequested bytes.
-            State::Idle | State::Thinking => {
+            ConnectionState::Idle | ConnectionState::Thinking => {
                 let received = connection.receive(self.inbox.open(ended), &mut self.tally.bytes);
                 let now = self.now();
                 if !matches!(received, Received::Partly) {
@@ -368,7 +368,7 @@ impl<'a> Worker<'a> {
                 }
                 now
             }
-            State::Closed => self.now(),
+            ConnectionState::Closed => self.now(),
         }
     }
 
@@ -382,7 +382,7 @@ impl<'a> Worker<'a> {
             let now = self.start.elapsed().as_nanos() as u64;
             match received {
                 Received::Partly if sent.is_ok() => {
-                    connection.state = State::Waiting(request);
+                    connection.state = ConnectionState::Waiting(request);
                     return now;
                 }
                 Received::Partly | Received::Broken => {
@@ -488,7 +488,7 @@ impl<'a> Worker<'a> {
 
     /// Marks the connection as free, after any delay that the script asks for.
     fn free(&mut self, index: usize, now: u64) {
-        self.connections[index].state = State::Idle;
+        self.connections[index].state = ConnectionState::Idle;
         if let Some(script) = self.maker.script() {
             if script.stopped() && self.stopped.is_none() {
                 self.stopped = Some(now);
@@ -499,7 +499,7 @@ impl<'a> Worker<'a> {
                     Ok(None) => {}
                     Ok(Some(delay)) => {
                         let until = now.saturating_add(nanos(delay));
-                        self.connections[index].state = State::Thinking;
+                        self.connections[index].state = ConnectionState::Thinking;
                         self.timers.push(Reverse((until, index)));
                         return;
                     }
@@ -532,7 +532,7 @@ impl<'a> Worker<'a> {
     fn give_up(&mut self, index: usize, now: u64) {
         self.waiting -= 1;
         let connection = &mut self.connections[index];
-        if let State::Waiting(request) = connection.state {
+        if let ConnectionState::Waiting(request) = connection.state {
             self.maker.answered(&request.made);
         }
         connection.close();
@@ -547,15 +547,17 @@ impl<'a> Worker<'a> {
             }
             self.timers.pop();
             match self.connections[index].state {
-                State::Closed => self.open(index, now),
-                State::Thinking => {
+                ConnectionState::Closed => self.open(index, now),
+                ConnectionState::Thinking => {
                     let connection = &mut self.connections[index];
-                    connection.state = State::Idle;
+                    connection.state = ConnectionState::Idle;
                     connection.ready = at;
                     self.next(index, now);
                 }
                 // The connection was closed while it was thinking, and is open again.
-                State::Connecting | State::Idle | State::Waiting(_) => {}
+                ConnectionState::Connecting
+                | ConnectionState::Idle
+                | ConnectionState::Waiting(_) => {}
             }
         }
         wake
@@ -596,12 +598,12 @@ impl<'a> Worker<'a> {
     }
 
     /// Counts unanswered requests as having taken at least until now.
-    fn finish(mut self) -> Ended {
+    fn finish(mut self) -> WorkerEnd {
         let now = self.now();
         let left = self.schedule.backlog();
         let group = left / MAX_UNSENT + 1;
         for index in 0..self.connections.len() {
-            if let State::Waiting(request) = self.connections[index].state
+            if let ConnectionState::Waiting(request) = self.connections[index].state
                 && request.counted
             {
                 let left = u64::from(request.left);
@@ -625,7 +627,7 @@ impl<'a> Worker<'a> {
         let from = self.cpu[0].unwrap_or(cpu);
         let in_plan = self.cpu[1].unwrap_or(cpu).saturating_sub(from);
         let plan = self.schedule.end().min(now).saturating_sub(self.warmup).max(1);
-        let ended = Ended {
+        let ended = WorkerEnd {
             planned: self.schedule.planned(),
             backlog: self.backlog,
             cpu: cpu.saturating_sub(from),

@@ -47,13 +47,13 @@ mod timers;
 mod wall;
 
 pub use alloc::Sampled;
-pub use place::{Mutex, Place, WaitKind, queued};
+pub use place::{Mutex, WaitKind, WaitSite, queued};
 
 #[cfg(feature = "record")]
 pub use {
     event::Event,
     folded::{Folded, NotFolded},
     output::{Format, NotJson, UnknownFormat},
-    record::{Clock, HERTZ, Order, Profile, Recording, Refused, SECONDS, start},
+    record::{Clock, HERTZ, Profile, Recording, RecordingRequest, Refused, SECONDS, start},
     stacks::Named,
 };

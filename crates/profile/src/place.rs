@@ -25,7 +25,7 @@ use crate::stack::{self, MAX_FRAMES};
 const MEAN_NANOS: u64 = 100_000;
 
 thread_local! {
-    static WAITS_AT: Cell<Option<&'static Place>> = const { Cell::new(None) };
+    static WAITS_AT: Cell<Option<&'static WaitSite>> = const { Cell::new(None) };
     static DISTANCE: Distance = const { Distance::new() };
     static THREAD: Cell<i32> = const { Cell::new(0) };
 }
@@ -45,12 +45,12 @@ pub enum WaitKind {
 
 /// A named wait site.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct WaitSite {
     kind: WaitKind,
     name: &'static str,
 }
 
-impl Place {
+impl WaitSite {
     /// Creates a wait site.
     pub const fn new(kind: WaitKind, name: &'static str) -> Self {
         Self { kind, name }
@@ -135,7 +135,7 @@ pub fn queued() -> Option<Instant> {
 
 /// The site at which the calling thread waits. Safe in a signal handler.
 #[cfg(feature = "record")]
-pub(crate) fn waits_at() -> Option<&'static Place> {
+pub(crate) fn waits_at() -> Option<&'static WaitSite> {
     WAITS_AT.get()
 }
 
@@ -164,7 +164,7 @@ const NOBODY: Holder = Holder { thread: 0, site: None };
 /// A mutex that remembers its last holder while waits are recorded.
 #[derive(Debug)]
 pub struct Mutex<T> {
-    place: &'static Place,
+    place: &'static WaitSite,
     /// The last holder in the low half, and the number of its recording in the high half.
     holder: AtomicU64,
     site: AtomicPtr<Location<'static>>,
@@ -173,7 +173,7 @@ pub struct Mutex<T> {
 
 impl<T> Mutex<T> {
     /// Creates an unlocked mutex.
-    pub const fn new(place: &'static Place, value: T) -> Self {
+    pub const fn new(place: &'static WaitSite, value: T) -> Self {
         let inner = parking_lot::Mutex::new(value);
         let (holder, site) = (AtomicU64::new(0), AtomicPtr::new(std::ptr::null_mut()));
         Self { place, holder, site, inner }

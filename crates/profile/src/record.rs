@@ -44,7 +44,7 @@ const NICE: i32 = 10;
 
 /// A request for a recording.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct RecordingRequest {
     /// The events to record.
     pub events: Vec<Event>,
     /// Duration of the recording, within [`SECONDS`].
@@ -122,9 +122,9 @@ impl Drop for Recording {
 }
 
 /// The right to record; dropping it permits the next recording.
-struct Place;
+struct RecordingPermit;
 
-impl Drop for Place {
+impl Drop for RecordingPermit {
     fn drop(&mut self) {
         *RUNNING.lock() = None;
     }
@@ -132,7 +132,7 @@ impl Drop for Place {
 
 /// Starts a recording; the recorder's thread calls `done` with the result.
 pub fn start(
-    order: Order,
+    order: RecordingRequest,
     done: impl FnOnce(Profile) + Send + 'static,
 ) -> Result<Recording, Refused> {
     assert!(SECONDS.contains(&order.duration.as_secs()), "the caller has checked the duration");
@@ -151,7 +151,7 @@ pub fn start(
     Ok(Recording { cancelled, thread })
 }
 
-fn take_place(order: &Order) -> Result<Place, Refused> {
+fn take_place(order: &RecordingRequest) -> Result<RecordingPermit, Refused> {
     let mut running = RUNNING.lock();
     if let Some(running) = &*running {
         let left = running.until.duration_since(SystemTime::now()).unwrap_or_default();
@@ -162,7 +162,7 @@ fn take_place(order: &Order) -> Result<Place, Refused> {
         });
     }
     *running = Some(Running { who: order.who.clone(), until: SystemTime::now() + order.duration });
-    Ok(Place)
+    Ok(RecordingPermit)
 }
 
 /// The source of each event's samples.
@@ -199,7 +199,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn new(order: &Order) -> Self {
+    fn new(order: &RecordingRequest) -> Self {
         stack::know_the_process();
         // Discards samples that arrived after the previous recording.
         ring::take(|_| {});
@@ -314,7 +314,7 @@ impl Recorder {
         }
     }
 
-    fn run(mut self, order: &Order, stop: &AtomicBool) -> Option<Profile> {
+    fn run(mut self, order: &RecordingRequest, stop: &AtomicBool) -> Option<Profile> {
         let begun = Instant::now();
         let mut followed = begun;
         while begun.elapsed() < order.duration && !stop.load(Ordering::Relaxed) {
@@ -433,7 +433,12 @@ impl Recorder {
         }
     }
 
-    fn profile(self, order: &Order, seconds: f64, mut named: BTreeMap<Event, Named>) -> Profile {
+    fn profile(
+        self,
+        order: &RecordingRequest,
+        seconds: f64,
+        mut named: BTreeMap<Event, Named>,
+    ) -> Profile {
         let mut events: Vec<(Event, Named)> = Vec::new();
         for event in &order.events {
             if !events.iter().any(|(known, _)| known == event) {

@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use crate::Event;
 use crate::folded::Folded;
-use crate::place::{Place, WaitKind};
+use crate::place::{WaitKind, WaitSite};
 use crate::ring::State;
 use crate::symbols::Symbols;
 
@@ -38,7 +38,7 @@ pub(crate) struct Stack {
     pub(crate) event: Event,
     pub(crate) thread: String,
     pub(crate) state: State,
-    pub(crate) place: Option<&'static Place>,
+    pub(crate) place: Option<&'static WaitSite>,
     /// The thread that held the awaited lock, and the place where it took the lock.
     pub(crate) holder: Option<i32>,
     pub(crate) site: Option<&'static Location<'static>>,
@@ -173,7 +173,7 @@ impl Stack {
             names.truncate(root);
         }
         names.reverse();
-        names.extend(self.place.map(Place::frame).filter(|_| self.event != Event::Cpu));
+        names.extend(self.place.map(WaitSite::frame).filter(|_| self.event != Event::Cpu));
         if let Some(holder) = self.holder {
             let holder = name_of(holder);
             let site = self

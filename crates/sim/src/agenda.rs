@@ -34,12 +34,12 @@ impl<T> Ord for Entry<T> {
 
 /// The event queue: see the module.
 #[derive(Debug)]
-pub(crate) struct Agenda<T> {
+pub(crate) struct EventQueue<T> {
     entries: BinaryHeap<Reverse<Entry<T>>>,
     put: u64,
 }
 
-impl<T> Agenda<T> {
+impl<T> EventQueue<T> {
     pub(crate) fn new() -> Self {
         Self { entries: BinaryHeap::new(), put: 0 }
     }
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn goes_by_time_then_by_the_order_of_putting() {
-        let mut agenda = Agenda::new();
+        let mut agenda = EventQueue::new();
         for (at, what) in [(5, 'c'), (1, 'a'), (5, 'd'), (1, 'b')] {
             agenda.put(at, what);
         }

@@ -28,7 +28,7 @@ const AGAIN_MICROS: (u64, u64) = (200_000, 400_000);
 
 /// One end of a connection: a loop of a node, in one incarnation of its process.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct End {
+pub(crate) struct LoopEnd {
     pub(crate) node: usize,
     pub(crate) life: u32,
     pub(crate) index: usize,
@@ -52,14 +52,14 @@ struct Pipe {
 /// A simulated connection: see the module.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) ends: [End; 2],
+    pub(crate) ends: [LoopEnd; 2],
     /// Pipes, by the end that they lead to.
     pipes: [Pipe; 2],
 }
 
 /// The path from one machine to another.
 #[derive(Debug, Clone, Copy, Default)]
-struct Way {
+struct Path {
     /// Number of faults that currently block the path.
     blocked: u32,
     /// Packets per thousand that are lost.
@@ -83,7 +83,7 @@ pub(crate) struct Network {
     nodes: usize,
     speed: Speed,
     /// Paths that are not healthy.
-    ways: BTreeMap<(usize, usize), Way>,
+    ways: BTreeMap<(usize, usize), Path>,
     connections: BTreeMap<u64, Connection>,
     next: u64,
     random: Random,
@@ -106,7 +106,7 @@ impl Network {
         }
     }
 
-    fn way(&self, from: usize, to: usize) -> Way {
+    fn way(&self, from: usize, to: usize) -> Path {
         self.ways.get(&(from, to)).copied().unwrap_or_default()
     }
 
@@ -153,7 +153,7 @@ impl Network {
         delay
     }
 
-    pub(crate) fn connect(&mut self, dialer: End, acceptor: End) -> u64 {
+    pub(crate) fn connect(&mut self, dialer: LoopEnd, acceptor: LoopEnd) -> u64 {
         let id = self.next;
         self.next += 1;
         let connection = Connection { ends: [dialer, acceptor], pipes: Default::default() };
@@ -167,7 +167,7 @@ impl Network {
 
     /// Returns the connections with an open end in this process.
     pub(crate) fn of_process(&self, node: usize, life: u32) -> Vec<(u64, usize)> {
-        let mine = |end: &End| end.node == node && end.life == life && end.open;
+        let mine = |end: &LoopEnd| end.node == node && end.life == life && end.open;
         let ends = |(id, connection): (&u64, &Connection)| {
             let mine = (0..2).filter(|end| mine(&connection.ends[*end]));
             mine.map(|end| (*id, end)).collect::<Vec<_>>()
@@ -213,7 +213,7 @@ impl Network {
     }
 
     /// Delivers the due bytes to an end; returns that end if it is open.
-    pub(crate) fn arrive(&mut self, now: u64, id: u64, end: usize) -> Option<End> {
+    pub(crate) fn arrive(&mut self, now: u64, id: u64, end: usize) -> Option<LoopEnd> {
         let connection = self.connections.get(&id)?;
         let (to, from) = (connection.ends[end].node, connection.ends[1 - end].node);
         let blocked = self.blocked(from, to);

@@ -19,7 +19,7 @@ use crate::random::Random;
 
 /// The recipient of a batch's outcome.
 #[derive(Debug)]
-pub(crate) enum Asker {
+pub(crate) enum BatchOwner {
     /// A loop, for these writes of a turn.
     Loop(usize, Vec<WritePurpose>),
     /// A loop, for another node that waits for it.
@@ -35,8 +35,8 @@ pub(crate) struct Store {
     engine: Engine,
     /// True if background work found no space: a refusal is then for lack of space.
     starved: bool,
-    waiting: Vec<(Asker, Batch)>,
-    committing: Vec<(Asker, Batch)>,
+    waiting: Vec<(BatchOwner, Batch)>,
+    committing: Vec<(BatchOwner, Batch)>,
     compactions: Compactions,
     /// Progress of the compaction in progress.
     compaction: Option<Whole>,
@@ -68,7 +68,7 @@ impl Store {
     }
 
     /// Queues a batch. Returns true if [`Store::begin`] should begin a group.
-    pub(crate) fn submit(&mut self, asker: Asker, batch: Batch) -> bool {
+    pub(crate) fn submit(&mut self, asker: BatchOwner, batch: Batch) -> bool {
         self.waiting.push((asker, batch));
         self.committing.is_empty()
     }
@@ -82,7 +82,7 @@ impl Store {
     }
 
     /// Commits the group; returns its outcome and the recipients.
-    pub(crate) fn end(&mut self) -> (Result<(), Error>, Vec<Asker>) {
+    pub(crate) fn end(&mut self) -> (Result<(), Error>, Vec<BatchOwner>) {
         let group = mem::take(&mut self.committing);
         let result = self.engine.commit(group.iter().map(|(_, batch)| batch)).map(drop);
         (result, group.into_iter().map(|(asker, _)| asker).collect())

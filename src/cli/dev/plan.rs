@@ -115,7 +115,7 @@ struct PlanFile {
     /// the initial nodes, needed to start a node that knows no other layout, is then obsolete.
     changed: bool,
     /// The nodes to run.
-    nodes: BTreeMap<u16, PlannedNode>,
+    nodes: BTreeMap<u16, DevPlanNode>,
     /// True if the nodes serve TLS.
     #[serde(default)]
     tls: bool,
@@ -123,7 +123,7 @@ struct PlanFile {
 
 /// Stored state of a node.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct PlannedNode {
+pub(super) struct DevPlanNode {
     zone: Option<String>,
     weight: Option<u32>,
     /// True if the node was ever a member of the cluster; otherwise it asks to join.
@@ -264,7 +264,7 @@ impl DevPlan {
         self.kept.nodes.keys().map(|number| name(*number)).collect()
     }
 
-    pub(super) fn node(&self, number: u16) -> Option<&PlannedNode> {
+    pub(super) fn node(&self, number: u16) -> Option<&DevPlanNode> {
         self.kept.nodes.get(&number)
     }
 
@@ -339,7 +339,7 @@ impl DevPlan {
             }
             number += 1;
         }
-        self.kept.nodes.insert(number, PlannedNode { zone, weight, is_member: false });
+        self.kept.nodes.insert(number, DevPlanNode { zone, weight, is_member: false });
         Ok(number)
     }
 
@@ -417,13 +417,13 @@ impl PlanFile {
     /// Returns a new cluster of `nodes` nodes.
     fn first(nodes: u16) -> Self {
         let first: BTreeSet<u16> = (1..=nodes).collect();
-        let member = PlannedNode { is_member: true, ..PlannedNode::default() };
+        let member = DevPlanNode { is_member: true, ..DevPlanNode::default() };
         let nodes = first.iter().map(|number| (*number, member.clone())).collect();
         Self { port: PORT, first, changed: false, nodes, tls: false }
     }
 }
 
-impl PlannedNode {
+impl DevPlanNode {
     /// Returns true if the node meets the wanted zone and weight, as far as given.
     pub(super) fn may_be(&self, zone: Option<&str>, weight: Option<u32>) -> bool {
         zone.is_none_or(|zone| self.zone.as_deref() == Some(zone))

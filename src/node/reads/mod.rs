@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use lsm::{Db, Lookup, Space, Wait};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use profile::{Place, WaitKind};
+use profile::{WaitKind, WaitSite};
 use protocol::{Class, CompareRequest, Compared, OpId, Page, PageRequest, StoreError};
 use server::Pages;
 use tokio::sync::oneshot;
@@ -36,9 +36,9 @@ const STREAM_THREADS: usize = 2;
 const STREAM_NICE: i32 = 10;
 
 /// Wait places of the pool, as profiles name them.
-static QUEUES: Place = Place::new(WaitKind::Lock, "read pool: queue lock");
-static QUEUED: Place = Place::new(WaitKind::Queue, "reads: waiting for a pool thread");
-static NO_READ: Place = Place::new(WaitKind::Idle, "read pool: idle");
+static QUEUES: WaitSite = WaitSite::new(WaitKind::Lock, "read pool: queue lock");
+static QUEUED: WaitSite = WaitSite::new(WaitKind::Queue, "reads: waiting for a pool thread");
+static NO_READ: WaitSite = WaitSite::new(WaitKind::Idle, "read pool: idle");
 
 /// The reason why a read was not done.
 #[derive(Debug, Clone)]

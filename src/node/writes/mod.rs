@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use lsm::{Batch, Db, Pressure, SyncMode};
 use parking_lot::MutexGuard;
-use profile::{Place, WaitKind};
+use profile::{WaitKind, WaitSite};
 use server::{Outcome, WriteError};
 
 use crate::counters::Counters;
@@ -35,8 +35,9 @@ struct PendingBatch<T> {
 }
 
 /// Wait places of writes, as profiles name them.
-static ARRIVALS: Place = Place::new(WaitKind::Lock, "writes: outcome lock");
-static SLOWED: Place = Place::new(WaitKind::Queue, "writes: slowed by flush or compaction backlog");
+static ARRIVALS: WaitSite = WaitSite::new(WaitKind::Lock, "writes: outcome lock");
+static SLOWED: WaitSite =
+    WaitSite::new(WaitKind::Queue, "writes: slowed by flush or compaction backlog");
 
 /// Outcomes on their way from the log's thread to the loop.
 #[derive(Debug)]

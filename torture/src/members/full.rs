@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{AGAIN, ASKED, NODES, PATIENCE, Row};
+use super::{AGAIN, ASKED, MembersRow, NODES, PATIENCE};
 use crate::cluster::Cluster;
 use crate::ground::Mount;
 use crate::ledger::Ledger;
 use crate::node::{Launch, Node};
-use crate::prober::{Pace, Prober, Seen};
+use crate::prober::{Pace, ProbeFigures, Prober};
 use crate::restarts::all_succeeded;
 use crate::{Failure, Setup};
 
@@ -31,13 +31,13 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let disk = Mount::tmpfs(DISK_MIB)?;
     let cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     let (joined, ledger) = (Vec::new(), Arc::new(Ledger::default()));
-    let mut row = Row { setup, cluster, joined, names: NODES, ledger, taken: 0, planned: 0 };
+    let mut row = MembersRow { setup, cluster, joined, names: NODES, ledger, taken: 0, planned: 0 };
     row.fill(VALUES)?;
     let prober = Prober::start(row.cluster.addresses(), &row.ledger, Pace::USUAL, setup.seed)?;
     let epoch = row.gone_back_from(&disk)?;
     fs::remove_dir_all(disk.path().join("data"))?;
     let took = row.goes_on_with_room(&disk, epoch)?;
-    let seen: Seen = prober.stop()?;
+    let seen: ProbeFigures = prober.stop()?;
     all_succeeded(&seen)?;
     row.check()?;
     Ok(format!(
@@ -49,7 +49,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-impl Row<'_> {
+impl MembersRow<'_> {
     /// Reverts the change; returns the epoch after that.
     fn gone_back_from(&mut self, disk: &Mount) -> Result<u64, Failure> {
         let (name, _, node) = self.joins_on(disk)?;

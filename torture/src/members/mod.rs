@@ -19,7 +19,7 @@ use crate::cluster::Cluster;
 use crate::curve;
 use crate::ledger::{Ledger, Process};
 use crate::node::{Launch, Node};
-use crate::prober::{Pace, Prober, Seen};
+use crate::prober::{Pace, ProbeFigures, Prober};
 use crate::restarts::all_succeeded;
 use crate::writers::said;
 use crate::{Failure, Setup};
@@ -72,7 +72,7 @@ struct Joined {
     node: Option<Node>,
 }
 
-struct Row<'a> {
+struct MembersRow<'a> {
     setup: &'a Setup,
     cluster: Cluster,
     joined: Vec<Joined>,
@@ -87,14 +87,14 @@ struct Row<'a> {
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
     let (joined, ledger) = (Vec::new(), Arc::new(Ledger::default()));
-    let mut row = Row { setup, cluster, joined, names: NODES, ledger, taken: 0, planned: 0 };
+    let mut row = MembersRow { setup, cluster, joined, names: NODES, ledger, taken: 0, planned: 0 };
     row.fill(setup.size(2_000, 100))?;
     let measured = row.measured()?;
     let killed = row.killed()?;
     Ok(format!("{measured}; {killed}"))
 }
 
-impl Row<'_> {
+impl MembersRow<'_> {
     fn fill(&self, values: usize) -> Result<(), Failure> {
         let mut client = self.cluster.node(0)?.client()?;
         for number in 0..values {
@@ -371,7 +371,7 @@ impl Row<'_> {
 
 fn keep(
     dir: &Path,
-    seen: &Seen,
+    seen: &ProbeFigures,
     pace: Pace,
     spans: &[(Duration, Duration)],
     resident: &[u64],

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::Row;
+use super::StrikesRow;
 use crate::Failure;
 use crate::proofs::{Stage, begin_until, round, stage_of};
 use crate::rollback::{NODES, copy};
@@ -33,7 +33,7 @@ const ANOTHER: u64 = 50;
 
 /// A node, by its role in the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Who {
+enum RoundRole {
     Driver,
     /// The member whose progress is observed.
     First,
@@ -42,29 +42,29 @@ enum Who {
 
 /// A moment in a round, and the fault at that moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Moment {
+pub(super) struct InjectionPoint {
     /// The step that the first member has done.
     done: Stage,
-    held_up: Who,
-    struck: Who,
+    held_up: RoundRole,
+    struck: RoundRole,
     /// True if the node is suspended, false if it is killed.
     stops: bool,
 }
 
 /// A test uses the first of each: one member knows the proof, and the coordinator is killed.
 const STEPS: [Stage; 3] = [Stage::Proven, Stage::Ready, Stage::Sealed];
-const PLACES: [(Who, Who); 5] = [
-    (Who::Second, Who::Driver),
-    (Who::Second, Who::Second),
-    (Who::Driver, Who::First),
-    (Who::Driver, Who::Driver),
-    (Who::Second, Who::First),
+const PLACES: [(RoundRole, RoundRole); 5] = [
+    (RoundRole::Second, RoundRole::Driver),
+    (RoundRole::Second, RoundRole::Second),
+    (RoundRole::Driver, RoundRole::First),
+    (RoundRole::Driver, RoundRole::Driver),
+    (RoundRole::Second, RoundRole::First),
 ];
 
 /// Number of moments.
 pub(super) const MOMENTS: usize = STEPS.len() * PLACES.len() * 2;
 
-impl Moment {
+impl InjectionPoint {
     /// Returns the moment with this number; it visits all, because the three lengths are pairwise
     /// coprime.
     pub(super) fn of(number: usize) -> Self {
@@ -73,15 +73,19 @@ impl Moment {
     }
 }
 
-impl Row<'_> {
+impl StrikesRow<'_> {
     /// Injects a fault at that moment of a round. Returns true if that is possible here.
-    pub(super) fn strike_in(&mut self, moment: Moment, driver: usize) -> Result<bool, Failure> {
+    pub(super) fn strike_in(
+        &mut self,
+        moment: InjectionPoint,
+        driver: usize,
+    ) -> Result<bool, Failure> {
         let first = self.other(driver);
         let second = (0..NODES).find(|node| ![driver, first].contains(node));
         let node_of = |who| match who {
-            Who::Driver => driver,
-            Who::First => first,
-            Who::Second => second.unwrap_or(driver),
+            RoundRole::Driver => driver,
+            RoundRole::First => first,
+            RoundRole::Second => second.unwrap_or(driver),
         };
         let log = self.cluster.dir().join("strace.log");
         let delay = format!("delay_enter={}", HELD.as_micros());

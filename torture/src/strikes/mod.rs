@@ -30,13 +30,13 @@ use crate::proofs::{ARGS, Stages, begin, compact, forget_hints, parse, prove, ro
 use crate::random::Random;
 use crate::rollback::{NODES, copy};
 use crate::strace::Strace;
-use crate::strikes::between::{MOMENTS, Moment};
+use crate::strikes::between::{InjectionPoint, MOMENTS};
 use crate::writers::{Work, Writers};
 use crate::{Failure, Setup, audit};
 
 /// A fault of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Strike {
+enum FaultKind {
     DriverKilled,
     OldCopy,
     Wiped,
@@ -52,22 +52,22 @@ enum Strike {
 /// The time of the fault.
 #[derive(Debug, Clone, Copy)]
 enum When {
-    Anywhere(Strike),
-    Between(Moment),
+    Anywhere(FaultKind),
+    Between(InjectionPoint),
 }
 
 /// Faults at any time of a round, one after the other; in a test those at the front.
-const EACH: [Strike; 10] = [
-    Strike::DriverKilled,
-    Strike::OldCopy,
-    Strike::Wiped,
-    Strike::OtherKilled,
-    Strike::TwoDrivers,
-    Strike::DriverPaused,
-    Strike::DiskFull,
-    Strike::Rebuilt,
-    Strike::OtherPaused,
-    Strike::ClockOff,
+const EACH: [FaultKind; 10] = [
+    FaultKind::DriverKilled,
+    FaultKind::OldCopy,
+    FaultKind::Wiped,
+    FaultKind::OtherKilled,
+    FaultKind::TwoDrivers,
+    FaultKind::DriverPaused,
+    FaultKind::DiskFull,
+    FaultKind::Rebuilt,
+    FaultKind::OtherPaused,
+    FaultKind::ClockOff,
 ];
 
 /// The node with a small disk, where possible, and the disk's size.
@@ -99,7 +99,7 @@ const AFTERWARDS: Duration = Duration::from_millis(300);
 /// Contents of a file that fills a disk.
 static CHUNK: [u8; 1 << 16] = [0xbb; 1 << 16];
 
-struct Row<'a> {
+struct StrikesRow<'a> {
     setup: &'a Setup,
     cluster: Cluster,
     ledger: Arc<Ledger>,
@@ -124,7 +124,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 
 /// Injects `rounds` faults between two steps of a round.
 pub fn between_steps(setup: &Setup) -> Result<String, Failure> {
-    strikes(setup, false, |number| When::Between(Moment::of(number % MOMENTS)))
+    strikes(setup, false, |number| When::Between(InjectionPoint::of(number % MOMENTS)))
 }
 
 fn strikes(
@@ -132,7 +132,7 @@ fn strikes(
     sets_clocks: bool,
     when_of: impl Fn(usize) -> When,
 ) -> Result<String, Failure> {
-    let mut row = Row::start(setup, sets_clocks)?;
+    let mut row = StrikesRow::start(setup, sets_clocks)?;
     let mut skipped = 0;
     for number in 0..setup.rounds as usize {
         let when = when_of(number);
@@ -161,7 +161,7 @@ fn if_any<T>(made: Result<T, Failure>) -> Result<Option<T>, Failure> {
     }
 }
 
-impl<'a> Row<'a> {
+impl<'a> StrikesRow<'a> {
     fn start(setup: &'a Setup, sets_clocks: bool) -> Result<Self, Failure> {
         let mut cluster = Cluster::plan(setup, NODES, None, &ARGS)?;
         let clocks = if sets_clocks { if_any(faked(&mut cluster))? } else { None };
@@ -232,7 +232,7 @@ impl<'a> Row<'a> {
 
     /// Begins a round, and injects a fault in the middle of it. Returns true if that is possible
     /// here.
-    fn strike_anywhere(&mut self, strike: Strike, driver: usize) -> Result<bool, Failure> {
+    fn strike_anywhere(&mut self, strike: FaultKind, driver: usize) -> Result<bool, Failure> {
         let slow = self.any();
         let log = self.cluster.dir().join("strace.log");
         let delay = format!("delay_enter={}", SLOW_SYNC.as_micros());
@@ -294,22 +294,22 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    fn strike(&mut self, strike: Strike, driver: usize) -> Result<bool, Failure> {
+    fn strike(&mut self, strike: FaultKind, driver: usize) -> Result<bool, Failure> {
         let other = self.other(driver);
         match strike {
-            Strike::DriverKilled => self.kill(driver)?,
-            Strike::OtherKilled => self.kill(other)?,
-            Strike::DriverPaused => self.pause(driver)?,
-            Strike::OtherPaused => self.pause(other)?,
-            Strike::Wiped => self.wipe(other)?,
-            Strike::Rebuilt => {
+            FaultKind::DriverKilled => self.kill(driver)?,
+            FaultKind::OtherKilled => self.kill(other)?,
+            FaultKind::DriverPaused => self.pause(driver)?,
+            FaultKind::OtherPaused => self.pause(other)?,
+            FaultKind::Wiped => self.wipe(other)?,
+            FaultKind::Rebuilt => {
                 self.wipe(other)?;
                 round(self.setup, &self.cluster, other, false)?;
             }
-            Strike::TwoDrivers => self.two_drivers(other)?,
-            Strike::OldCopy => return self.old_copy(),
-            Strike::DiskFull => return self.fill_disk(),
-            Strike::ClockOff => return self.clock_off(),
+            FaultKind::TwoDrivers => self.two_drivers(other)?,
+            FaultKind::OldCopy => return self.old_copy(),
+            FaultKind::DiskFull => return self.fill_disk(),
+            FaultKind::ClockOff => return self.clock_off(),
         }
         Ok(true)
     }

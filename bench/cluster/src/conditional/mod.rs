@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use load::{Outcome, Plan, Requests, Warning, Write};
+use load::{Outcome, Plan, Requests, RunWarning, Write};
 
 use crate::Bench;
 use crate::cassandra::{self, Cassandra};
@@ -299,8 +299,8 @@ impl Line {
             _ => (Some(counts.get("peer_messages_sent")), counts.get("wal_syncs")),
         };
         // A row that expects 412 does not warn of it.
-        let told = |warning: &Warning| match warning {
-            Warning::NotSuccess { status, .. } => *status != self.status,
+        let told = |warning: &RunWarning| match warning {
+            RunWarning::NotSuccess { status, .. } => *status != self.status,
             _ => true,
         };
         let warnings = outcome.warnings();

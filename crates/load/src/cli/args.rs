@@ -50,7 +50,7 @@ pub struct RequestArgs {
     /// What several URLs share: "spread": connections, threads and rate are dealt over them;
     /// "each": every URL gets all of them
     #[arg(long, value_name = "MODE", default_value = "spread")]
-    pub target_mode: TargetMode,
+    pub target_mode: TargetModeArg,
 
     /// Makes requests with keys and values here, without a script: methods and their percentages,
     /// as in put=50,get=45,delete=5; together 100 [default: get=100 if any of the following is
@@ -133,7 +133,7 @@ pub struct LoadArgs {
 
     /// How requests lie in time: "even", as wrk2; "poisson", as from many independent users
     #[arg(long, value_name = "HOW", default_value = "even")]
-    pub arrival: Arrival,
+    pub arrival: ArrivalArg,
 
     /// Print latencies in detail, from the moment that the plan said
     #[arg(short = 'L', long)]
@@ -180,7 +180,7 @@ pub struct LoadArgs {
 
 /// The values of `--arrival`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Arrival {
+pub enum ArrivalArg {
     /// At even distances.
     Even,
     /// At random times, as a Poisson process.
@@ -189,7 +189,7 @@ pub enum Arrival {
 
 /// The values of `--target-mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TargetMode {
+pub enum TargetModeArg {
     /// Every URL gets all.
     Each,
     /// The URLs share the load.

@@ -17,7 +17,7 @@ use crate::cli;
 use crate::control::Control;
 use crate::error::Error;
 use crate::interrupt::until_interrupted;
-use crate::known::Known;
+use crate::known::ServerProfile;
 use crate::outcome::Outcome;
 use crate::plan::{Plan, Requests};
 use crate::print;
@@ -26,11 +26,11 @@ use crate::run::run_under;
 use crate::rundir::RunDir;
 use crate::script::{Script, Scripts, Summary};
 use crate::tally::Tally;
-use crate::warning::Warning;
+use crate::warning::RunWarning;
 
 /// The end of a run that produced figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum LoadEnd {
     /// The run ended as planned.
     Fine,
     /// The run has a warning, and `--strict` was given.
@@ -57,7 +57,7 @@ impl<E: std::error::Error> From<E> for Failed {
 }
 
 /// Runs `args` and prints the results.
-pub fn load(args: &LoadArgs, known: &Known) -> Result<Ended, Failed> {
+pub fn load(args: &LoadArgs, known: &ServerProfile) -> Result<LoadEnd, Failed> {
     let mut asked = args.check(known).map_err(Failed::Usage)?;
     asked.resolve()?;
     let mut out = Out::open(args.json)?;
@@ -89,10 +89,10 @@ pub fn load(args: &LoadArgs, known: &Known) -> Result<Ended, Failed> {
     let said = scripts.as_mut().map(|scripts| done(scripts, &outcome)).transpose()?.flatten();
     match wrong {
         Some(line) => Err(Failed::Run(line)),
-        None if said.is_some_and(|code| code > 0) => Ok(Ended::Script(said.unwrap_or_default())),
-        None if outcome.interrupted => Ok(Ended::Interrupted),
-        None if args.strict && !run.warnings.is_empty() => Ok(Ended::Warned),
-        None => Ok(Ended::Fine),
+        None if said.is_some_and(|code| code > 0) => Ok(LoadEnd::Script(said.unwrap_or_default())),
+        None if outcome.interrupted => Ok(LoadEnd::Interrupted),
+        None if args.strict && !run.warnings.is_empty() => Ok(LoadEnd::Warned),
+        None => Ok(LoadEnd::Fine),
     }
 }
 
@@ -108,7 +108,7 @@ fn scripts(asked: &Asked) -> Result<Option<Scripts>, Failed> {
 /// Context of a run while requests are sent.
 struct Work<'a> {
     args: &'a LoadArgs,
-    known: &'a Known,
+    known: &'a ServerProfile,
     plan: &'a Plan,
     servers: &'a Servers,
 }
@@ -212,8 +212,8 @@ impl Out {
 fn few_samples(run: &mut Run, outcome: &Outcome) {
     let printed = print::PERCENTILES.map(|percent| percent / 100.0);
     let below_all = printed.split_last().map_or(&[][..], |(_, rest)| rest);
-    let few = Warning::few_of(below_all, outcome.both().intended.len());
-    if let Some(few) = few.as_ref().map(Warning::record)
+    let few = RunWarning::few_of(below_all, outcome.both().intended.len());
+    if let Some(few) = few.as_ref().map(RunWarning::record)
         && !(outcome.interrupted && outcome.planned == 0)
     {
         let usual = run.warnings.iter_mut().find(|warning| warning.code == few.code);

@@ -20,9 +20,9 @@ pub(crate) mod servers;
 mod sinks;
 mod units;
 
-pub use args::{Arrival, LoadArgs, ProfileEvent, RequestArgs, TargetMode, TlsArgs};
+pub use args::{ArrivalArg, LoadArgs, ProfileEvent, RequestArgs, TargetModeArg, TlsArgs};
 pub use check::Asked;
 pub use error::Error;
-pub use load::{Ended, Failed, load};
+pub use load::{Failed, LoadEnd, load};
 pub use mend::mend;
 pub use units::{Count, Rate, Time, UnitError};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::args::ProfileEvent;
-use crate::known::Known;
+use crate::known::ServerProfile;
 use crate::plan::Target;
 use crate::record::{self, Run};
 use crate::rundir::{self, RunDir};
@@ -71,7 +71,7 @@ struct Event {
 
 /// Has every target record for `duration`, after `delay`. Returns `None` if `events` is empty.
 pub(crate) fn start(
-    known: &Known,
+    known: &ServerProfile,
     targets: &[Target],
     events: &[ProfileEvent],
     delay: Duration,

@@ -7,17 +7,17 @@ use hdrhistogram::Histogram;
 
 use super::args::LoadArgs;
 use super::check::Asked;
-use crate::known::Known;
+use crate::known::ServerProfile;
 use crate::machine::{machine, rfc3339};
 use crate::outcome::{self, Outcome};
 use crate::plan::{Arrival, Pace};
 use crate::print::{self, Printed};
 use crate::record::{FORMAT, Planned, Run};
 use crate::tally::Tally;
-use crate::warning::Warning;
+use crate::warning::RunWarning;
 
 /// Returns the part of the run's record that is known before the first request.
-pub(crate) fn planned(asked: &Asked, known: &Known, started: SystemTime) -> Run {
+pub(crate) fn planned(asked: &Asked, known: &ServerProfile, started: SystemTime) -> Run {
     let plan = &asked.plan;
     Run {
         format: FORMAT,
@@ -59,7 +59,7 @@ pub(crate) fn fill(run: &mut Run, outcome: &Outcome) {
     run.latency = outcome.latencies();
     run.backlog.clone_from(&outcome.backlog);
     run.client_cpu_s = outcome.client_cpu.as_secs_f64();
-    run.warnings = outcome.warnings().iter().map(Warning::record).collect();
+    run.warnings = outcome.warnings().iter().map(RunWarning::record).collect();
 }
 
 /// Returns, for each target with its own rate and connections, a directory name, the run, and the

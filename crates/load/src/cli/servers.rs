@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::known::Known;
+use crate::known::ServerProfile;
 use crate::plan::Target;
 use crate::record;
-use crate::server::{self, Endpoint, Look, Metrics, fetch, listens};
+use crate::server::{self, Endpoint, Metrics, ServerSnapshot, fetch, listens};
 
 /// Interval between two scrapes of a server.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -24,22 +24,22 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// Longest metrics text in bytes: about ten thousand series.
 const MAX_LEN: usize = 8 << 20;
 
-type Latest = Arc<Mutex<Vec<Option<Metrics>>>>;
+type LatestMetrics = Arc<Mutex<Vec<Option<Metrics>>>>;
 
 /// All servers of a run.
 pub(crate) struct Servers {
-    known: Known,
-    all: Vec<Server>,
-    latest: Latest,
+    known: ServerProfile,
+    all: Vec<WatchedServer>,
+    latest: LatestMetrics,
     asking: Option<(SyncSender<()>, JoinHandle<()>)>,
 }
 
-struct Server {
+struct WatchedServer {
     name: String,
     origin: String,
     endpoint: Endpoint,
     pid: Option<u32>,
-    look: Option<Look>,
+    look: Option<ServerSnapshot>,
     /// True if the server answered the first request.
     answers: bool,
     metrics: Option<Metrics>,
@@ -47,10 +47,11 @@ struct Server {
 
 impl Servers {
     /// Looks at all servers once, and starts scraping those that have metrics.
-    pub(crate) fn look(known: &Known, targets: &[Target]) -> Self {
+    pub(crate) fn look(known: &ServerProfile, targets: &[Target]) -> Self {
         // In parallel: each silent server takes the whole time limit.
-        let all: Vec<Server> = std::thread::scope(|scope| {
-            let looks = targets.iter().map(|target| scope.spawn(|| Server::look(known, target)));
+        let all: Vec<WatchedServer> = std::thread::scope(|scope| {
+            let looks =
+                targets.iter().map(|target| scope.spawn(|| WatchedServer::look(known, target)));
             let looks: Vec<_> = looks.collect();
             let looked = looks.into_iter().map(|look| look.join());
             looked
@@ -97,8 +98,8 @@ impl Servers {
     }
 }
 
-impl Server {
-    fn look(known: &Known, target: &Target) -> Option<Self> {
+impl WatchedServer {
+    fn look(known: &ServerProfile, target: &Target) -> Option<Self> {
         let address = *target.addresses.first()?;
         let pid = target.addresses.iter().find_map(|&address| listens(address));
         let endpoint = target.endpoint(address);
@@ -108,14 +109,14 @@ impl Server {
             origin: target.origin(),
             endpoint,
             pid,
-            look: pid.and_then(Look::at),
+            look: pid.and_then(ServerSnapshot::at),
             answers: first.is_some(),
             metrics: first.filter(|metrics| !metrics.series().is_empty()),
         })
     }
 
-    fn record(&self, known: &Known) -> record::Server {
-        let usage = self.look.as_ref().zip(self.pid.and_then(Look::at));
+    fn record(&self, known: &ServerProfile) -> record::Server {
+        let usage = self.look.as_ref().zip(self.pid.and_then(ServerSnapshot::at));
         let usage = usage.map(|(before, now)| now.since(before));
         let now = self.metrics.as_ref().map(|then| (then, scrape(known, &self.endpoint)));
         // A server that does not answer is not asked again.
@@ -134,7 +135,7 @@ impl Server {
 
 /// Scrapes a server's metrics: empty if it answers with something else, `None` if it does not
 /// answer.
-fn scrape(known: &Known, endpoint: &Endpoint) -> Option<Metrics> {
+fn scrape(known: &ServerProfile, endpoint: &Endpoint) -> Option<Metrics> {
     if known.metrics_path.is_empty() {
         return Some(Metrics::default());
     }
@@ -144,7 +145,7 @@ fn scrape(known: &Known, endpoint: &Endpoint) -> Option<Metrics> {
 }
 
 /// Returns the strings and numbers of a JSON object and its nested objects; lists are left out.
-fn about(known: &Known, endpoint: &Endpoint) -> BTreeMap<String, String> {
+fn about(known: &ServerProfile, endpoint: &Endpoint) -> BTreeMap<String, String> {
     if known.about_path.is_empty() {
         return Default::default();
     }
@@ -168,7 +169,11 @@ fn about(known: &Known, endpoint: &Endpoint) -> BTreeMap<String, String> {
 }
 
 /// Starts a thread that scrapes until the sender is dropped; `None` if no server has metrics.
-fn ask(known: &Known, all: &[Server], latest: &Latest) -> Option<(SyncSender<()>, JoinHandle<()>)> {
+fn ask(
+    known: &ServerProfile,
+    all: &[WatchedServer],
+    latest: &LatestMetrics,
+) -> Option<(SyncSender<()>, JoinHandle<()>)> {
     let asked: Vec<(usize, Endpoint)> = (0..)
         .zip(all)
         .filter(|(_, server)| server.metrics.is_some())
@@ -205,7 +210,7 @@ mod tests {
         let metrics = Metrics::parse("# TYPE kv_x counter\nkv_x_total 7\n");
         let target = Target::new(([127, 0, 0, 1], 1).into(), "/");
         let reported = Some(metrics);
-        let server = Server {
+        let server = WatchedServer {
             name: "h:1".to_owned(),
             origin: target.origin(),
             endpoint: target.endpoint(target.addresses[0]),
@@ -215,7 +220,7 @@ mod tests {
             metrics: reported.clone(),
         };
         let servers = Servers {
-            known: Known { timeline: &["kv_x"], ..Known::default() },
+            known: ServerProfile { timeline: &["kv_x"], ..ServerProfile::default() },
             all: vec![server],
             latest: Arc::new(Mutex::new(vec![reported])),
             asking: None,

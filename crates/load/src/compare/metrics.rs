@@ -5,7 +5,7 @@
 //! Analysis", 9.5.3): neighbouring seconds are correlated, neighbouring stretches much less.
 
 use crate::record::{Run, error_share};
-use crate::saved::{Saved, Timeline};
+use crate::saved::{LoadedRun, SavedTimeline};
 
 /// Number of stretches of a single run: enough for the test, and each long enough to be
 /// independent.
@@ -90,7 +90,7 @@ impl Metric {
     }
 
     /// Returns the metric's value in the seconds `from..to` of a run.
-    fn of_seconds(self, timeline: &Timeline, from: usize, to: usize) -> Option<f64> {
+    fn of_seconds(self, timeline: &SavedTimeline, from: usize, to: usize) -> Option<f64> {
         let column = |name: &str| timeline.column(name).and_then(|values| values.get(from..to));
         let sum = |name: &str| column(name).map(|values| values.iter().sum::<f64>());
         let seconds = (to - from) as f64;
@@ -116,13 +116,13 @@ impl Metric {
 }
 
 /// Returns the metric's values in all runs of a side; `None` if one run has none.
-pub(crate) fn of_runs(metric: Metric, runs: &[Saved]) -> Option<Vec<f64>> {
+pub(crate) fn of_runs(metric: Metric, runs: &[LoadedRun]) -> Option<Vec<f64>> {
     runs.iter().map(|saved| metric.of(&saved.run)).collect()
 }
 
 /// Returns the metric's values in the stretches of a run; `None` if the run is too short or has
 /// none.
-pub(crate) fn of_stretches(metric: Metric, run: &Saved) -> Option<Vec<f64>> {
+pub(crate) fn of_stretches(metric: Metric, run: &LoadedRun) -> Option<Vec<f64>> {
     let timeline = run.timeline.as_ref()?;
     let seconds = timeline.seconds().len();
     let length = seconds / STRETCHES;

@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::saved::{self, Saved};
-use classify::{Classified, Sampling, Verdict, classify, least_repeats, sampling};
+use crate::saved::{self, LoadedRun};
+use classify::{Classified, CompareVerdict, Sampling, classify, least_repeats, sampling};
 use metrics::Metric;
 
 /// Everything after `compare`.
@@ -93,7 +93,7 @@ pub fn compare(args: &CompareArgs) -> Result<String, Error> {
 }
 
 /// Reads all runs of a side.
-fn side(directory: &Path) -> Result<Vec<Saved>, Error> {
+fn side(directory: &Path) -> Result<Vec<LoadedRun>, Error> {
     let found = saved::read(&[directory.to_owned()])?;
     let runs: Vec<_> = found.iter().flat_map(|found| found.runs().to_vec()).collect();
     if runs.len() > rank::MAX_SAMPLE {
@@ -108,8 +108,8 @@ fn side(directory: &Path) -> Result<Vec<Saved>, Error> {
     Ok(runs)
 }
 
-fn describe(text: &mut String, a: &[Saved], b: &[Saved]) -> std::fmt::Result {
-    let runs = |side: &[Saved]| match side {
+fn describe(text: &mut String, a: &[LoadedRun], b: &[LoadedRun]) -> std::fmt::Result {
+    let runs = |side: &[LoadedRun]| match side {
         [one] => format!("1 run ({})", one.name),
         many => format!("{} runs", many.len()),
     };
@@ -141,7 +141,7 @@ fn describe(text: &mut String, a: &[Saved], b: &[Saved]) -> std::fmt::Result {
 }
 
 /// Warns of runs with warnings of their own: such runs can't prove a difference.
-fn warnings(text: &mut String, a: &[Saved], b: &[Saved]) -> std::fmt::Result {
+fn warnings(text: &mut String, a: &[LoadedRun], b: &[LoadedRun]) -> std::fmt::Result {
     for (name, side) in [("A", a), ("B", b)] {
         let mut codes: Vec<_> = side
             .iter()
@@ -160,11 +160,12 @@ fn warnings(text: &mut String, a: &[Saved], b: &[Saved]) -> std::fmt::Result {
 /// Lists the metrics that could not be compared, and the reasons.
 fn left_out(
     text: &mut String,
-    a: &[Saved],
-    b: &[Saved],
+    a: &[LoadedRun],
+    b: &[LoadedRun],
     classified: &[Classified],
 ) -> std::fmt::Result {
-    let reported_by = |metric: &Metric, side: &[Saved]| metrics::of_runs(*metric, side).is_some();
+    let reported_by =
+        |metric: &Metric, side: &[LoadedRun]| metrics::of_runs(*metric, side).is_some();
     let absent: Vec<_> = Metric::ALL
         .iter()
         .filter(|metric| !classified.iter().any(|classified| classified.metric == **metric))
@@ -189,7 +190,7 @@ fn left_out(
             "One run of each: its seconds show the noise within it, not what runs differ by from \
              start to start. Nothing below 5 % is called real; {repeats} repeats of each tell more."
         )?;
-    } else if classified.iter().any(|classified| classified.verdict == Verdict::TooFew) {
+    } else if classified.iter().any(|classified| classified.verdict == CompareVerdict::TooFew) {
         writeln!(text, "Too few repeats: {repeats} or more of each side can tell.")?;
     }
     Ok(())
@@ -208,20 +209,20 @@ fn sentence(classified: &Classified) -> String {
     };
     let (low, high) = (amount(classified, ends.0), amount(classified, ends.1));
     match classified.verdict {
-        Verdict::Differs => {
+        CompareVerdict::Differs => {
             format!("{figures}. B's is {by} {word} ({low}..{high}): more than the noise")
         }
-        Verdict::Same if ends.0 > 0.0 => {
+        CompareVerdict::Same if ends.0 > 0.0 => {
             let least = amount(classified, classified.least);
             format!("{figures}. B's is {by} {word} ({low}..{high}): below {least}, too little")
         }
-        Verdict::Same if ends.1.is_finite() => {
+        CompareVerdict::Same if ends.1.is_finite() => {
             let most = classified.low.abs().max(classified.high.abs());
             let most = amount(classified, most);
             format!("{figures}. No difference; one above {most} would have been seen")
         }
-        Verdict::Same => format!("{figures}. No difference"),
-        Verdict::TooFew => format!("{figures}. Too few repeats to tell"),
+        CompareVerdict::Same => format!("{figures}. No difference"),
+        CompareVerdict::TooFew => format!("{figures}. Too few repeats to tell"),
     }
 }
 
@@ -246,14 +247,16 @@ fn amount(classified: &Classified, value: f64) -> String {
 
 /// Prints the verdict: one last line, for readers in a hurry and for scripts.
 fn verdict(text: &mut String, classified: &[Classified]) -> std::fmt::Result {
-    let named = |verdict: Verdict| {
+    let named = |verdict: CompareVerdict| {
         let named = classified.iter().filter(|classified| classified.verdict == verdict);
         named.map(|classified| classified.metric.name()).collect::<Vec<_>>().join(", ")
     };
-    let differs = named(Verdict::Differs);
+    let differs = named(CompareVerdict::Differs);
     if !differs.is_empty() {
         writeln!(text, "verdict: B differs from A: {differs}")
-    } else if classified.is_empty() || classified.iter().any(|one| one.verdict == Verdict::TooFew) {
+    } else if classified.is_empty()
+        || classified.iter().any(|one| one.verdict == CompareVerdict::TooFew)
+    {
         writeln!(text, "verdict: cannot be told")
     } else {
         writeln!(text, "verdict: no difference")

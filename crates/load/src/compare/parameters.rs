@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::record::Run;
-use crate::saved::Saved;
+use crate::saved::LoadedRun;
 
 /// Parts of the names of server properties that differ at every start.
 const ALWAYS_NEW: [&str; 5] = ["pid", "uptime", "started", "incarnation", "time"];
@@ -23,7 +23,7 @@ pub(crate) struct Difference {
 
 /// Returns the parameters that differ. A parameter that varies within a side is listed with all its
 /// values.
-pub(crate) fn differences(a: &[Saved], b: &[Saved]) -> Vec<Difference> {
+pub(crate) fn differences(a: &[LoadedRun], b: &[LoadedRun]) -> Vec<Difference> {
     let sides = [a, b].map(|side| side.iter().map(parameters).collect::<Vec<_>>());
     let mut names: Vec<String> =
         sides.iter().flatten().flat_map(|one| one.keys().cloned()).collect();
@@ -47,7 +47,7 @@ pub(crate) fn differences(a: &[Saved], b: &[Saved]) -> Vec<Difference> {
 }
 
 /// Returns the first difference between the runs of a side; `None` if they are repeats.
-pub(crate) fn mixed(side: &[Saved]) -> Option<String> {
+pub(crate) fn mixed(side: &[LoadedRun]) -> Option<String> {
     let all: Vec<_> = side.iter().map(repeated).collect();
     let (first, others) = all.split_first()?;
     let other = others.iter().position(|other| other != first)? + 1;
@@ -62,13 +62,13 @@ pub(crate) fn mixed(side: &[Saved]) -> Option<String> {
 
 /// Returns the parameters that repeats share. Of a server's properties only the version counts: the
 /// others may change at a restart.
-fn repeated(saved: &Saved) -> BTreeMap<String, String> {
+fn repeated(saved: &LoadedRun) -> BTreeMap<String, String> {
     let mut all = parameters(saved);
     all.retain(|name, _| !name.starts_with("server ") || name.ends_with(": version"));
     all
 }
 
-fn parameters(saved: &Saved) -> BTreeMap<String, String> {
+fn parameters(saved: &LoadedRun) -> BTreeMap<String, String> {
     let run = &saved.run;
     let (plan, machine) = (&run.plan, &run.machine);
     let rate = plan.rate.map_or_else(|| "none".to_owned(), |rate| rate.to_string());

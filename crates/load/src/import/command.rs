@@ -7,7 +7,7 @@ const REACH: usize = 8;
 
 /// A parsed command line of wrk or wrk2.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Command {
+pub(super) struct ImportedCommand {
     /// The words of the command line.
     pub(super) argv: Vec<String>,
     pub(super) threads: Option<usize>,
@@ -22,13 +22,13 @@ pub(super) struct Command {
 }
 
 /// Finds the last command line among the last lines of `before`.
-pub(super) fn find(before: &str) -> Option<Command> {
+pub(super) fn find(before: &str) -> Option<ImportedCommand> {
     let lines = before.lines().rev().filter(|line| !line.trim().is_empty());
     lines.take(REACH).find_map(parse)
 }
 
 /// Parses a line that consists of a command line, perhaps in back quotes or after a prompt.
-fn parse(line: &str) -> Option<Command> {
+fn parse(line: &str) -> Option<ImportedCommand> {
     let line = line.trim().trim_matches('`').trim_start_matches(['$', '#', ' ']);
     let mut words = shlex::split(line)?;
     let end = words.iter().position(|word| word.starts_with(['>', '|', '&', ';']));
@@ -37,7 +37,7 @@ fn parse(line: &str) -> Option<Command> {
     if !["wrk", "wrk2"].contains(&program) || words.len() < 2 {
         return None;
     }
-    let mut command = Command { argv: words.clone(), ..Command::default() };
+    let mut command = ImportedCommand { argv: words.clone(), ..ImportedCommand::default() };
     let mut rest = words.into_iter().skip(1);
     while let Some(word) = rest.next() {
         command.word(&word, &mut rest);
@@ -45,7 +45,7 @@ fn parse(line: &str) -> Option<Command> {
     Some(command)
 }
 
-impl Command {
+impl ImportedCommand {
     fn word(&mut self, word: &str, rest: &mut impl Iterator<Item = String>) {
         let (flag, attached) = match word.strip_prefix("--") {
             Some(long) => {

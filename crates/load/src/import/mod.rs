@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::record::Run;
-use command::Command;
+use command::ImportedCommand;
 use output::Output;
 use run::Context;
 
@@ -203,7 +203,7 @@ fn name(
     stem: &str,
     number: usize,
     output: &Output,
-    command: Option<&Command>,
+    command: Option<&ImportedCommand>,
     spoken: Option<&str>,
     run: &Run,
 ) -> String {

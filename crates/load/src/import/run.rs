@@ -1,6 +1,6 @@
 //! Converts one output into a [`Run`], with a list of the missing and the guessed values.
 
-use super::command::Command;
+use super::command::ImportedCommand;
 use super::figures::seconds;
 use super::output::Output;
 use super::warn;
@@ -16,7 +16,7 @@ const RAMP: f64 = 0.015;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
     /// The command line before the output.
-    pub(super) command: Option<&'a Command>,
+    pub(super) command: Option<&'a ImportedCommand>,
     /// The method mentioned before the output.
     pub(super) spoken: Option<&'a str>,
 }
@@ -47,7 +47,7 @@ pub(super) fn made(output: &Output, context: Context<'_>) -> Run {
 
 /// Returns true for wrk2: it calibrates, has a rate, and prints `HdrHistogram`'s tables. wrk runs
 /// closed loops.
-fn is_wrk2(output: &Output, command: Option<&Command>) -> bool {
+fn is_wrk2(output: &Output, command: Option<&ImportedCommand>) -> bool {
     let says = ["Thread calibration", "HdrHistogram"].iter().any(|word| output.text.contains(word));
     let asked = command.is_some_and(|command| {
         command.rate.is_some() || command.argv.first().is_some_and(|word| word.ends_with("wrk2"))
@@ -101,7 +101,7 @@ fn planned(
 }
 
 /// Returns the duration in seconds: the command's if the output agrees, else the run's actual one.
-fn duration(output: &Output, command: Option<&Command>, missing: &mut Vec<String>) -> f64 {
+fn duration(output: &Output, command: Option<&ImportedCommand>, missing: &mut Vec<String>) -> f64 {
     let took = elapsed(output);
     let Some((word, said)) = command.and_then(|command| command.duration.as_ref()) else {
         return took.map(f64::round).unwrap_or_else(|| headed(output, missing));

@@ -4,7 +4,7 @@
 //! flight or waiting at any moment. A connection of HTTP/1.1 carries one; the others wait in the
 //! client for a connection, and their wait is part of the latencies.
 
-use super::command::Command;
+use super::command::ImportedCommand;
 use super::figures;
 use super::output::Output;
 use crate::record::{Latency, Run, Warning};
@@ -22,7 +22,7 @@ const BEYOND: f64 = 10.0;
 const CALIBRATION_S: f64 = 10.0;
 
 /// All warnings of a run.
-pub(super) fn all(run: &Run, output: &Output, command: Option<&Command>) -> Vec<Warning> {
+pub(super) fn all(run: &Run, output: &Output, command: Option<&ImportedCommand>) -> Vec<Warning> {
     let found = [
         refused(run),
         errors(run),
@@ -183,7 +183,7 @@ fn calibration(run: &Run) -> Option<Warning> {
 }
 
 /// Warns if the quoted command is not the one that ran.
-fn other_command(output: &Output, command: &Command) -> Option<Warning> {
+fn other_command(output: &Output, command: &ImportedCommand) -> Option<Warning> {
     let mut differs = Vec::new();
     let mut compare = |flag: &str, said: Option<String>, was: Option<String>| {
         if let (Some(said), Some(was)) = (said, was)

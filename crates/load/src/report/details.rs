@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::chart::key;
 use super::figures;
-use super::shown::Shown;
+use super::shown::RunView;
 use super::timelines;
 use crate::record::{Planned, Run, Server};
 
@@ -12,7 +12,7 @@ use crate::record::{Planned, Run, Server};
 const UNFOLDED: usize = 3;
 
 /// Renders all runs as foldable sections.
-pub(crate) fn all(runs: &[Shown<'_>]) -> Markup {
+pub(crate) fn all(runs: &[RunView<'_>]) -> Markup {
     html! {
         @for run in runs {
             details.run id={ "run-" (run.number) } open[runs.len() <= UNFOLDED] {
@@ -24,7 +24,7 @@ pub(crate) fn all(runs: &[Shown<'_>]) -> Markup {
 }
 
 /// Describes a run in one line.
-fn what(run: &Shown<'_>) -> String {
+fn what(run: &RunView<'_>) -> String {
     let plan = &run.run().plan;
     let rate = match plan.rate {
         Some(rate) => format!("{} requests/s", figures::rate(rate)),
@@ -41,7 +41,7 @@ fn each(plan: &Planned) -> String {
     if plan.copies > 1 { format!(" to each of {} URLs", plan.copies) } else { String::new() }
 }
 
-fn one(shown: &Shown<'_>) -> Markup {
+fn one(shown: &RunView<'_>) -> Markup {
     let run = shown.run();
     let charts = timelines::charts(shown);
     html! {
@@ -110,7 +110,7 @@ fn asked(run: &Run) -> Markup {
     )
 }
 
-fn answers(shown: &Shown<'_>) -> Markup {
+fn answers(shown: &RunView<'_>) -> Markup {
     let run = shown.run();
     let counts = &run.counts;
     let count = |number: u64| figures::grouped(number as f64);

@@ -5,7 +5,7 @@ use profile::Folded;
 use profile::graph::{Fragments, Tab, Unit};
 
 use super::Error;
-use super::shown::Shown;
+use super::shown::RunView;
 
 /// Most graphs in a report. Each contains its compressed stacks, up to some hundred kilobytes.
 const MAX_GRAPHS: usize = 24;
@@ -19,7 +19,7 @@ struct Graph {
 }
 
 /// Renders all graphs, grouped by event; empty without profiles.
-pub(crate) fn section(runs: &[Shown<'_>]) -> Result<Markup, Error> {
+pub(crate) fn section(runs: &[RunView<'_>]) -> Result<Markup, Error> {
     let mut events = Vec::new();
     for event in EVENTS {
         let graphs = graphs(runs, event)?;
@@ -48,7 +48,7 @@ pub(crate) fn section(runs: &[Shown<'_>]) -> Result<Markup, Error> {
     })
 }
 
-fn graphs(runs: &[Shown<'_>], event: &str) -> Result<Vec<Graph>, Error> {
+fn graphs(runs: &[RunView<'_>], event: &str) -> Result<Vec<Graph>, Error> {
     let mut graphs = Vec::new();
     for run in runs {
         let several = run.run().servers.len() > 1;

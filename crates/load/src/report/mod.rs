@@ -30,9 +30,9 @@ use std::{fs, io};
 use clap::Args;
 use maud::{DOCTYPE, PreEscaped, html};
 
-use crate::saved::{self, Found};
+use crate::saved::{self, SavedEntry};
 use series::Part;
-use shown::{MAX_FULL, Shown};
+use shown::{MAX_FULL, RunView};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -86,7 +86,7 @@ pub enum Error {
 /// Writes the report and returns the text to print. `tool` is the name and version of the program.
 pub fn report(args: &ReportArgs, tool: &str) -> Result<String, Error> {
     let found = saved::read(&args.directories)?;
-    let single = found.iter().filter(|found| matches!(found, Found::Run(_))).count();
+    let single = found.iter().filter(|found| matches!(found, SavedEntry::Run(_))).count();
     if single > MAX_FULL {
         return Err(Error::TooMany(single));
     }
@@ -104,15 +104,15 @@ pub fn report(args: &ReportArgs, tool: &str) -> Result<String, Error> {
     Ok(format!("{}: {runs} runs, {size}\n", args.out.display()))
 }
 
-fn name(found: &Found) -> &str {
+fn name(found: &SavedEntry) -> &str {
     match found {
-        Found::Run(saved) => &saved.name,
-        Found::Series(series) => &series.name,
+        SavedEntry::Run(saved) => &saved.name,
+        SavedEntry::Series(series) => &series.name,
     }
 }
 
 /// Renders the whole page.
-fn page(title: &str, tool: &str, found: &[Found]) -> Result<String, Error> {
+fn page(title: &str, tool: &str, found: &[SavedEntry]) -> Result<String, Error> {
     let runs = shown::all(found);
     let full: Vec<_> = runs.iter().copied().filter(|run| run.full).collect();
     let parts = parts(found, &runs);
@@ -165,7 +165,7 @@ fn page(title: &str, tool: &str, found: &[Found]) -> Result<String, Error> {
 }
 
 /// Names the tools and the dates of the runs.
-fn subtitle(runs: &[Shown<'_>]) -> String {
+fn subtitle(runs: &[RunView<'_>]) -> String {
     let all = |of: fn(&crate::record::Run) -> String| {
         let mut all: Vec<_> = runs.iter().map(|run| of(run.run())).collect();
         all.retain(|text| !text.is_empty());
@@ -189,13 +189,13 @@ fn subtitle(runs: &[Shown<'_>]) -> String {
 }
 
 /// Returns the series among the directories, each with its runs.
-fn parts<'a>(found: &'a [Found], runs: &'a [Shown<'a>]) -> Vec<Part<'a>> {
+fn parts<'a>(found: &'a [SavedEntry], runs: &'a [RunView<'a>]) -> Vec<Part<'a>> {
     let mut rest = runs;
     let mut parts: Vec<Part<'_>> = Vec::new();
     for found in found {
         let (own, others) = rest.split_at(found.runs().len());
         rest = others;
-        if let Found::Series(saved) = found {
+        if let SavedEntry::Series(saved) = found {
             parts.push(Part { saved, runs: own, number: parts.len() });
         }
     }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::chart::key;
 use super::figures;
 use super::percentiles::knee;
-use super::shown::{Shown, firm};
+use super::shown::{RunView, firm};
 use crate::record::Latency;
 
 /// Most warnings of a kind that are shown unfolded.
@@ -16,7 +16,7 @@ const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 
 /// Renders the warnings of all runs, grouped by kind, or says that there are none. `doubted` says
 /// that findings have warnings.
-pub(crate) fn validity(runs: &[Shown<'_>], doubted: bool) -> Markup {
+pub(crate) fn validity(runs: &[RunView<'_>], doubted: bool) -> Markup {
     let warned: Vec<_> = runs.iter().filter(|run| !run.run().warnings.is_empty()).collect();
     let stopped: Vec<_> = runs.iter().filter(|run| run.run().interrupted).collect();
     html! {
@@ -42,10 +42,10 @@ pub(crate) fn validity(runs: &[Shown<'_>], doubted: bool) -> Markup {
 }
 
 /// A warning's text with the runs that have it.
-type Said<'a> = (&'a str, Vec<&'a Shown<'a>>);
+type WarningGroup<'a> = (&'a str, Vec<&'a RunView<'a>>);
 
 /// Renders all warnings of a kind. A long list is folded unless the kind invalidates the run.
-fn kind(code: &str, texts: &[Said<'_>]) -> Markup {
+fn kind(code: &str, texts: &[WarningGroup<'_>]) -> Markup {
     let said = html! {
         @for (text, runs) in texts {
             p { span.names { @for run in runs { (link(run)) " " } } (text) }
@@ -64,8 +64,8 @@ fn kind(code: &str, texts: &[Said<'_>]) -> Markup {
 }
 
 /// Groups warnings by kind, the most severe first; equal texts are merged with all their runs.
-fn grouped<'a>(runs: &[&'a Shown<'a>]) -> Vec<(&'a str, Vec<Said<'a>>)> {
-    let mut kinds: Vec<(&str, Vec<Said<'_>>)> = Vec::new();
+fn grouped<'a>(runs: &[&'a RunView<'a>]) -> Vec<(&'a str, Vec<WarningGroup<'a>>)> {
+    let mut kinds: Vec<(&str, Vec<WarningGroup<'_>>)> = Vec::new();
     for run in runs {
         for warning in &run.run().warnings {
             let place = kinds.iter().position(|kind| kind.0 == warning.code).unwrap_or_else(|| {
@@ -95,7 +95,7 @@ fn gravity(code: &str) -> u8 {
 }
 
 /// Renders a run's name, as a link to its details.
-pub(crate) fn link(run: &Shown<'_>) -> Markup {
+pub(crate) fn link(run: &RunView<'_>) -> Markup {
     html! {
         @if run.full { a href={ "#run-" (run.number) } { (run.name()) } } @else { (run.name()) }
     }
@@ -106,7 +106,7 @@ fn plural(number: usize, word: &str) -> String {
 }
 
 /// Renders the table of all runs with their main figures.
-pub(crate) fn table(runs: &[Shown<'_>]) -> Markup {
+pub(crate) fn table(runs: &[RunView<'_>]) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label="Figures of all runs" {
             table.runs {
@@ -134,8 +134,8 @@ pub(crate) fn table(runs: &[Shown<'_>]) -> Markup {
 }
 
 /// Describes the start point of the latencies: the most common one, and the runs that differ.
-fn counted(runs: &[Shown<'_>]) -> Markup {
-    let mut kinds: Vec<(&str, Vec<&Shown<'_>>)> = Vec::new();
+fn counted(runs: &[RunView<'_>]) -> Markup {
+    let mut kinds: Vec<(&str, Vec<&RunView<'_>>)> = Vec::new();
     for run in runs.iter().filter(|run| run.latency().is_some()) {
         match kinds.iter_mut().find(|kind| kind.0 == run.counted()) {
             Some(kind) => kind.1.push(run),
@@ -158,7 +158,7 @@ fn counted(runs: &[Shown<'_>]) -> Markup {
     }
 }
 
-fn row(run: &Shown<'_>) -> Markup {
+fn row(run: &RunView<'_>) -> Markup {
     let latency = run.latency();
     let all = run.run();
     let warnings = all.warnings.len();

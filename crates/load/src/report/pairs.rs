@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use super::chart::key;
 use super::figures;
 use super::overview::at;
-use super::shown::Shown;
+use super::shown::RunView;
 use crate::record::Trial;
 
 /// Most repeats whose tables are unfolded at first.
@@ -25,20 +25,20 @@ const SAME: &str = "the same";
 struct Pairs<'a> {
     name: String,
     /// Pairs of a cold and a hot run.
-    repeats: Vec<(Shown<'a>, Shown<'a>)>,
+    repeats: Vec<(RunView<'a>, RunView<'a>)>,
 }
 
 /// A compared figure.
 struct Figure<'a> {
     name: &'a str,
-    of: &'a dyn Fn(&Shown<'_>) -> Option<f64>,
+    of: &'a dyn Fn(&RunView<'_>) -> Option<f64>,
     write: fn(f64) -> String,
     /// Words for a larger and a smaller value.
     words: (&'static str, &'static str),
 }
 
 /// Renders all pairs among the runs of `trials`; empty without any.
-pub(crate) fn all(trials: &[Trial], runs: &[Shown<'_>]) -> Markup {
+pub(crate) fn all(trials: &[Trial], runs: &[RunView<'_>]) -> Markup {
     let pairs = found(trials, runs);
     html! {
         @for pairs in &pairs {
@@ -62,7 +62,7 @@ pub(crate) fn all(trials: &[Trial], runs: &[Shown<'_>]) -> Markup {
 }
 
 /// Pairs the runs whose roles are `X-cold` and `X-hot`, in order.
-fn found<'a>(trials: &[Trial], runs: &[Shown<'a>]) -> Vec<Pairs<'a>> {
+fn found<'a>(trials: &[Trial], runs: &[RunView<'a>]) -> Vec<Pairs<'a>> {
     let of = |role: String| {
         let trials = trials.iter().zip(runs).filter(move |(trial, _)| trial.role == role);
         trials.map(|(_, run)| *run).filter(|run| !run.run().interrupted)
@@ -81,7 +81,7 @@ fn found<'a>(trials: &[Trial], runs: &[Shown<'a>]) -> Vec<Pairs<'a>> {
 }
 
 /// Renders the table of one cold–hot pair.
-fn pair(name: &str, cold: &Shown<'_>, hot: &Shown<'_>) -> Markup {
+fn pair(name: &str, cold: &RunView<'_>, hot: &RunView<'_>) -> Markup {
     let runs = [cold, hot];
     let row = |figure: &Figure<'_>| {
         let [cold, hot] = runs.map(|run| (figure.of)(run));
@@ -101,7 +101,7 @@ fn pair(name: &str, cold: &Shown<'_>, hot: &Shown<'_>) -> Markup {
 }
 
 /// Renders the medians of the repeats, and says whether the two sides overlap.
-fn medians(name: &str, repeats: &[(Shown<'_>, Shown<'_>)]) -> Markup {
+fn medians(name: &str, repeats: &[(RunView<'_>, RunView<'_>)]) -> Markup {
     let caption = format!("{name}: medians of {} repeats", repeats.len());
     table(&caption, (html! {}, html! {}), |figure| {
         let mut cold: Vec<f64> = repeats.iter().filter_map(|pair| (figure.of)(&pair.0)).collect();
@@ -130,12 +130,12 @@ fn ends(values: &[f64]) -> Option<(f64, f64)> {
 /// Renders a table with a row for each figure; `cells` gives all cells but the name.
 fn table(caption: &str, keys: (Markup, Markup), cells: impl Fn(&Figure<'_>) -> Markup) -> Markup {
     let percentile =
-        |quantile| move |run: &Shown<'_>| run.latency().and_then(|latency| latency.at(quantile));
+        |quantile| move |run: &RunView<'_>| run.latency().and_then(|latency| latency.at(quantile));
     let quantiles = QUANTILES.map(|(name, quantile)| (name, percentile(quantile)));
     let micros = |cpu: f64| format!("{} µs", figures::three(cpu));
-    let throughput = |run: &Shown<'_>| run.run().throughput;
-    let max = |run: &Shown<'_>| run.latency().map(|latency| latency.max);
-    let cpu = |run: &Shown<'_>| run.cpu_per_answer();
+    let throughput = |run: &RunView<'_>| run.run().throughput;
+    let max = |run: &RunView<'_>| run.latency().map(|latency| latency.max);
+    let cpu = |run: &RunView<'_>| run.cpu_per_answer();
     let words = ("more", "fewer");
     let mut all = vec![Figure { name: "answered/s", of: &throughput, write: figures::rate, words }];
     let slower = ("slower", "faster");

@@ -7,7 +7,7 @@
 
 use super::chart::{Axis, Chart, Line, Mark, Shape, Unit};
 use super::figures;
-use super::shown::{Shown, firm, thin_from};
+use super::shown::{RunView, firm, thin_from};
 use crate::record::{Latency, Point};
 
 /// Least distance of a knee below the chord, as a share of the curve's height.
@@ -25,7 +25,7 @@ pub(crate) struct Level {
 }
 
 /// Draws the chart; `None` if no run has percentiles.
-pub(crate) fn chart(runs: &[Shown<'_>], levels: &[Level]) -> Option<Chart> {
+pub(crate) fn chart(runs: &[RunView<'_>], levels: &[Level]) -> Option<Chart> {
     let mut lines = Vec::new();
     let mut marks = Vec::new();
     for run in runs {
@@ -79,8 +79,8 @@ pub(crate) fn chart(runs: &[Shown<'_>], levels: &[Level]) -> Option<Chart> {
 }
 
 /// Names the start point of the latencies, if it is the intended start in all runs.
-fn from(runs: &[Shown<'_>]) -> &'static str {
-    let due = |run: &Shown<'_>| {
+fn from(runs: &[RunView<'_>]) -> &'static str {
+    let due = |run: &RunView<'_>| {
         !run.run().plan.closed && run.latency().is_none_or(|latency| latency.from == "intended")
     };
     if runs.iter().all(due) { "from the intended start; " } else { "" }

@@ -8,7 +8,7 @@ use super::figures;
 use super::overview::{at, link};
 use super::pairs;
 use super::percentiles::Level;
-use super::shown::Shown;
+use super::shown::RunView;
 use crate::record::{Finding, Trial};
 use crate::saved::SavedSeries;
 use crate::search::slo::{Slo, Term, What};
@@ -17,7 +17,7 @@ use crate::search::slo::{Slo, Term, What};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part<'a> {
     pub(crate) saved: &'a SavedSeries,
-    pub(crate) runs: &'a [Shown<'a>],
+    pub(crate) runs: &'a [RunView<'a>],
     /// Index in the report, for anchors.
     pub(crate) number: usize,
 }

@@ -1,7 +1,7 @@
 //! The runs of a report in display order, each with its colour.
 
 use crate::record::{Latency, Run, Series};
-use crate::saved::{Found, Saved};
+use crate::saved::{LoadedRun, SavedEntry};
 
 /// Most curves shown at first; more would hide one another.
 const AT_ONCE: usize = 8;
@@ -15,8 +15,8 @@ const BEYOND: f64 = 10.0;
 
 /// A run in the report.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shown<'a> {
-    pub(crate) saved: &'a Saved,
+pub(crate) struct RunView<'a> {
+    pub(crate) saved: &'a LoadedRun,
     /// Index of the run's legend switch, and suffix of its anchor.
     pub(crate) number: usize,
     /// Index of the colour: curves that are shown at first have the first colours.
@@ -28,21 +28,21 @@ pub(crate) struct Shown<'a> {
 }
 
 /// Returns all runs. In a series with many trials, the trials around the limit are shown at first.
-pub(crate) fn all(found: &[Found]) -> Vec<Shown<'_>> {
+pub(crate) fn all(found: &[SavedEntry]) -> Vec<RunView<'_>> {
     let mut shown = Vec::new();
     let mut ranks = Vec::new();
     for found in found {
         let first = match found {
-            Found::Run(_) => vec![0],
-            Found::Series(series) => at_first(&series.series),
+            SavedEntry::Run(_) => vec![0],
+            SavedEntry::Series(series) => at_first(&series.series),
         };
         for (place, saved) in found.runs().iter().enumerate() {
             let hidden = !first.contains(&place);
             ranks.push(match found {
-                Found::Series(series) if hidden => rank(&series.series.trials[place].role),
+                SavedEntry::Series(series) if hidden => rank(&series.series.trials[place].role),
                 _ => 0,
             });
-            shown.push(Shown { saved, number: shown.len(), colour: 0, hidden, full: false });
+            shown.push(RunView { saved, number: shown.len(), colour: 0, hidden, full: false });
         }
     }
     let mut visible = 0;
@@ -88,7 +88,7 @@ fn at_first(series: &Series) -> Vec<usize> {
     if edges.is_empty() { (0..AT_ONCE).collect() } else { edges }
 }
 
-impl<'a> Shown<'a> {
+impl<'a> RunView<'a> {
     pub(crate) fn name(&self) -> &'a str {
         &self.saved.name
     }

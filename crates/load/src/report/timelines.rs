@@ -2,8 +2,8 @@
 //! one time axis with one cursor.
 
 use super::chart::{Axis, Chart, Line, Unit};
-use super::shown::Shown;
-use crate::saved::Timeline;
+use super::shown::RunView;
+use crate::saved::SavedTimeline;
 
 /// Most metrics of servers with a chart; more would not be read.
 const MAX_METRICS: usize = 12;
@@ -13,7 +13,7 @@ const MAX_METRICS: usize = 12;
 const LEAST_SECONDS: usize = 8;
 
 /// Draws the charts of a run; empty without a timeline.
-pub(crate) fn charts(run: &Shown<'_>) -> Vec<Chart> {
+pub(crate) fn charts(run: &RunView<'_>) -> Vec<Chart> {
     let Some(timeline) = &run.saved.timeline else { return Vec::new() };
     if timeline.seconds().len() < LEAST_SECONDS {
         return Vec::new();
@@ -37,7 +37,7 @@ pub(crate) fn charts(run: &Shown<'_>) -> Vec<Chart> {
 }
 
 /// Returns the reason why a run has no charts.
-pub(crate) fn none(run: &Shown<'_>) -> String {
+pub(crate) fn none(run: &RunView<'_>) -> String {
     match run.saved.timeline.as_ref().map(|timeline| timeline.seconds().len()) {
         None => "No charts over time: it has no timeline.csv.".to_owned(),
         Some(seconds) => format!(
@@ -49,7 +49,7 @@ pub(crate) fn none(run: &Shown<'_>) -> String {
 /// Returns the unit of a metric's chart, and a label for its values.
 fn unit(metric: &str) -> (Unit, &'static str) {
     let of = |what: &str| metric.contains(what);
-    match (Timeline::counts(metric), of("bytes"), of("seconds")) {
+    match (SavedTimeline::counts(metric), of("bytes"), of("seconds")) {
         (true, true, _) => (Unit::Bytes, "bytes a second"),
         // Seconds of CPU time per second.
         (true, _, true) if of("cpu") => (Unit::Count, "CPUs"),
@@ -62,8 +62,8 @@ fn unit(metric: &str) -> (Unit, &'static str) {
 }
 
 struct Stack<'a> {
-    run: &'a Shown<'a>,
-    timeline: &'a Timeline,
+    run: &'a RunView<'a>,
+    timeline: &'a SavedTimeline,
 }
 
 impl Stack<'_> {

@@ -14,7 +14,7 @@ use std::{fs, io};
 use serde::de::DeserializeOwned;
 
 use crate::record::{FORMAT, Profile, Run, Series};
-pub(crate) use timeline::Timeline;
+pub(crate) use timeline::SavedTimeline;
 
 /// Largest file in bytes; five minutes of stacks or an hour's timeline are a tenth of it.
 const MAX_FILE: u64 = 64 << 20;
@@ -57,12 +57,12 @@ impl Error {
 
 /// One run, read from its directory.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Saved {
+pub(crate) struct LoadedRun {
     /// Name of the run: its directory's name.
     pub(crate) name: String,
     pub(crate) dir: PathBuf,
     pub(crate) run: Run,
-    pub(crate) timeline: Option<Timeline>,
+    pub(crate) timeline: Option<SavedTimeline>,
     /// The script's text.
     pub(crate) script: Option<String>,
     /// The recordings, each with its collapsed stacks.
@@ -74,19 +74,19 @@ pub(crate) struct Saved {
 pub(crate) struct SavedSeries {
     pub(crate) name: String,
     pub(crate) series: Series,
-    pub(crate) runs: Vec<Saved>,
+    pub(crate) runs: Vec<LoadedRun>,
 }
 
 /// A run or a series found in a directory.
 #[derive(Debug, Clone)]
-pub(crate) enum Found {
-    Run(Box<Saved>),
+pub(crate) enum SavedEntry {
+    Run(Box<LoadedRun>),
     Series(Box<SavedSeries>),
 }
 
-impl Found {
+impl SavedEntry {
     /// Returns all runs of the entry.
-    pub(crate) fn runs(&self) -> &[Saved] {
+    pub(crate) fn runs(&self) -> &[LoadedRun] {
         match self {
             Self::Run(saved) => std::slice::from_ref(saved),
             Self::Series(series) => &series.runs,
@@ -95,7 +95,7 @@ impl Found {
 }
 
 /// Reads all runs and series of `directories`, and makes their names unique.
-pub(crate) fn read(directories: &[PathBuf]) -> Result<Vec<Found>, Error> {
+pub(crate) fn read(directories: &[PathBuf]) -> Result<Vec<SavedEntry>, Error> {
     let mut found = Vec::new();
     for directory in directories {
         let before = found.len();
@@ -115,17 +115,17 @@ fn few_enough(runs: usize) -> Result<(), Error> {
     Ok(())
 }
 
-fn read_one(directory: &Path, found: &mut Vec<Found>) -> Result<(), Error> {
+fn read_one(directory: &Path, found: &mut Vec<SavedEntry>) -> Result<(), Error> {
     if directory.join("series.json").is_file() {
-        found.push(Found::Series(Box::new(series(directory)?)));
+        found.push(SavedEntry::Series(Box::new(series(directory)?)));
     } else if directory.join("run.json").is_file() {
-        found.push(Found::Run(Box::new(run(directory)?)));
+        found.push(SavedEntry::Run(Box::new(run(directory)?)));
     } else {
         for inner in inner(directory)? {
             if inner.join("series.json").is_file() {
-                found.push(Found::Series(Box::new(series(&inner)?)));
+                found.push(SavedEntry::Series(Box::new(series(&inner)?)));
             } else if inner.join("run.json").is_file() {
-                found.push(Found::Run(Box::new(run(&inner)?)));
+                found.push(SavedEntry::Run(Box::new(run(&inner)?)));
             }
         }
     }
@@ -153,7 +153,7 @@ fn series(directory: &Path) -> Result<SavedSeries, Error> {
         // A trial whose server did not start has no run.
         let inner = inside(directory, "series.json", &trial.dir)?;
         let read = inner.join("run.json").is_file();
-        let mut saved = if read { run(&inner)? } else { Saved::default() };
+        let mut saved = if read { run(&inner)? } else { LoadedRun::default() };
         saved.name.clone_from(&trial.dir);
         runs.push(saved);
     }
@@ -161,18 +161,19 @@ fn series(directory: &Path) -> Result<SavedSeries, Error> {
 }
 
 /// Reads the run in a directory.
-pub(crate) fn run(directory: &Path) -> Result<Saved, Error> {
+pub(crate) fn run(directory: &Path) -> Result<LoadedRun, Error> {
     let run: Run = json(&directory.join("run.json"))?;
     known_format(run.format, directory)?;
     let timeline = directory.join("timeline.csv");
-    let timeline = timeline.is_file().then(|| text(&timeline).map(|csv| Timeline::parse(&csv)));
+    let timeline =
+        timeline.is_file().then(|| text(&timeline).map(|csv| SavedTimeline::parse(&csv)));
     let script = (!run.plan.script.is_empty())
         .then(|| text(&inside(directory, "run.json", &run.plan.script)?));
     let mut profiles = Vec::new();
     for profile in &run.profiles {
         profiles.push((profile.clone(), text(&inside(directory, "run.json", &profile.folded)?)?));
     }
-    Ok(Saved {
+    Ok(LoadedRun {
         name: name(directory),
         dir: directory.to_owned(),
         timeline: timeline.transpose()?,

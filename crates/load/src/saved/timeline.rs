@@ -9,7 +9,7 @@ const REST: f64 = 0.5;
 
 /// A run second by second.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Timeline {
+pub(crate) struct SavedTimeline {
     columns: Vec<Column>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Column {
     pub(crate) values: Vec<f64>,
 }
 
-impl Timeline {
+impl SavedTimeline {
     /// Parses the file; a field that is not a number is a missing figure.
     pub(crate) fn parse(csv: &str) -> Self {
         let mut lines = csv.lines().filter(|line| !line.trim().is_empty());
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn what_was_told_late_grew_since_it_was_told_last() {
         let csv = "second,length_s,h:1 kv_x_total\n0,1,10\n1,1,20\n2,1,\n3,1,60\n4,1,5\n5,1,6\n";
-        let timeline = Timeline::parse(csv);
+        let timeline = SavedTimeline::parse(csv);
         let values = timeline.column("h:1 kv_x_total").unwrap();
         assert_eq!(values[1..4], [10.0, 20.0, 20.0]);
         assert!(values[0].is_nan() && values[4].is_nan(), "the server began anew");
@@ -161,7 +161,7 @@ mod tests {
     fn columns_by_name() {
         let csv = "second,length_s,answered,p99_ms,h:1 kv_flushes_total,\"h:1 a,b\"\"c\"\n\
                    0,1.000,100,1.5,7,1\n1,1.000,90,,10,2\n2,0.500,80\n";
-        let timeline = Timeline::parse(csv);
+        let timeline = SavedTimeline::parse(csv);
         assert_eq!(timeline.seconds(), [1.0, 2.0, 2.5]);
         assert_eq!(timeline.column("answered"), Some(&[100.0, 90.0, 160.0][..]));
         let p99 = timeline.column("p99_ms").unwrap();
@@ -172,6 +172,6 @@ mod tests {
         assert!(flushes[0].is_nan() && flushes[1] == 3.0 && flushes[2].is_nan(), "{flushes:?}");
         assert_eq!(servers[1].1, "a,b\"c");
         assert_eq!(timeline.column("none"), None);
-        assert_eq!(Timeline::parse("").seconds(), [0.0; 0]);
+        assert_eq!(SavedTimeline::parse("").seconds(), [0.0; 0]);
     }
 }

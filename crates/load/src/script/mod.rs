@@ -29,7 +29,7 @@ pub use summary::Summary;
 use crate::url::Url;
 use state::State;
 use summary::Stats;
-use thread::{Shared, Thread};
+use thread::{ScriptThread, Shared};
 
 /// LuaJIT raises errors by unwinding, also through the Rust functions that scripts call.
 const _: () = assert!(cfg!(panic = "unwind"), "with panic = \"abort\" an error of a script kills");
@@ -95,8 +95,8 @@ impl Script {
         Ok(script)
     }
 
-    fn thread(&self) -> Thread {
-        Thread { state: self.state.lua.weak(), shared: Arc::clone(&self.shared) }
+    fn thread(&self) -> ScriptThread {
+        ScriptThread { state: self.state.lua.weak(), shared: Arc::clone(&self.shared) }
     }
 
     /// Runs `init`, and inspects the first request.

@@ -53,20 +53,20 @@ impl Shared {
 }
 
 /// A thread, as passed to `setup` and held by `wrk.thread`.
-pub(super) struct Thread {
+pub(super) struct ScriptThread {
     /// The thread's own Lua state. The reference is weak, because in `wrk.thread` a strong one
     /// would keep the state alive.
     pub(super) state: WeakLua,
     pub(super) shared: Arc<Shared>,
 }
 
-impl Thread {
+impl ScriptThread {
     fn state(&self) -> mlua::Result<Lua> {
         self.state.try_upgrade().ok_or_else(|| mlua::Error::runtime("the thread has ended"))
     }
 }
 
-impl UserData for Thread {
+impl UserData for ScriptThread {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
         fields.add_field_method_get("addr", |_, this| {
             Ok(Address(this.shared.chosen().unwrap_or(this.shared.first)))

@@ -20,7 +20,7 @@ const MAX_RATE: u64 = crate::MAX_RATE as u64;
 
 /// Find the rate at which a server breaks
 #[derive(Debug, Clone, ClapArgs)]
-pub struct Args {
+pub struct SearchArgs {
     /// What is sent and where.
     #[command(flatten)]
     pub(crate) series: SeriesArgs,
@@ -78,7 +78,7 @@ pub struct Args {
     pub(crate) sweep: Vec<Sweep>,
 }
 
-impl Args {
+impl SearchArgs {
     /// The objective, with its term for errors.
     pub(crate) fn objective(&self) -> Slo {
         let mut slo = self.slo.clone();

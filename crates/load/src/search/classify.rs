@@ -13,9 +13,9 @@
 //! reports worse figures than the true ones, never better: a pass stands, and so does a failure
 //! that would be one without the lateness.
 
-use super::decide::Verdict;
-use super::slo::{Slo, Time, What};
-use crate::trial::Figures;
+use super::decide::StepVerdict;
+use super::slo::{Slo, SloTime, What};
+use crate::trial::TrialFigures;
 
 /// Share of time on a CPU above which a client's thread was the limit.
 pub(crate) const CPU_LIMIT: f64 = 0.95;
@@ -25,37 +25,37 @@ const ACHIEVED: f64 = 0.99;
 
 /// A verdict and its reason.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Classified {
-    pub(crate) verdict: Verdict,
+pub(crate) struct ClassifiedStep {
+    pub(crate) verdict: StepVerdict,
     /// The reason in words; empty if there is nothing to say.
     pub(crate) why: String,
 }
 
-pub(crate) fn classify(slo: &Slo, figures: &Figures) -> Classified {
-    let classified = |verdict, why: String| Classified { verdict, why };
+pub(crate) fn classify(slo: &Slo, figures: &TrialFigures) -> ClassifiedStep {
+    let classified = |verdict, why: String| ClassifiedStep { verdict, why };
     if let Some(died) = &figures.died {
-        return classified(Verdict::Fail, format!("the server died: {died}"));
+        return classified(StepVerdict::Fail, format!("the server died: {died}"));
     }
     let missed: Vec<_> =
         slo.terms.iter().filter(|term| figures.value(term.what) >= term.limit).collect();
     if missed.iter().any(|term| term.what == What::Errors) {
         let share = figures.value(What::Errors) * 100.0;
         let why = format!("{share:.2} % errors{}", figures.redirected(": "));
-        return classified(Verdict::Fail, why);
+        return classified(StepVerdict::Fail, why);
     }
     if figures.client_busy > CPU_LIMIT {
         let busy = figures.client_busy * 100.0;
         let why = format!("client limited: its busiest thread took {busy:.0} % of a CPU");
-        return classified(Verdict::Inconclusive, why);
+        return classified(StepVerdict::Inconclusive, why);
     }
     if figures.intended.len() < slo.samples() {
         let (have, need) = (figures.intended.len(), slo.samples());
         let why = format!("{have} samples, the objective needs {need}: a longer -d");
-        return classified(Verdict::Inconclusive, why);
+        return classified(StepVerdict::Inconclusive, why);
     }
     let mut whys: Vec<String> = missed
         .iter()
-        .map(|term| format!("{} {}", term.what, Time(figures.value(term.what))))
+        .map(|term| format!("{} {}", term.what, SloTime(figures.value(term.what))))
         .collect();
     let achieved = figures.achieved();
     if achieved < ACHIEVED {
@@ -65,18 +65,18 @@ pub(crate) fn classify(slo: &Slo, figures: &Figures) -> Classified {
         whys.push(format!("backlog grew to {backlog}"));
     }
     if whys.is_empty() {
-        return classified(Verdict::Pass, String::new());
+        return classified(StepVerdict::Pass, String::new());
     }
     let without_lateness = |what| figures.value(what) - figures.lateness(what);
     let only_late = achieved >= ACHIEVED
         && figures.backlog.is_none()
         && missed.iter().all(|term| without_lateness(term.what) < term.limit);
     if only_late {
-        let late = Time(figures.lateness(slo.terms[0].what));
+        let late = SloTime(figures.lateness(slo.terms[0].what));
         whys.push(format!("of which the client's own lateness is {late}"));
-        return classified(Verdict::Inconclusive, whys.join(", "));
+        return classified(StepVerdict::Inconclusive, whys.join(", "));
     }
-    classified(Verdict::Fail, whys.join(", "))
+    classified(StepVerdict::Fail, whys.join(", "))
 }
 
 #[cfg(test)]
@@ -88,42 +88,43 @@ mod tests {
         "p99<10ms,errors<0.1%".parse().unwrap()
     }
 
-    fn verdict(figures: &Figures) -> (Verdict, String) {
-        let Classified { verdict, why } = classify(&slo(), figures);
+    fn verdict(figures: &TrialFigures) -> (StepVerdict, String) {
+        let ClassifiedStep { verdict, why } = classify(&slo(), figures);
         (verdict, why)
     }
 
     #[test]
     fn a_good_trial_passes_also_with_what_is_still_in_flight() {
-        assert_eq!(verdict(&figures(1000, 2.0)), (Verdict::Pass, String::new()));
-        let in_flight = Figures { in_time: 9930, ..figures(1000, 2.0) };
-        assert_eq!(verdict(&in_flight).0, Verdict::Pass);
+        assert_eq!(verdict(&figures(1000, 2.0)), (StepVerdict::Pass, String::new()));
+        let in_flight = TrialFigures { in_time: 9930, ..figures(1000, 2.0) };
+        assert_eq!(verdict(&in_flight).0, StepVerdict::Pass);
     }
 
     #[test]
     fn what_misses_the_objective_fails_and_says_by_how_much() {
         let slow = figures(1000, 12.0);
-        assert_eq!(verdict(&slow), (Verdict::Fail, "p99 12ms".to_owned()));
-        let behind = Figures { in_time: 8000, backlog: Some(2000), ..figures(1000, 12.0) };
+        assert_eq!(verdict(&slow), (StepVerdict::Fail, "p99 12ms".to_owned()));
+        let behind = TrialFigures { in_time: 8000, backlog: Some(2000), ..figures(1000, 12.0) };
         let why = "p99 12ms, 80 % of the plan, backlog grew to 2000";
-        assert_eq!(verdict(&behind), (Verdict::Fail, why.to_owned()));
-        let refused = Figures { errors: 20, ..figures(1000, 2.0) };
-        assert_eq!(verdict(&refused), (Verdict::Fail, "0.20 % errors".to_owned()));
+        assert_eq!(verdict(&behind), (StepVerdict::Fail, why.to_owned()));
+        let refused = TrialFigures { errors: 20, ..figures(1000, 2.0) };
+        assert_eq!(verdict(&refused), (StepVerdict::Fail, "0.20 % errors".to_owned()));
         let redirects = "1 % of the answers were redirects (302)".to_owned();
-        let (_, why) = verdict(&Figures { redirects, ..refused });
+        let (_, why) = verdict(&TrialFigures { redirects, ..refused });
         assert_eq!(why, "0.20 % errors: 1 % of the answers were redirects (302)");
-        let died = Figures { died: Some("signal 9 ended it".to_owned()), ..figures(1000, 2.0) };
-        assert_eq!(verdict(&died).0, Verdict::Fail);
+        let died =
+            TrialFigures { died: Some("signal 9 ended it".to_owned()), ..figures(1000, 2.0) };
+        assert_eq!(verdict(&died).0, StepVerdict::Fail);
     }
 
     #[test]
     fn a_client_out_of_cpu_says_nothing_about_the_server() {
         for ms in [2.0, 12.0] {
-            let limited = Figures { client_busy: 0.97, ..figures(1000, ms) };
-            assert_eq!(verdict(&limited).0, Verdict::Inconclusive);
+            let limited = TrialFigures { client_busy: 0.97, ..figures(1000, ms) };
+            assert_eq!(verdict(&limited).0, StepVerdict::Inconclusive);
         }
-        let errors = Figures { client_busy: 0.97, errors: 100, ..figures(1000, 2.0) };
-        assert_eq!(verdict(&errors).0, Verdict::Fail, "errors are the server's");
+        let errors = TrialFigures { client_busy: 0.97, errors: 100, ..figures(1000, 2.0) };
+        assert_eq!(verdict(&errors).0, StepVerdict::Fail, "errors are the server's");
     }
 
     #[test]
@@ -134,9 +135,9 @@ mod tests {
             figures.late.record_n(late_ms * 1_000_000, 10_000).unwrap();
             verdict(&figures).0
         };
-        assert_eq!(late(5, 8.0), Verdict::Pass);
-        assert_eq!(late(5, 12.0), Verdict::Inconclusive);
-        assert_eq!(late(5, 30.0), Verdict::Fail);
+        assert_eq!(late(5, 8.0), StepVerdict::Pass);
+        assert_eq!(late(5, 12.0), StepVerdict::Inconclusive);
+        assert_eq!(late(5, 30.0), StepVerdict::Fail);
     }
 
     #[test]
@@ -144,8 +145,8 @@ mod tests {
         let mut few = figures(1000, 2.0);
         few.intended.clear();
         few.intended.record_n(1_000_000, 999).unwrap();
-        assert_eq!(verdict(&few).0, Verdict::Inconclusive);
+        assert_eq!(verdict(&few).0, StepVerdict::Inconclusive);
         few.intended.record(1_000_000).unwrap();
-        assert_eq!(verdict(&few).0, Verdict::Pass);
+        assert_eq!(verdict(&few).0, StepVerdict::Pass);
     }
 }

@@ -8,19 +8,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::args::Args;
-use super::classify::{Classified, classify};
-use super::decide::{Bounds, Found, History, Role, Step, Tried, Verdict, found, next};
+use super::args::SearchArgs;
+use super::classify::{ClassifiedStep, classify};
+use super::decide::{
+    Bounds, History, Role, SearchBounds, SearchStep, StepVerdict, Tried, found, next,
+};
 use super::grouped;
 use super::limit::{DIED, Limit, limit};
 use super::plot::{Dot, plot};
 use super::recorded::commands;
-use super::slo::{Slo, Time, What};
-use super::sweep::Point;
-use crate::Known;
+use super::slo::{Slo, SloTime, What};
+use super::sweep::SweepPoint;
+use crate::ServerProfile;
 use crate::record::{Finding, Trial, Warning};
 use crate::trial::series::Kept;
-use crate::trial::{Ask, Error, Figures, Ground, Preparation, Workload, progress, run};
+use crate::trial::{
+    Ask, Error, Preparation, ServerUnderTest, TrialFigures, Workload, progress, run,
+};
 
 /// Longest trial, as a multiple of the usual length, to get the samples that the objective needs.
 const STRETCH: u32 = 10;
@@ -44,12 +48,12 @@ const OTHERS: &str = "other-processes";
 const COLUMNS: &str = "search,trial,role,rate,seconds,answers_per_s,p50_ms,p99_ms,p99.9_ms,verdict";
 
 /// One search with its context and results.
-pub(super) struct Hunt<'a> {
-    args: &'a Args,
-    known: &'a Known,
+pub(super) struct Search<'a> {
+    args: &'a SearchArgs,
+    known: &'a ServerProfile,
     kept: &'a mut Kept,
     workload: &'a Workload,
-    ground: Ground<'a>,
+    ground: ServerUnderTest<'a>,
     preparation: Option<Preparation>,
     stop: &'a AtomicBool,
     label: String,
@@ -57,7 +61,7 @@ pub(super) struct Hunt<'a> {
     history: History,
     dots: Vec<Dot>,
     /// The last trial that did not pass, by rate: the limit is derived from one of them.
-    missed: BTreeMap<u64, Figures>,
+    missed: BTreeMap<u64, TrialFigures>,
     /// The lowest rate, and the mean time there from the write to the answer.
     unloaded: Option<(u64, f64)>,
     /// Most CPUs that processes other than server and client used in a trial.
@@ -71,18 +75,18 @@ pub(super) struct Hunt<'a> {
 
 /// A finished trial.
 struct Over {
-    figures: Figures,
-    classified: Option<Classified>,
+    figures: TrialFigures,
+    classified: Option<ClassifiedStep>,
 }
 
-impl<'a> Hunt<'a> {
+impl<'a> Search<'a> {
     pub(super) fn new(
-        args: &'a Args,
-        known: &'a Known,
+        args: &'a SearchArgs,
+        known: &'a ServerProfile,
         stop: &'a Arc<AtomicBool>,
         kept: &'a mut Kept,
         workload: &'a Workload,
-        point: &Point,
+        point: &SweepPoint,
         label: String,
     ) -> Result<Self, Error> {
         let keeping = args.series.keeping(point.command.clone(), args.restart);
@@ -91,7 +95,7 @@ impl<'a> Hunt<'a> {
             known,
             kept,
             workload,
-            ground: Ground::new(known, workload.endpoints(), keeping, Arc::clone(stop)),
+            ground: ServerUnderTest::new(known, workload.endpoints(), keeping, Arc::clone(stop)),
             preparation: args.series.preparation(args.prepare.as_ref(), known)?,
             stop,
             label,
@@ -123,8 +127,8 @@ impl<'a> Hunt<'a> {
     fn hunt(&mut self, bounds: &Bounds) -> Result<(), Error> {
         while !self.stop.load(Ordering::Relaxed) {
             match next(bounds, &self.history) {
-                Step::Ceiling => self.find_ceiling()?,
-                Step::Try { rate, role, full } => {
+                SearchStep::Ceiling => self.find_ceiling()?,
+                SearchStep::Try { rate, role, full } => {
                     let over = self.trial(Some(rate), role, full)?;
                     let Some(classified) = over.classified else { break };
                     if self.history.ceiling.is_none() && self.history.tried.is_empty() {
@@ -133,14 +137,14 @@ impl<'a> Hunt<'a> {
                     let verdict = classified.verdict;
                     self.history.tried.push(Tried { rate, full, verdict });
                 }
-                Step::Done(found) => return self.record(&found),
+                SearchStep::Done(found) => return self.record(&found),
             }
         }
         Ok(())
     }
 
     /// Has the server record itself well below the rate that holds, and just above.
-    fn record(&mut self, found: &Found) -> Result<(), Error> {
+    fn record(&mut self, found: &SearchBounds) -> Result<(), Error> {
         let Some(passes) = found.passes.filter(|_| !self.args.series.profile.is_empty()) else {
             return Ok(());
         };
@@ -233,7 +237,7 @@ impl<'a> Hunt<'a> {
         self.made += 1;
         self.died.extend(over.figures.died.clone());
         let (Some(rate), Some(classified)) = (rate, &over.classified) else { return };
-        if classified.verdict != Verdict::Pass {
+        if classified.verdict != StepVerdict::Pass {
             self.missed.insert(rate, over.figures.clone());
         }
         if self.unloaded.is_none_or(|(lowest, _)| rate <= lowest) {
@@ -262,7 +266,14 @@ impl<'a> Hunt<'a> {
         ));
     }
 
-    fn say_trial(&self, role: Role, ask: &Ask<'_>, figures: &Figures, verdict: &str, why: &str) {
+    fn say_trial(
+        &self,
+        role: Role,
+        ask: &Ask<'_>,
+        figures: &TrialFigures,
+        verdict: &str,
+        why: &str,
+    ) {
         let number = self.kept.series().trials.len() + 1;
         let rate = ask.rate.map_or("closed".to_owned(), grouped);
         let seconds = format!("{:.1} s", ask.duration.as_secs_f64());
@@ -270,7 +281,7 @@ impl<'a> Hunt<'a> {
         let answers = answers.unwrap_or("-".to_owned());
         let at = |quantile| {
             let value = figures.known(What::Quantile(quantile));
-            value.map_or("-".to_owned(), |ms| Time(ms).to_string())
+            value.map_or("-".to_owned(), |ms| SloTime(ms).to_string())
         };
         let (p50, high) = (at(0.5), at(self.slo.quantile()));
         let name = role_name(role);
@@ -286,7 +297,7 @@ impl<'a> Hunt<'a> {
         &self,
         role: Role,
         ask: &Ask<'_>,
-        figures: &Figures,
+        figures: &TrialFigures,
         verdict: &str,
     ) -> Result<(), Error> {
         let path = self.kept.dir().join("curve.csv");
@@ -303,7 +314,7 @@ impl<'a> Hunt<'a> {
     }
 
     /// Returns the limiting resource at the lowest rate that did not pass.
-    fn limit(&self, found: &Found) -> Option<Limit> {
+    fn limit(&self, found: &SearchBounds) -> Option<Limit> {
         let missed = self.missed.get(&found.fails.or(found.unclear)?)?;
         let unloaded = self.unloaded.map_or(0.0, |(_, ms)| ms);
         let limit = limit(missed, self.known.held_back, unloaded);
@@ -311,7 +322,7 @@ impl<'a> Hunt<'a> {
         Some(Limit { why: deaths.unwrap_or(limit.why), ..limit })
     }
 
-    fn say_found(&mut self, bounds: &Bounds, found: &Found) -> Result<(), Error> {
+    fn say_found(&mut self, bounds: &Bounds, found: &SearchBounds) -> Result<(), Error> {
         let name = What::Quantile(self.slo.quantile()).to_string();
         self.say(&format!("\n{}", plot(&name, &self.dots, self.slo.limit_ms())));
         let limit = self.limit(found);
@@ -354,7 +365,7 @@ impl<'a> Hunt<'a> {
 }
 
 /// Returns an error if the first trial's answers say nothing about the server.
-fn sound(figures: &Figures, how: &str) -> Result<(), Error> {
+fn sound(figures: &TrialFigures, how: &str) -> Result<(), Error> {
     let errors = figures.value(What::Errors);
     if figures.died.is_none() && errors > ERRORS_LIMIT {
         return Err(Error::Asked(format!(
@@ -371,7 +382,7 @@ fn sound(figures: &Figures, how: &str) -> Result<(), Error> {
 }
 
 /// Returns warnings about the results, for later readers.
-fn doubts(found: &Found, others: f64) -> Vec<Warning> {
+fn doubts(found: &SearchBounds, others: f64) -> Vec<Warning> {
     let rate = |rate: u64| format!("{}/s", grouped(rate));
     let confirmed = (!found.confirmed)
         .then(|| ("not-confirmed", "ended early: its edges do not have their majority".to_owned()));
@@ -393,7 +404,13 @@ fn doubts(found: &Found, others: f64) -> Vec<Warning> {
 }
 
 /// Describes the results in a sentence.
-fn describe(bounds: &Bounds, found: &Found, slo: &Slo, ceiling: Option<u64>, died: bool) -> String {
+fn describe(
+    bounds: &Bounds,
+    found: &SearchBounds,
+    slo: &Slo,
+    ceiling: Option<u64>,
+    died: bool,
+) -> String {
     let rate = |rate: u64| format!("{}/s", grouped(rate));
     let unclear = found.unclear.map(|unclear| format!("no verdict at {}", rate(unclear)));
     let mut text = match (found.passes, found.fails) {
@@ -429,7 +446,7 @@ fn describe(bounds: &Bounds, found: &Found, slo: &Slo, ceiling: Option<u64>, die
 }
 
 /// The figures in a row of `curve.csv`; unknown ones are empty.
-fn cells(figures: &Figures) -> String {
+fn cells(figures: &TrialFigures) -> String {
     let answers = figures.is_run().then(|| format!("{:.1}", figures.throughput));
     let at = |quantile| figures.known(What::Quantile(quantile)).map(|ms| format!("{ms:.4}"));
     [answers, at(0.5), at(0.99), at(0.999)].map(Option::unwrap_or_default).join(",")
@@ -451,23 +468,23 @@ fn role_name(role: Role) -> &'static str {
     }
 }
 
-fn verdict_name(verdict: Verdict) -> &'static str {
+fn verdict_name(verdict: StepVerdict) -> &'static str {
     match verdict {
-        Verdict::Pass => "pass",
-        Verdict::Fail => "fail",
-        Verdict::Inconclusive => "inconclusive",
+        StepVerdict::Pass => "pass",
+        StepVerdict::Fail => "fail",
+        StepVerdict::Inconclusive => "inconclusive",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Bounds, Figures, Found, cells, deaths, describe, doubts};
+    use super::{Bounds, SearchBounds, TrialFigures, cells, deaths, describe, doubts};
     use crate::trial::figures::tests::figures;
 
     #[test]
     fn what_a_trial_without_a_run_had_is_left_empty() {
         assert_eq!(cells(&figures(1000, 2.0)), "1000.0,2.0009,2.0009,2.0009");
-        let mut nothing = Figures { planned: 0, throughput: 0.0, ..figures(1000, 2.0) };
+        let mut nothing = TrialFigures { planned: 0, throughput: 0.0, ..figures(1000, 2.0) };
         nothing.intended.clear();
         assert_eq!(cells(&nothing), ",,,");
     }
@@ -475,7 +492,7 @@ mod tests {
     #[test]
     fn a_server_that_died_is_what_was_found() {
         let bounds = Bounds { from: Some(100), to: None, precision: 0.05, repeats: 3 };
-        let found = Found { fails: Some(100), confirmed: true, ..Found::default() };
+        let found = SearchBounds { fails: Some(100), confirmed: true, ..SearchBounds::default() };
         let text = describe(&bounds, &found, &"p99<10ms".parse().unwrap(), None, true);
         assert_eq!(text, "the server died at 100/s (p99<10ms)", "no lower rate would help");
         assert_eq!(deaths(&[], 3), None);
@@ -488,31 +505,31 @@ mod tests {
     fn what_was_found_is_said_in_a_sentence() {
         let bounds = Bounds { from: Some(100), to: None, precision: 0.05, repeats: 3 };
         let slo = "p99<10ms".parse().unwrap();
-        let all = Found { confirmed: true, ..Found::default() };
+        let all = SearchBounds { confirmed: true, ..SearchBounds::default() };
         for (found, expected) in [
             (
-                Found { passes: Some(38_400), fails: Some(40_300), ..all },
+                SearchBounds { passes: Some(38_400), fails: Some(40_300), ..all },
                 "holds 38,400/s, breaks at 40,300/s (p99<10ms); closed loop 61,000/s",
             ),
             (
-                Found { passes: Some(38_400), ..all },
+                SearchBounds { passes: Some(38_400), ..all },
                 "holds 38,400/s (p99<10ms) and never failed: raise --to to find where it breaks; \
                  closed loop 61,000/s",
             ),
             (
-                Found { passes: Some(900), unclear: Some(1000), ..all },
+                SearchBounds { passes: Some(900), unclear: Some(1000), ..all },
                 "holds 900/s (p99<10ms); no verdict at 1,000/s; closed loop 61,000/s",
             ),
             (
-                Found { fails: Some(100), ..all },
+                SearchBounds { fails: Some(100), ..all },
                 "already fails at --from, 100/s (p99<10ms): lower it; closed loop 61,000/s",
             ),
             (
-                Found {
+                SearchBounds {
                     passes: Some(1),
                     fails: Some(9),
                     passes_above: Some(20),
-                    ..Found::default()
+                    ..SearchBounds::default()
                 },
                 "holds 1/s, breaks at 9/s (p99<10ms); closed loop 61,000/s; not monotone: it \
                  passed again at 20/s; not confirmed: ended early",
@@ -524,13 +541,17 @@ mod tests {
 
     #[test]
     fn what_speaks_against_it_is_kept() {
-        let codes = |found: &Found, others| -> Vec<String> {
+        let codes = |found: &SearchBounds, others| -> Vec<String> {
             doubts(found, others).into_iter().map(|warning| warning.code).collect()
         };
-        let sound = Found { confirmed: true, ..Found::default() };
+        let sound = SearchBounds { confirmed: true, ..SearchBounds::default() };
         assert!(codes(&sound, 0.1).is_empty());
-        let doubted =
-            Found { unclear: Some(5), passes_above: Some(9), confirmed: false, ..Found::default() };
+        let doubted = SearchBounds {
+            unclear: Some(5),
+            passes_above: Some(9),
+            confirmed: false,
+            ..SearchBounds::default()
+        };
         let all = ["not-confirmed", "no-verdict", "not-monotone", "other-processes"];
         assert_eq!(codes(&doubted, 1.9), all);
         assert!(doubts(&sound, 1.9)[0].text.starts_with("other processes took up to 1.9 CPUs"));

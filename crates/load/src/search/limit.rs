@@ -22,8 +22,8 @@
 //! Disk comes before CPU because a server that delays writes names the cause; CPU comes before
 //! connections because a server out of CPU keeps all connections waiting, too.
 
-use super::slo::{Time, What};
-use crate::trial::Figures;
+use super::slo::{SloTime, What};
+use crate::trial::TrialFigures;
 
 /// Share of a CPU, or of a process's CPUs, above which it counts as used up.
 const CPU_LIMIT: f64 = 0.9;
@@ -65,7 +65,7 @@ pub(crate) struct Limit {
 /// Returns the limit in a trial that did not pass. `held_back` are metrics that grow when the
 /// server delays writes; `unloaded` is the mean time from the write to the answer at the lowest
 /// rates, in milliseconds.
-pub(crate) fn limit(figures: &Figures, held_back: &[&str], unloaded: f64) -> Limit {
+pub(crate) fn limit(figures: &TrialFigures, held_back: &[&str], unloaded: f64) -> Limit {
     let died = figures.died.clone().map(|why| Limit { what: DIED, why });
     died.or_else(|| client(figures))
         .or_else(|| disk(figures, held_back))
@@ -75,13 +75,13 @@ pub(crate) fn limit(figures: &Figures, held_back: &[&str], unloaded: f64) -> Lim
         .unwrap_or_else(|| Limit { what: "unknown", why: said(figures) })
 }
 
-fn client(figures: &Figures) -> Option<Limit> {
+fn client(figures: &TrialFigures) -> Option<Limit> {
     let busy = figures.client_busy;
     let why = || format!("the client's busiest thread took {} of a CPU", percent(busy));
     (busy > super::classify::CPU_LIMIT).then(|| Limit { what: "client", why: why() })
 }
 
-fn disk(figures: &Figures, held_back: &[&str]) -> Option<Limit> {
+fn disk(figures: &TrialFigures, held_back: &[&str]) -> Option<Limit> {
     let held = held_back.iter().find_map(|name| {
         let grown = figures.metric(name);
         (grown > 0.0).then(|| format!("{name} grew by {grown:.0}"))
@@ -98,7 +98,7 @@ fn disk(figures: &Figures, held_back: &[&str]) -> Option<Limit> {
     held.or(waiting).map(|why| Limit { what: "disk", why })
 }
 
-fn cpu(figures: &Figures) -> Option<Limit> {
+fn cpu(figures: &TrialFigures) -> Option<Limit> {
     let all = figures.servers.iter().find(|usage| usage.cpu_share() >= CPU_LIMIT);
     let all = all.map(|usage| {
         format!("the server took {} of its {} CPUs", percent(usage.cpu_share()), usage.cpus)
@@ -122,7 +122,7 @@ fn cpu(figures: &Figures) -> Option<Limit> {
     all.or_else(one).or_else(shared).map(|why| Limit { what: "cpu", why })
 }
 
-fn connections(figures: &Figures, unloaded: f64) -> Option<Limit> {
+fn connections(figures: &TrialFigures, unloaded: f64) -> Option<Limit> {
     let all = figures.connections;
     let most = all as f64 / unloaded * 1e3;
     let slowed = figures.answer_ms() >= SLOWED * unloaded;
@@ -132,12 +132,12 @@ fn connections(figures: &Figures, unloaded: f64) -> Option<Limit> {
     let why = format!(
         "{all} connections at {} an answer carry at most {most:.0}/s, and the server is no slower \
          than without load: more of them would carry more",
-        Time(unloaded)
+        SloTime(unloaded)
     );
     Some(Limit { what: "connections", why })
 }
 
-fn lock(figures: &Figures, unloaded: f64) -> Option<Limit> {
+fn lock(figures: &TrialFigures, unloaded: f64) -> Option<Limit> {
     let now = figures.answer_ms();
     // Without idle CPU, answers may be waiting for a CPU.
     let rested = figures.servers.iter().any(|usage| usage.idle >= IDLE_LIMIT);
@@ -147,8 +147,8 @@ fn lock(figures: &Figures, unloaded: f64) -> Option<Limit> {
     let why = format!(
         "an answer takes {}, {} at the lowest rate, while {}: requests wait for each other in the \
          server, for a lock, a queue or a pool of threads",
-        Time(now),
-        Time(unloaded),
+        SloTime(now),
+        SloTime(unloaded),
         said(figures)
     );
     Some(Limit { what: "lock", why })
@@ -157,7 +157,7 @@ fn lock(figures: &Figures, unloaded: f64) -> Option<Limit> {
 /// Returns true if other processes' use of the CPUs may explain why answers took `longer`
 /// milliseconds more. Average idle time does not rule it out: the CPUs may have been used in
 /// bursts.
-fn cpu_was_taken(figures: &Figures, longer: f64) -> bool {
+fn cpu_was_taken(figures: &TrialFigures, longer: f64) -> bool {
     let by_others = figures.servers.first().is_some_and(|usage| {
         let machine = usage.machine_cpus / (1.0 - usage.idle).max(1e-9);
         figures.others_cpus().is_some_and(|others| others > TAKEN_LIMIT * machine)
@@ -168,7 +168,7 @@ fn cpu_was_taken(figures: &Figures, longer: f64) -> bool {
 }
 
 /// Lists the figures behind the limit.
-fn said(figures: &Figures) -> String {
+fn said(figures: &TrialFigures) -> String {
     let Some(usage) = figures.servers.first() else {
         return "the server's process can't be looked at".to_owned();
     };
@@ -193,7 +193,7 @@ mod tests {
     use crate::server::{Busiest, Metrics};
     use crate::trial::figures::tests::figures;
 
-    fn of(change: impl FnOnce(&mut Figures)) -> Limit {
+    fn of(change: impl FnOnce(&mut TrialFigures)) -> Limit {
         let mut figures = figures(1000, 12.0);
         change(&mut figures);
         limit(&figures, &["slowed"], 1.2)
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_others_took_of_the_cpu_is_not_called_a_lock() {
-        let slow = |change: fn(&mut Figures)| {
+        let slow = |change: fn(&mut TrialFigures)| {
             of(|f| {
                 f.written.clear();
                 f.written.record_n(9_000_000, 100).unwrap();

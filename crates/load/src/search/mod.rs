@@ -26,20 +26,24 @@ mod sweep;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use args::Args;
-use hunt::Hunt;
-pub(crate) use slo::{Time, What};
+pub use args::SearchArgs;
+use hunt::Search;
+pub(crate) use slo::{SloTime, What};
 
 use crate::record::{Finding, Series};
 use crate::trial::Workload;
 use crate::trial::series::Kept;
-use crate::{Known, trial};
+use crate::{ServerProfile, trial};
 
 pub use crate::trial::Error;
 
 /// Runs the searches of `args`, prints each trial as it ends and then the results, and stores all
 /// of them in a directory. Ends early, with the results so far, when `stop` becomes true.
-pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series, Error> {
+pub fn run(
+    args: &SearchArgs,
+    known: &ServerProfile,
+    stop: &Arc<AtomicBool>,
+) -> Result<Series, Error> {
     let slo = args.objective();
     args.bounds()?;
     let command = args.series.command()?;
@@ -54,8 +58,8 @@ pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series,
     'all: for point in &points {
         for workload in &workloads {
             let label = label(&point.label, workload, workloads.len());
-            let hunt = Hunt::new(args, known, stop, &mut kept, workload, point, label);
-            ended = hunt.and_then(Hunt::run);
+            let hunt = Search::new(args, known, stop, &mut kept, workload, point, label);
+            ended = hunt.and_then(Search::run);
             if ended.is_err() || stop.load(Ordering::Relaxed) {
                 break 'all;
             }
@@ -79,7 +83,7 @@ fn label(point: &str, workload: &Workload, workloads: usize) -> String {
     [point, name].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-fn say_all(args: &Args, kept: &Kept) {
+fn say_all(args: &SearchArgs, kept: &Kept) {
     let series = kept.series();
     if args.series.json {
         let text = serde_json::to_string_pretty(series).expect("all of it is plain data");

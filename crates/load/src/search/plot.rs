@@ -1,7 +1,7 @@
 //! Plots the curve of a search as text: latency over rate, both on logarithmic scales.
 
-use super::decide::Verdict;
-use super::slo::Time;
+use super::decide::StepVerdict;
+use super::slo::SloTime;
 
 /// Columns and rows of the plot: with its labels it fits a terminal of 80 columns.
 const WIDTH: usize = 64;
@@ -12,7 +12,7 @@ const HEIGHT: usize = 12;
 pub(crate) struct Dot {
     pub(crate) rate: u64,
     pub(crate) ms: f64,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: StepVerdict,
 }
 
 /// A logarithmic scale from the least to the greatest value.
@@ -55,7 +55,7 @@ pub(crate) fn plot(name: &str, dots: &[Dot], limit: Option<f64>) -> String {
         rows[up.cell(limit)].fill('-');
     }
     // Failed trials are drawn over passed ones.
-    for verdict in [Verdict::Pass, Verdict::Inconclusive, Verdict::Fail] {
+    for verdict in [StepVerdict::Pass, StepVerdict::Inconclusive, StepVerdict::Fail] {
         for dot in dots.iter().filter(|dot| dot.verdict == verdict) {
             rows[up.cell(dot.ms)][across.cell(dot.rate as f64)] = mark(verdict);
         }
@@ -64,7 +64,7 @@ pub(crate) fn plot(name: &str, dots: &[Dot], limit: Option<f64>) -> String {
     text.push_str(if limit.is_some() { ", --- objective\n" } else { "\n" });
     for (row, cells) in rows.iter().enumerate().rev() {
         let labelled = row % 4 == 0 || row == HEIGHT - 1;
-        let label = if labelled { Time(up.value(row)).to_string() } else { String::new() };
+        let label = if labelled { SloTime(up.value(row)).to_string() } else { String::new() };
         let cells: String = cells.iter().collect();
         text.push_str(format!("{label:>9} |{}", cells.trim_end()).trim_end());
         text.push('\n');
@@ -76,11 +76,11 @@ pub(crate) fn plot(name: &str, dots: &[Dot], limit: Option<f64>) -> String {
     text
 }
 
-pub(crate) fn mark(verdict: Verdict) -> char {
+pub(crate) fn mark(verdict: StepVerdict) -> char {
     match verdict {
-        Verdict::Pass => 'o',
-        Verdict::Fail => 'x',
-        Verdict::Inconclusive => '?',
+        StepVerdict::Pass => 'o',
+        StepVerdict::Fail => 'x',
+        StepVerdict::Inconclusive => '?',
     }
 }
 
@@ -92,10 +92,10 @@ mod tests {
     fn a_curve_is_drawn() {
         let dot = |rate, ms, verdict| Dot { rate, ms, verdict };
         let dots = [
-            dot(1000, 1.0, Verdict::Pass),
-            dot(4000, 4.0, Verdict::Pass),
-            dot(8000, 30.0, Verdict::Inconclusive),
-            dot(16_000, 1000.0, Verdict::Fail),
+            dot(1000, 1.0, StepVerdict::Pass),
+            dot(4000, 4.0, StepVerdict::Pass),
+            dot(8000, 30.0, StepVerdict::Inconclusive),
+            dot(16_000, 1000.0, StepVerdict::Fail),
         ];
         let text = plot("p99", &dots, Some(10.0));
         let lines: Vec<&str> = text.lines().collect();
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn nothing_and_one_trial_can_be_drawn() {
         assert_eq!(plot("p99", &[], Some(1.0)), "");
-        let one = Dot { rate: 100, ms: 2.0, verdict: Verdict::Pass };
+        let one = Dot { rate: 100, ms: 2.0, verdict: StepVerdict::Pass };
         assert!(plot("p99", &[one], None).contains('o'));
     }
 }

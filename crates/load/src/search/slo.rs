@@ -146,7 +146,7 @@ impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.what {
             What::Errors => write!(f, "errors<{}%", (self.limit * 1e8).round() / 1e6),
-            what => write!(f, "{what}<{}", Time(self.limit)),
+            what => write!(f, "{what}<{}", SloTime(self.limit)),
         }
     }
 }
@@ -160,9 +160,9 @@ impl fmt::Display for Slo {
 
 /// A time in milliseconds, displayed with a suitable unit.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Time(pub(crate) f64);
+pub(crate) struct SloTime(pub(crate) f64);
 
-impl fmt::Display for Time {
+impl fmt::Display for SloTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (value, unit) = match self.0 {
             ms if ms < 1.0 => (ms * 1e3, "us"),
@@ -177,7 +177,7 @@ impl fmt::Display for Time {
 
 #[cfg(test)]
 mod tests {
-    use super::{Slo, Time};
+    use super::{Slo, SloTime};
 
     #[test]
     fn objectives_are_read_and_said_again() {
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn times_have_their_unit() {
-        let said = [0.0123, 0.5, 1.0, 9.876, 43.21, 2500.0].map(|ms| Time(ms).to_string());
+        let said = [0.0123, 0.5, 1.0, 9.876, 43.21, 2500.0].map(|ms| SloTime(ms).to_string());
         assert_eq!(said, ["12.3us", "500us", "1ms", "9.88ms", "43.2ms", "2.5s"]);
     }
 }

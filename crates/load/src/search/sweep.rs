@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::server::Command;
+use crate::server::ServerCommand;
 use crate::trial::Error;
 
 /// Most combinations of all sweeps: a search takes minutes.
@@ -17,10 +17,10 @@ pub(crate) struct Sweep {
 
 /// One server configuration of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Point {
+pub(crate) struct SweepPoint {
     /// `loops=2 queue=64`; empty without a sweep.
     pub(crate) label: String,
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Option<ServerCommand>,
 }
 
 /// A text that is not a flag with values.
@@ -43,17 +43,20 @@ impl FromStr for Sweep {
 }
 
 /// Returns all combinations of the values, the last flag changing fastest.
-pub(crate) fn points(command: Option<Command>, sweeps: &[Sweep]) -> Result<Vec<Point>, Error> {
+pub(crate) fn points(
+    command: Option<ServerCommand>,
+    sweeps: &[Sweep],
+) -> Result<Vec<SweepPoint>, Error> {
     let searches: usize = sweeps.iter().map(|sweep| sweep.values.len()).product();
     if searches > MAX_POINTS {
         return Err(Error::Sweep { searches, most: MAX_POINTS });
     }
-    let mut points = vec![Point { label: String::new(), command }];
+    let mut points = vec![SweepPoint { label: String::new(), command }];
     for Sweep { flag, values } in sweeps {
-        let with = |point: &Point, value: &String| {
+        let with = |point: &SweepPoint, value: &String| {
             let command = point.command.as_ref().map(|command| command.with_flag(flag, value));
             let label = format!("{} {flag}={value}", point.label).trim_start().to_owned();
-            Point { label, command }
+            SweepPoint { label, command }
         };
         points = points
             .iter()
@@ -66,11 +69,11 @@ pub(crate) fn points(command: Option<Command>, sweeps: &[Sweep]) -> Result<Vec<P
 #[cfg(test)]
 mod tests {
     use super::{Sweep, points};
-    use crate::server::Command;
+    use crate::server::ServerCommand;
 
     #[test]
     fn all_combinations_are_searched() {
-        let command = Command::parse("serve --loops 8").unwrap();
+        let command = ServerCommand::parse("serve --loops 8").unwrap();
         let sweeps: Vec<Sweep> =
             ["loops=1,2", "--queue=64,1024"].iter().map(|text| text.parse().unwrap()).collect();
         let points = points(Some(command), &sweeps).unwrap();

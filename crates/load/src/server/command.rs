@@ -9,11 +9,11 @@ const DATA: &str = "{data}";
 
 /// The words of a server's command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Command {
+pub struct ServerCommand {
     words: Vec<String>,
 }
 
-impl Command {
+impl ServerCommand {
     /// Splits as a shell would (blanks, quotes, backslashes), without any expansion.
     pub fn parse(line: &str) -> Result<Self, Error> {
         let wrong = |why| Error::Command { line: line.to_owned(), why };
@@ -59,10 +59,10 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use super::Command;
+    use super::ServerCommand;
 
     fn words(line: &str) -> Vec<String> {
-        Command::parse(line).unwrap().words().to_vec()
+        ServerCommand::parse(line).unwrap().words().to_vec()
     }
 
     #[test]
@@ -70,14 +70,15 @@ mod tests {
         assert_eq!(words("kvorum serve  --data '/a b'"), ["kvorum", "serve", "--data", "/a b"]);
         assert_eq!(words("echo $HOME ~"), ["echo", "$HOME", "~"]);
         for wrong in ["", "   ", "kvorum 'serve"] {
-            assert!(Command::parse(wrong).is_err(), "{wrong:?}");
+            assert!(ServerCommand::parse(wrong).is_err(), "{wrong:?}");
         }
     }
 
     #[test]
     fn a_flag_is_replaced_where_it_is_or_appended() {
-        let set =
-            |line: &str| Command::parse(line).unwrap().with_flag("loops", "4").words().join(" ");
+        let set = |line: &str| {
+            ServerCommand::parse(line).unwrap().with_flag("loops", "4").words().join(" ")
+        };
         assert_eq!(set("kvorum serve"), "kvorum serve --loops 4");
         assert_eq!(
             set("kvorum serve --loops 1 --sync never"),
@@ -90,10 +91,10 @@ mod tests {
 
     #[test]
     fn data_is_filled_in_wherever_it_stands() {
-        let command = Command::parse("serve --data {data} --log={data}/log").unwrap();
+        let command = ServerCommand::parse("serve --data {data} --log={data}/log").unwrap();
         assert!(command.has_data());
         let words = command.resolve(Some("/tmp/x".as_ref()));
         assert_eq!(words, ["serve", "--data", "/tmp/x", "--log=/tmp/x/log"]);
-        assert!(!Command::parse("serve --data data").unwrap().has_data());
+        assert!(!ServerCommand::parse("serve --data data").unwrap().has_data());
     }
 }

@@ -8,7 +8,7 @@ use rustix::fs::{Advice, fadvise};
 use tempfile::TempDir;
 
 use super::Error;
-use crate::interrupt::{Care, Owned};
+use crate::interrupt::{CleanupGuard, CleanupTarget};
 
 /// `f_type` of a file system in memory.
 const TMPFS: i64 = 0x0102_1994;
@@ -17,7 +17,7 @@ const TMPFS: i64 = 0x0102_1994;
 #[derive(Debug)]
 pub struct Data {
     parent: TempDir,
-    _care: Care,
+    _care: CleanupGuard,
 }
 
 /// Files dropped from the page cache.
@@ -36,7 +36,7 @@ impl Data {
         let failed = |cause| Error::Data { parent: place.display().to_string(), cause };
         let made = tempfile::Builder::new().prefix("under-test-").tempdir_in(&place);
         let parent = made.map_err(failed)?;
-        let _care = Care::of(Owned::Directory(parent.path().to_owned()));
+        let _care = CleanupGuard::of(CleanupTarget::Directory(parent.path().to_owned()));
         Ok(Self { parent, _care })
     }
 

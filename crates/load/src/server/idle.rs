@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Endpoint, Error, Look, Metrics};
-use crate::Known;
+use super::{Endpoint, Error, Metrics, ServerSnapshot};
+use crate::ServerProfile;
 
 /// Longest wait. A compaction of some gigabytes takes a minute.
 const IDLE_LIMIT: Duration = Duration::from_secs(120);
@@ -43,12 +43,13 @@ pub enum Idle {
 pub fn wait_until_idle(
     endpoints: &[Endpoint],
     pids: &[u32],
-    known: &Known,
+    known: &ServerProfile,
     stop: &AtomicBool,
 ) -> Result<Idle, Error> {
     let begun = Instant::now();
     let mut quiet = 0;
-    let mut looks: Vec<_> = pids.iter().filter_map(|pid| Some((*pid, Look::at(*pid)?))).collect();
+    let mut looks: Vec<_> =
+        pids.iter().filter_map(|pid| Some((*pid, ServerSnapshot::at(*pid)?))).collect();
     let asked = !known.idle.is_empty() && !known.metrics_path.is_empty();
     let mut looked = !looks.is_empty();
     loop {
@@ -84,10 +85,10 @@ fn busy_with(metrics: &Metrics, names: &[&str]) -> Option<String> {
 }
 
 /// Returns the first process that used CPU since the last look.
-fn working(looks: &mut [(u32, Look)]) -> Option<String> {
+fn working(looks: &mut [(u32, ServerSnapshot)]) -> Option<String> {
     let mut found = None;
     for (pid, look) in looks {
-        let Some(now) = Look::at(*pid) else { continue };
+        let Some(now) = ServerSnapshot::at(*pid) else { continue };
         let usage = now.since(look);
         let share = usage.cpu_s / usage.seconds;
         if share > IDLE_CPU {

@@ -8,20 +8,20 @@ use std::time::Instant;
 
 /// A snapshot of a process tree and the machine.
 #[derive(Debug, Clone)]
-pub struct Look {
+pub struct ServerSnapshot {
     at: Instant,
     /// CPU ticks of all processes.
     ticks: u64,
-    threads: HashMap<u32, Thread>,
+    threads: HashMap<u32, ThreadSnapshot>,
     resident: u64,
     written: u64,
     read: u64,
     cpus: usize,
-    machine: Machine,
+    machine: MachineSnapshot,
 }
 
 #[derive(Debug, Clone)]
-struct Thread {
+struct ThreadSnapshot {
     name: String,
     ticks: u64,
     /// Nanoseconds of being runnable without a CPU, if the kernel tells.
@@ -30,7 +30,7 @@ struct Thread {
 
 /// Ticks of all CPUs, and microseconds in which a task waited for a disk.
 #[derive(Debug, Clone, Copy, Default)]
-struct Machine {
+struct MachineSnapshot {
     all: u64,
     idle: u64,
     io_stalled: Option<u64>,
@@ -74,7 +74,7 @@ pub struct Busiest {
     pub share: f64,
 }
 
-impl Look {
+impl ServerSnapshot {
     /// Looks at `pid` and all its descendants; `None` if the process is gone.
     pub fn at(pid: u32) -> Option<Self> {
         let mut look = Self {
@@ -85,7 +85,7 @@ impl Look {
             written: 0,
             read: 0,
             cpus: cpus(pid)?,
-            machine: Machine::now(),
+            machine: MachineSnapshot::now(),
         };
         for pid in tree(pid) {
             look.add(pid);
@@ -113,7 +113,7 @@ impl Look {
             if let Some(Stat { name, ticks, .. }) = Stat::read(&task.path().join("stat")) {
                 let waited = fs::read_to_string(task.path().join("schedstat")).ok();
                 let waited = waited.and_then(|text| text.split_whitespace().nth(1)?.parse().ok());
-                self.threads.insert(id, Thread { name, ticks, waited });
+                self.threads.insert(id, ThreadSnapshot { name, ticks, waited });
             }
         }
     }
@@ -164,7 +164,7 @@ impl Usage {
     }
 }
 
-impl Machine {
+impl MachineSnapshot {
     fn now() -> Self {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let cpu = stat.lines().next().unwrap_or_default();
@@ -252,16 +252,16 @@ fn count(list: &str) -> usize {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{Look, Stat, count};
+    use super::{ServerSnapshot, Stat, count};
 
     #[test]
     fn cpu_time_of_a_process_is_seen() {
         let pid = std::process::id();
-        let before = Look::at(pid).unwrap();
+        let before = ServerSnapshot::at(pid).unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
         let usage = loop {
             std::hint::black_box((0..1_000_000u64).sum::<u64>());
-            let usage = Look::at(pid).unwrap().since(&before);
+            let usage = ServerSnapshot::at(pid).unwrap().since(&before);
             // Long enough for the kernel's tick counts to be accurate.
             let is_long = usage.cpu_s >= 0.1 && usage.seconds >= 0.5;
             if is_long || Instant::now() > deadline {
@@ -276,7 +276,7 @@ mod tests {
         let tells = std::fs::read_to_string("/proc/self/schedstat").is_ok();
         assert_eq!(usage.waited.is_some(), tells, "{usage:?}");
         assert!(usage.waited.is_none_or(|share| share < 1.1), "{usage:?}");
-        assert!(Look::at(u32::MAX - 1).is_none());
+        assert!(ServerSnapshot::at(u32::MAX - 1).is_none());
     }
 
     #[test]

@@ -22,13 +22,13 @@ mod process;
 
 pub use ask::Endpoint;
 pub(crate) use ask::{AskError, ask};
-pub use command::Command;
+pub use command::ServerCommand;
 pub use data::{Data, Dropped};
 pub use idle::{Idle, wait_until_idle};
-pub use look::{Busiest, Look, Usage};
+pub use look::{Busiest, ServerSnapshot, Usage};
 pub use metrics::{Metrics, fetch};
 pub use owner::listens;
-pub use process::Server;
+pub use process::ServerProcess;
 
 /// A server could not be started or observed.
 #[derive(Debug, thiserror::Error)]

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{Command, Data, Error};
-use crate::interrupt::{Care, Owned};
+use super::{Data, Error, ServerCommand};
+use crate::interrupt::{CleanupGuard, CleanupTarget};
 
 /// Time limit for a server to listen, including the opening of a large store.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ const LEASH: &str = "/usr/bin/setpriv";
 
 /// A running server, stopped when dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct ServerProcess {
     child: Child,
     ended: Option<ExitStatus>,
     addresses: Vec<SocketAddr>,
@@ -59,14 +59,14 @@ pub struct Server {
     /// Threads that read the server's output.
     readers: Vec<JoinHandle<()>>,
     data: Option<Data>,
-    _care: Option<Care>,
+    _care: Option<CleanupGuard>,
 }
 
-impl Server {
+impl ServerProcess {
     /// Starts `command` and waits until it accepts connections on all `addresses`. The server gets
     /// `data` or, if its command line has the placeholder, a fresh directory in `fresh_in`.
     pub fn start(
-        command: &Command,
+        command: &ServerCommand,
         data: Option<Data>,
         fresh_in: Option<&Path>,
         addresses: &[SocketAddr],
@@ -89,7 +89,7 @@ impl Server {
         let readers = [out, err].into_iter().flatten().collect();
         let addresses = addresses.to_vec();
         let group = Pid::from_raw(child.id() as i32);
-        let _care = group.map(|group| Care::of(Owned::Group(group)));
+        let _care = group.map(|group| CleanupGuard::of(CleanupTarget::Group(group)));
         let mut server = Self { child, ended: None, addresses, said, readers, data, _care };
         server.wait_until_it_serves(&line, stop)?;
         Ok(server)
@@ -176,7 +176,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         self.end();
     }

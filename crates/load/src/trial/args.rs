@@ -6,9 +6,9 @@ use clap::Args;
 
 use super::prepare::without_keys;
 use super::{Error, Keeping, Preparation, Prepare, Workload};
-use crate::Known;
+use crate::ServerProfile;
 use crate::cli::{ProfileEvent, RequestArgs};
-use crate::server::Command;
+use crate::server::ServerCommand;
 
 /// What is sent, and to which server.
 #[derive(Debug, Clone, Args)]
@@ -42,16 +42,20 @@ pub(crate) struct SeriesArgs {
 }
 
 impl SeriesArgs {
-    pub(crate) fn command(&self) -> Result<Option<Command>, Error> {
-        Ok(self.server.as_deref().map(Command::parse).transpose()?)
+    pub(crate) fn command(&self) -> Result<Option<ServerCommand>, Error> {
+        Ok(self.server.as_deref().map(ServerCommand::parse).transpose()?)
     }
 
-    pub(crate) fn keeping(&self, command: Option<Command>, restart: bool) -> Keeping {
+    pub(crate) fn keeping(&self, command: Option<ServerCommand>, restart: bool) -> Keeping {
         Keeping { command, restart, fresh_in: self.fresh.clone() }
     }
 
     /// Returns the workload: the requests of the flags, or `instead`, a mix or a script's file.
-    pub(crate) fn workload(&self, instead: Option<&str>, known: &Known) -> Result<Workload, Error> {
+    pub(crate) fn workload(
+        &self,
+        instead: Option<&str>,
+        known: &ServerProfile,
+    ) -> Result<Workload, Error> {
         let args = self.request.clone();
         let args = match instead {
             None => args,
@@ -67,7 +71,7 @@ impl SeriesArgs {
     pub(crate) fn preparation(
         &self,
         prepare: Option<&Prepare>,
-        known: &Known,
+        known: &ServerProfile,
     ) -> Result<Option<Preparation>, Error> {
         prepare.map(|prepare| Preparation::new(prepare, &self.request, known)).transpose()
     }

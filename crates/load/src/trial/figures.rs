@@ -10,7 +10,7 @@ const MS: f64 = 1e6;
 
 /// The figures of one trial.
 #[derive(Debug, Clone)]
-pub(crate) struct Figures {
+pub(crate) struct TrialFigures {
     /// Requests that were due; in a closed loop, requests sent.
     pub(crate) planned: u64,
     /// Answers within the plan's duration.
@@ -45,7 +45,7 @@ pub(crate) struct Figures {
     pub(crate) interrupted: bool,
 }
 
-impl Figures {
+impl TrialFigures {
     /// [`Self::redirects`] after a separator; empty if there were none.
     pub(crate) fn redirected(&self, separator: &str) -> String {
         match self.redirects.as_str() {
@@ -114,17 +114,17 @@ impl Figures {
 pub(crate) mod tests {
     use hdrhistogram::Histogram;
 
-    use super::Figures;
+    use super::TrialFigures;
     use crate::server::{Metrics, Usage};
 
     /// Creates a trial of 10 s in which each answer took `ms`, a tenth of that since the write.
-    pub(crate) fn figures(rate: u64, ms: f64) -> Figures {
+    pub(crate) fn figures(rate: u64, ms: f64) -> TrialFigures {
         let histogram = |ms: f64| {
             let mut histogram = Histogram::new(3).unwrap();
             histogram.record_n((ms * 1e6) as u64, rate * 10).unwrap();
             histogram
         };
-        Figures {
+        TrialFigures {
             planned: rate * 10,
             in_time: rate * 10,
             throughput: rate as f64,

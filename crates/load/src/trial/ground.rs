@@ -11,9 +11,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::{Error, Preparation};
-use crate::Known;
+use crate::ServerProfile;
 use crate::server::{
-    self, Command, Data, Endpoint, Idle, Look, Metrics, Server, Usage, listens, wait_until_idle,
+    self, Data, Endpoint, Idle, Metrics, ServerCommand, ServerProcess, ServerSnapshot, Usage,
+    listens, wait_until_idle,
 };
 
 /// Time limit of a scrape: a server at its limit answers slowly.
@@ -23,7 +24,7 @@ const SCRAPE_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Keeping {
     /// The start command; without one, the server is already running.
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Option<ServerCommand>,
     /// Restart for each trial.
     pub(crate) restart: bool,
     /// Parent of fresh data directories.
@@ -32,24 +33,24 @@ pub(crate) struct Keeping {
 
 /// The server under trial.
 #[derive(Debug)]
-pub(crate) struct Ground<'a> {
-    known: &'a Known,
+pub(crate) struct ServerUnderTest<'a> {
+    known: &'a ServerProfile,
     endpoints: Vec<Endpoint>,
     keeping: Keeping,
     stop: Arc<AtomicBool>,
-    server: Option<Server>,
+    server: Option<ServerProcess>,
     prepared: bool,
 }
 
 /// State of the servers before a trial.
 pub(crate) struct Before {
-    looks: Vec<(u32, Look)>,
+    looks: Vec<(u32, ServerSnapshot)>,
     metrics: Vec<Option<Metrics>>,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> ServerUnderTest<'a> {
     pub(crate) fn new(
-        known: &'a Known,
+        known: &'a ServerProfile,
         endpoints: Vec<Endpoint>,
         keeping: Keeping,
         stop: Arc<AtomicBool>,
@@ -57,7 +58,7 @@ impl<'a> Ground<'a> {
         Self { known, endpoints, keeping, stop, server: None, prepared: false }
     }
 
-    pub(crate) fn known(&self) -> &Known {
+    pub(crate) fn known(&self) -> &ServerProfile {
         self.known
     }
 
@@ -91,14 +92,14 @@ impl<'a> Ground<'a> {
         }
         let fresh_in = self.keeping.fresh_in.as_deref();
         let addresses: Vec<_> = self.endpoints.iter().map(|endpoint| endpoint.address).collect();
-        let server = Server::start(command, data, fresh_in, &addresses, &self.stop)?;
+        let server = ServerProcess::start(command, data, fresh_in, &addresses, &self.stop)?;
         self.server = Some(server);
         Ok(())
     }
 
     /// Stops the server, if it was started here, and returns its data.
     pub(crate) fn stop(&mut self) -> Option<Data> {
-        self.server.take().and_then(Server::stop)
+        self.server.take().and_then(ServerProcess::stop)
     }
 
     /// Waits until the server has no background work; returns a note if that takes too long.
@@ -120,7 +121,7 @@ impl<'a> Ground<'a> {
 
     /// Returns true if the data are on a file system in memory, where nothing waits for a disk.
     pub(crate) fn in_memory(&self) -> bool {
-        let data = self.server.as_ref().and_then(Server::data);
+        let data = self.server.as_ref().and_then(ServerProcess::data);
         data.is_some_and(Data::in_memory)
     }
 
@@ -139,14 +140,21 @@ impl<'a> Ground<'a> {
     }
 
     pub(crate) fn look(&self) -> Before {
-        let looks = self.pids().into_iter().filter_map(|pid| Some((pid, Look::at(pid)?))).collect();
+        let looks = self
+            .pids()
+            .into_iter()
+            .filter_map(|pid| Some((pid, ServerSnapshot::at(pid)?)))
+            .collect();
         Before { looks, metrics: self.scrape() }
     }
 
     /// Returns the servers' usage since `before`, and their metrics: growth of counters, current
     /// gauges.
     pub(crate) fn used_since(&self, before: &Before) -> (Vec<Usage>, Vec<Metrics>) {
-        let used = before.looks.iter().filter_map(|(pid, then)| Some(Look::at(*pid)?.since(then)));
+        let used = before
+            .looks
+            .iter()
+            .filter_map(|(pid, then)| Some(ServerSnapshot::at(*pid)?.since(then)));
         let used = used.collect();
         let pairs = self.scrape().into_iter().zip(&before.metrics);
         let pairs = pairs.filter_map(|(now, then)| Some(now?.since(then.as_ref()?)));

@@ -20,8 +20,8 @@ mod workload;
 use std::path::Path;
 use std::time::Duration;
 
-pub(crate) use figures::Figures;
-pub(crate) use ground::{Ground, Keeping};
+pub(crate) use figures::TrialFigures;
+pub(crate) use ground::{Keeping, ServerUnderTest};
 use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) use prepare::{Preparation, Prepare};
 pub(crate) use workload::Workload;
@@ -99,26 +99,26 @@ pub(crate) struct Ask<'a> {
 
 /// Runs the trial on a prepared server, and stores it in `dir`.
 pub(crate) fn run(
-    ground: &mut Ground<'_>,
+    ground: &mut ServerUnderTest<'_>,
     workload: &Workload,
     ask: &Ask<'_>,
     dir: &Path,
-) -> Result<Figures, Error> {
+) -> Result<TrialFigures, Error> {
     warm_up(ground, workload, ask)?;
     let before = ground.look();
     let sent = workload.send(ask, dir, ground.known(), ground.stop_flag());
     let (servers, metrics) = ground.used_since(&before);
     let died = ground.died();
     match sent {
-        Ok(outcome) => Ok(Figures { servers, metrics, died, ..workload.figures(&outcome) }),
-        Err(Error::Load(_)) if died.is_some() => Ok(Figures { died, ..workload.nothing() }),
+        Ok(outcome) => Ok(TrialFigures { servers, metrics, died, ..workload.figures(&outcome) }),
+        Err(Error::Load(_)) if died.is_some() => Ok(TrialFigures { died, ..workload.nothing() }),
         Err(error) => Err(error),
     }
 }
 
 /// Warms up in a run of its own, whose unanswered requests are not part of the trial: a server that
 /// has just started may fail its first requests at a rate that it later holds.
-fn warm_up(ground: &Ground<'_>, workload: &Workload, ask: &Ask<'_>) -> Result<(), Error> {
+fn warm_up(ground: &ServerUnderTest<'_>, workload: &Workload, ask: &Ask<'_>) -> Result<(), Error> {
     if ask.warmup.is_zero() {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::{Error, Workload};
 use crate::cli::{Count, RequestArgs};
-use crate::known::Known;
+use crate::known::ServerProfile;
 
 /// The value of `--prepare`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,11 @@ impl FromStr for Prepare {
 }
 
 impl Preparation {
-    pub(crate) fn new(prepare: &Prepare, args: &RequestArgs, known: &Known) -> Result<Self, Error> {
+    pub(crate) fn new(
+        prepare: &Prepare,
+        args: &RequestArgs,
+        known: &ServerProfile,
+    ) -> Result<Self, Error> {
         let mut args = args.clone();
         let script = match prepare {
             Prepare::Keys if args.script.is_some() => {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::Error;
-use crate::Known;
+use crate::ServerProfile;
 use crate::machine::{machine, rfc3339};
 use crate::record::{FORMAT, Finding, Series, Trial};
 
@@ -26,7 +26,7 @@ impl Kept {
     pub(crate) fn create(
         dir: Option<&Path>,
         kind: &str,
-        known: &Known,
+        known: &ServerProfile,
         server: &[String],
     ) -> Result<Self, Error> {
         let started = rfc3339(SystemTime::now());

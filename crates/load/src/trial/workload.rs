@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use super::{Ask, Error, Figures};
+use super::{Ask, Error, TrialFigures};
 use crate::cli::servers::Servers;
 use crate::cli::{Asked, RequestArgs, profile, reported};
 use crate::control::Control;
-use crate::known::Known;
+use crate::known::ServerProfile;
 use crate::outcome::Outcome;
 use crate::plan::{Pace, Plan, Requests};
 use crate::print::{self, Printed};
@@ -18,7 +18,7 @@ use crate::rundir::RunDir;
 use crate::script::{Script, Scripts};
 use crate::server::Endpoint;
 use crate::tally::Latencies;
-use crate::warning::Warning;
+use crate::warning::RunWarning;
 
 /// Time limit of the preparation.
 const PREPARE_LIMIT: Duration = Duration::from_secs(3600);
@@ -33,7 +33,7 @@ pub(crate) struct Workload {
 
 impl Workload {
     /// Creates the workload of `args`, and resolves its addresses.
-    pub(crate) fn new(args: &RequestArgs, known: &Known) -> Result<Self, Error> {
+    pub(crate) fn new(args: &RequestArgs, known: &ServerProfile) -> Result<Self, Error> {
         let mut asked = args.check(known)?;
         asked.resolve()?;
         let script = args.script.as_ref().map(|file| file.display().to_string());
@@ -67,7 +67,7 @@ impl Workload {
         &self,
         ask: &Ask<'_>,
         dir: &Path,
-        known: &Known,
+        known: &ServerProfile,
         stop: &Arc<AtomicBool>,
     ) -> Result<Outcome, Error> {
         let started = SystemTime::now();
@@ -145,18 +145,18 @@ impl Workload {
         Ok(crate::run_under(plan, threads, control)?)
     }
 
-    pub(crate) fn figures(&self, outcome: &Outcome) -> Figures {
+    pub(crate) fn figures(&self, outcome: &Outcome) -> TrialFigures {
         let Latencies { intended, written, late } = outcome.both();
         let failed = &outcome.tally.errors;
         let backlog = outcome.warnings().into_iter().find_map(|warning| match warning {
-            Warning::BacklogGrowing { backlog, .. } => Some(backlog),
+            RunWarning::BacklogGrowing { backlog, .. } => Some(backlog),
             _ => None,
         });
         let refused = outcome.tally.statuses.refused();
         let (redirects, words) = redirects(outcome);
         let busiest = outcome.busy.iter().copied().fold(0.0, f64::max);
         let together = outcome.busy.iter().sum::<f64>() / outcome.cpus as f64;
-        Figures {
+        TrialFigures {
             planned: outcome.planned,
             in_time: outcome.tally.in_time,
             throughput: outcome.throughput(),
@@ -174,9 +174,9 @@ impl Workload {
     }
 
     /// Figures of a trial that did not take place.
-    pub(crate) fn nothing(&self) -> Figures {
+    pub(crate) fn nothing(&self) -> TrialFigures {
         let Latencies { intended, written, late } = Latencies::new();
-        Figures {
+        TrialFigures {
             planned: 0,
             in_time: 0,
             throughput: 0.0,

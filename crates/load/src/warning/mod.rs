@@ -33,7 +33,7 @@ const USUAL: f64 = 0.99;
 
 /// A problem with the figures of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Warning {
+pub enum RunWarning {
     /// More than 0.1 % of the answers were not 2xx.
     NotSuccess {
         /// Share of all answers, 0–1.
@@ -130,7 +130,7 @@ pub enum Warning {
     LeftOut(LeftOut),
 }
 
-impl Warning {
+impl RunWarning {
     /// Returns the warning's code, for machines.
     pub fn code(&self) -> &'static str {
         match self {
@@ -179,91 +179,91 @@ fn needed(quantile: f64) -> f64 {
 
 impl Outcome {
     /// Returns all warnings, the most severe first.
-    pub fn warnings(&self) -> Vec<Warning> {
+    pub fn warnings(&self) -> Vec<RunWarning> {
         if self.interrupted && self.planned == 0 {
             // A run that never began has no figures.
             return Vec::new();
         }
         let all = self.both();
         let failed = [self.not_success(), self.not_http(), self.lost(), self.timeouts()];
-        let mut warnings: Vec<Warning> = failed.into_iter().flatten().collect();
+        let mut warnings: Vec<RunWarning> = failed.into_iter().flatten().collect();
         let count = self.tally.wrong_values;
-        warnings.extend((count > 0).then_some(Warning::WrongValues { count }));
+        warnings.extend((count > 0).then_some(RunWarning::WrongValues { count }));
         warnings.extend(self.client_cpu());
         let late = Duration::from_nanos(all.late.value_at_quantile(0.99));
-        warnings.extend((late > LATE_LIMIT).then_some(Warning::ClientLate { late }));
+        warnings.extend((late > LATE_LIMIT).then_some(RunWarning::ClientLate { late }));
         warnings.extend(self.rate.and_then(|rate| self.overload(rate, all.written.mean() / 1e9)));
         warnings.extend(self.unreached());
         let count = self.tally.unfinished;
-        warnings.extend((count > 0).then_some(Warning::Unfinished { count }));
-        warnings.extend(Warning::few_samples(USUAL, all.intended.len()));
+        warnings.extend((count > 0).then_some(RunWarning::Unfinished { count }));
+        warnings.extend(RunWarning::few_samples(USUAL, all.intended.len()));
         warnings.extend(self.reconnects());
-        warnings.extend(self.left_out.iter().cloned().map(Warning::LeftOut));
+        warnings.extend(self.left_out.iter().cloned().map(RunWarning::LeftOut));
         warnings
     }
 
-    fn not_success(&self) -> Option<Warning> {
+    fn not_success(&self) -> Option<RunWarning> {
         let statuses = self.tally.statuses.by_status();
         let others = statuses.iter().filter(|(status, _)| !(200..300).contains(*status));
         let (&status, _) = others.max_by_key(|(_, count)| **count)?;
         let refused = self.answered() - self.tally.statuses.success();
         let share = refused as f64 / self.answered() as f64;
-        (share > FAILED_LIMIT).then_some(Warning::NotSuccess { share, status })
+        (share > FAILED_LIMIT).then_some(RunWarning::NotSuccess { share, status })
     }
 
-    fn lost(&self) -> Option<Warning> {
+    fn lost(&self) -> Option<RunWarning> {
         let count = self.tally.errors.lost() - self.tally.garbage.answers;
         let share = count as f64 / self.planned.max(1) as f64;
-        (share > FAILED_LIMIT).then_some(Warning::Lost { count, share })
+        (share > FAILED_LIMIT).then_some(RunWarning::Lost { count, share })
     }
 
-    fn not_http(&self) -> Option<Warning> {
+    fn not_http(&self) -> Option<RunWarning> {
         let garbage = &self.tally.garbage;
         let (count, first) = (garbage.all(), String::from_utf8_lossy(&garbage.first).into_owned());
-        (count > 0).then_some(Warning::NotHttp { count, first })
+        (count > 0).then_some(RunWarning::NotHttp { count, first })
     }
 
-    fn timeouts(&self) -> Option<Warning> {
+    fn timeouts(&self) -> Option<RunWarning> {
         let count = self.tally.errors.timeout;
         let share = count as f64 / self.planned.max(1) as f64;
-        (share > FAILED_LIMIT).then_some(Warning::Timeouts { count, share })
+        (share > FAILED_LIMIT).then_some(RunWarning::Timeouts { count, share })
     }
 
-    fn reconnects(&self) -> Option<Warning> {
+    fn reconnects(&self) -> Option<RunWarning> {
         let (count, answers) = (self.tally.reconnects, self.answered());
         let often = count as f64 > answers as f64 * FAILED_LIMIT;
         let closed_loop = self.rate.is_none();
-        often.then_some(Warning::Reconnects { count, answers, closed_loop })
+        often.then_some(RunWarning::Reconnects { count, answers, closed_loop })
     }
 
     /// Checks the busiest thread or, if threads outnumber CPUs, all threads together.
-    fn client_cpu(&self) -> Option<Warning> {
+    fn client_cpu(&self) -> Option<RunWarning> {
         let share = self.busy.iter().copied().fold(0.0, f64::max);
         if share > CPU_LIMIT {
-            return Some(Warning::ClientCpu { share });
+            return Some(RunWarning::ClientCpu { share });
         }
         let (used, cpus) = (self.busy.iter().sum::<f64>(), self.cpus);
-        (used > CPU_LIMIT * cpus as f64).then_some(Warning::ClientCpus { used, cpus })
+        (used > CPU_LIMIT * cpus as f64).then_some(RunWarning::ClientCpus { used, cpus })
     }
 
     /// Checks for too much load on a single connection, or on the server.
-    fn overload(&self, rate: f64, mean_s: f64) -> Option<Warning> {
+    fn overload(&self, rate: f64, mean_s: f64) -> Option<RunWarning> {
         let targets = (self.connections / self.connections_each).max(1) as f64;
         if self.connections_each == 1 && rate / targets * mean_s > CONNECTION_LIMIT {
-            return Some(Warning::ConnectionLimit { at_most: 1.0 / mean_s });
+            return Some(RunWarning::ConnectionLimit { at_most: 1.0 / mean_s });
         }
         let seconds = self.duration.as_secs_f64() / self.backlog.len().max(1) as f64;
         let per_second = growth(&self.backlog, rate)? / seconds;
         let backlog = *self.backlog.last()?;
-        Some(Warning::BacklogGrowing { backlog, per_second })
+        Some(RunWarning::BacklogGrowing { backlog, per_second })
     }
 
-    fn unreached(&self) -> Option<Warning> {
+    fn unreached(&self) -> Option<RunWarning> {
         // Requests in flight at the end are not failures.
         let in_time = self.tally.in_time + self.connections as u64;
         let short = (in_time as f64) < self.planned as f64 * ACHIEVED_LIMIT;
         let (planned, got) = (self.rate?, self.throughput());
-        (short && !self.interrupted).then_some(Warning::RateUnreached { got, planned })
+        (short && !self.interrupted).then_some(RunWarning::RateUnreached { got, planned })
     }
 }
 
@@ -305,10 +305,16 @@ mod tests {
     #[test]
     fn one_is_told_as_one() {
         for (warning, says) in [
-            (Warning::Unfinished { count: 1 }, "1 request had no answer when the run ended; it"),
-            (Warning::Unfinished { count: 2 }, "2 requests had no answer when the run ended; they"),
-            (Warning::Lost { count: 1, share: 0.01 }, "1 request (1.00 %) was lost with its conn"),
-            (Warning::WrongValues { count: 1 }, "1 value read was not the one written"),
+            (RunWarning::Unfinished { count: 1 }, "1 request had no answer when the run ended; it"),
+            (
+                RunWarning::Unfinished { count: 2 },
+                "2 requests had no answer when the run ended; they",
+            ),
+            (
+                RunWarning::Lost { count: 1, share: 0.01 },
+                "1 request (1.00 %) was lost with its conn",
+            ),
+            (RunWarning::WrongValues { count: 1 }, "1 value read was not the one written"),
         ] {
             let text = warning.to_string();
             assert!(text.starts_with(says), "{text}");
@@ -318,16 +324,16 @@ mod tests {
     #[test]
     fn a_percentile_needs_ten_samples_beyond_it() {
         for (quantile, enough) in [(0.5, 20), (0.99, 1000), (0.999, 10_000), (0.99999, 1_000_000)] {
-            assert_eq!(Warning::few_samples(quantile, enough), None);
-            let few = Warning::few_samples(quantile, enough - 1).unwrap();
+            assert_eq!(RunWarning::few_samples(quantile, enough), None);
+            let few = RunWarning::few_samples(quantile, enough - 1).unwrap();
             assert_eq!(few.code(), "few-samples");
         }
-        let text = Warning::few_samples(0.999, 17).unwrap().to_string();
+        let text = RunWarning::few_samples(0.999, 17).unwrap().to_string();
         assert_eq!(text, "17 samples are too few for p99.9: 10000 are needed");
         let printed = [0.5, 0.99, 0.999, 0.99999];
-        let text = Warning::few_of(&printed, 2000).unwrap().to_string();
+        let text = RunWarning::few_of(&printed, 2000).unwrap().to_string();
         let says = "2000 samples are too few for p99.9 to p99.999: 10000 to 1000000 are needed";
         assert_eq!(text, says);
-        assert_eq!(Warning::few_of(&printed, 1_000_000), None);
+        assert_eq!(RunWarning::few_of(&printed, 1_000_000), None);
     }
 }

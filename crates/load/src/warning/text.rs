@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::{Warning, needed};
+use super::{RunWarning, needed};
 use crate::outcome::LeftOut;
 
-impl fmt::Display for Warning {
+impl fmt::Display for RunWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotSuccess { share, status } => write!(

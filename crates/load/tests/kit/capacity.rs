@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use clap::{Args, Parser};
 use load::record::Series;
-use load::{Known, coldhot, search};
+use load::{ServerProfile, coldhot, search};
 use rustix::net::Shutdown;
 use tempfile::TempDir;
 
@@ -73,8 +73,8 @@ impl Place {
     ) -> Result<Series, search::Error> {
         let usual = ["--slo", "p90<200ms", "-d", trial, "--warmup", "0s", "--precision", "25%"];
         let words = self.words(&[&usual, flags].concat());
-        let args = Cli::<search::Args>::try_parse_from(words).expect("flags").args;
-        search::run(&args, &Known::default(), &Arc::new(AtomicBool::new(stopped)))
+        let args = Cli::<search::SearchArgs>::try_parse_from(words).expect("flags").args;
+        search::run(&args, &ServerProfile::default(), &Arc::new(AtomicBool::new(stopped)))
     }
 
     fn nobody_listens(&self) -> bool {
@@ -259,10 +259,10 @@ fn bounds_that_make_no_sense_are_refused() {
     assert!(refused(&["--from", "0"]).contains("--from 0"));
     for wrong in [["--precision", "0%"], ["--slo", "p99<10"], ["--repeats", "0"], ["-d", "x"]] {
         let words = Place::new().words(&wrong);
-        assert!(Cli::<search::Args>::try_parse_from(words).is_err(), "{wrong:?}");
+        assert!(Cli::<search::SearchArgs>::try_parse_from(words).is_err(), "{wrong:?}");
     }
     let words = Place::new().words(&["--sweep", "loops=1,2"]);
-    assert!(Cli::<search::Args>::try_parse_from(words).is_err(), "a sweep needs --server");
+    assert!(Cli::<search::SearchArgs>::try_parse_from(words).is_err(), "a sweep needs --server");
 }
 
 #[test]
@@ -299,9 +299,9 @@ fn four_runs_cold_and_hot_are_on_fresh_data_each() {
     let mut words = place.words(&["--server", &server, "--put-rate", "200", "--get-rate", "200"]);
     words[1].push_str("{key}");
     words.extend(["-d", "1s", "--key-count", "100"].map(str::to_owned));
-    let args = Cli::<coldhot::Args>::try_parse_from(words).unwrap().args;
+    let args = Cli::<coldhot::ColdHotArgs>::try_parse_from(words).unwrap().args;
     let stop = Arc::new(AtomicBool::new(false));
-    let series = coldhot::run(&args, &Known::default(), &stop).unwrap();
+    let series = coldhot::run(&args, &ServerProfile::default(), &stop).unwrap();
     let roles: Vec<&str> = series.trials.iter().map(|trial| trial.role.as_str()).collect();
     assert_eq!(roles, ["put-cold", "put-hot", "get-cold", "get-hot"]);
     let starts = std::fs::read_to_string(place.dir.path().join("starts")).unwrap();
@@ -323,9 +323,9 @@ fn cold_and_hot_need_a_server_that_can_be_started_anew() {
         let place = Place::new();
         let mut words = place.words(&["--put-rate", "1", "--get-rate", "1"]);
         words.extend(server.map(|server| format!("--server={server}")));
-        let args = Cli::<coldhot::Args>::try_parse_from(words).unwrap().args;
+        let args = Cli::<coldhot::ColdHotArgs>::try_parse_from(words).unwrap().args;
         let stop = Arc::new(AtomicBool::new(false));
-        let error = coldhot::run(&args, &Known::default(), &stop).unwrap_err().to_string();
+        let error = coldhot::run(&args, &ServerProfile::default(), &stop).unwrap_err().to_string();
         assert!(error.contains("{data}"), "{error}");
     }
 }

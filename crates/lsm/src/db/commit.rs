@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use profile::{Place, WaitKind};
+use profile::{WaitKind, WaitSite};
 
 use super::Shared;
 use crate::batch::Batch;
@@ -26,11 +26,11 @@ const MAX_GROUP_BYTES: usize = 4 << 20;
 const MAX_QUEUED_BYTES: usize = 64 << 20;
 
 /// Wait sites for profiles.
-static QUEUE: Place = Place::new(WaitKind::Lock, "commit queue");
-static LED: Place = Place::new(WaitKind::Queue, "commit: another caller leads");
-static QUEUED: Place =
-    Place::new(WaitKind::Queue, "commit: batches behind the one that is committed");
-static NO_BATCH: Place = Place::new(WaitKind::Idle, "commit: no batch");
+static QUEUE: WaitSite = WaitSite::new(WaitKind::Lock, "commit queue");
+static LED: WaitSite = WaitSite::new(WaitKind::Queue, "commit: another caller leads");
+static QUEUED: WaitSite =
+    WaitSite::new(WaitKind::Queue, "commit: batches behind the one that is committed");
+static NO_BATCH: WaitSite = WaitSite::new(WaitKind::Idle, "commit: no batch");
 
 type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
 

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use commit::CommitQueue;
 use complaints::Complaints;
 use parking_lot::Mutex;
-use profile::{Place, WaitKind};
+use profile::{WaitKind, WaitSite};
 use threads::{Signals, Threads};
 use times::Times;
 
@@ -52,7 +52,8 @@ const MAX_SLOWDOWN: Duration = Duration::from_millis(20);
 const MAX_WAIT_FOR_ROOM: Duration = Duration::from_secs(60);
 
 /// Wait site for profiles.
-static SLOWED: Place = Place::new(WaitKind::Queue, "writes: slowed by flush or compaction backlog");
+static SLOWED: WaitSite =
+    WaitSite::new(WaitKind::Queue, "writes: slowed by flush or compaction backlog");
 
 /// A store. Can be shared by reference or `Arc`; dropping it stops its threads.
 pub struct Db {

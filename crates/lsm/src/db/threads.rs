@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use profile::{Place, WaitKind};
+use profile::{WaitKind, WaitSite};
 
 use super::{Shared, sync_interval};
 use crate::engine::{Committed, Work};
@@ -25,9 +25,10 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// Wait sites for profiles.
-static NO_WORK: Place = Place::new(WaitKind::Idle, "store: nothing to flush, compact or prepare");
-static NO_ROOM: Place =
-    Place::new(WaitKind::Queue, "writes: stalled by flush or compaction backlog");
+static NO_WORK: WaitSite =
+    WaitSite::new(WaitKind::Idle, "store: nothing to flush, compact or prepare");
+static NO_ROOM: WaitSite =
+    WaitSite::new(WaitKind::Queue, "writes: stalled by flush or compaction backlog");
 
 /// A notification that makes waiting threads check again.
 #[derive(Default)]

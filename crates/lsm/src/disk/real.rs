@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use profile::{Place, WaitKind};
+use profile::{WaitKind, WaitSite};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
@@ -35,11 +35,11 @@ const ZERO_STEP: usize = 256 << 10;
 static ZEROS: [u8; ZERO_STEP] = [0; ZERO_STEP];
 
 /// Wait sites for profiles.
-static SYNC: Place = Place::new(WaitKind::File, "sync");
-static SYNC_DIRECTORY: Place = Place::new(WaitKind::File, "sync of the directory");
-static READ: Place = Place::new(WaitKind::File, "read");
-static WRITE: Place = Place::new(WaitKind::File, "write");
-static ALLOCATE: Place = Place::new(WaitKind::File, "allocate");
+static SYNC: WaitSite = WaitSite::new(WaitKind::File, "sync");
+static SYNC_DIRECTORY: WaitSite = WaitSite::new(WaitKind::File, "sync of the directory");
+static READ: WaitSite = WaitSite::new(WaitKind::File, "read");
+static WRITE: WaitSite = WaitSite::new(WaitKind::File, "write");
+static ALLOCATE: WaitSite = WaitSite::new(WaitKind::File, "allocate");
 
 /// A directory of the real file system, locked against other processes until dropped.
 #[derive(Debug)]

@@ -14,9 +14,9 @@ mod turns;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use turns::Turns;
+use turns::SlotStates;
 
-use crate::place::Place;
+use crate::place::WaitSite;
 use crate::stack::MAX_FRAMES;
 
 /// Number of queued samples: 200,000 per second, drained every 20 ms.
@@ -32,7 +32,7 @@ static LOST: [AtomicU64; SOURCES] = [const { AtomicU64::new(0) }; SOURCES];
 /// Number of recordings so far.
 static RECORDING: AtomicU32 = AtomicU32::new(0);
 #[cfg(not(all(loom, test)))]
-static TURNS: Turns<SLOTS> = Turns::new();
+static TURNS: SlotStates<SLOTS> = SlotStates::new();
 #[cfg(all(loom, test))]
 loom::lazy_static! { static ref TURNS: Turns<SLOTS> = Turns::new(); }
 static RING: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
@@ -124,7 +124,7 @@ pub(crate) struct Sample<'a> {
     /// Events that the sample stands for.
     pub(crate) count: u64,
     /// The site at which the thread waits, if known.
-    pub(crate) place: Option<&'static Place>,
+    pub(crate) place: Option<&'static WaitSite>,
     /// The thread that holds the awaited lock; 0 = unknown.
     pub(crate) holder: i32,
     /// The place where the holder took the lock.
@@ -197,7 +197,7 @@ mod taking {
         pub(crate) name: String,
         pub(crate) weight: u64,
         pub(crate) count: u64,
-        pub(crate) place: Option<&'static Place>,
+        pub(crate) place: Option<&'static WaitSite>,
         pub(crate) holder: i32,
         pub(crate) site: Option<&'static std::panic::Location<'static>>,
         pub(crate) address: usize,
@@ -243,7 +243,7 @@ mod taking {
             count: word(5),
             // SAFETY: `push` wrote a reference that lives as long as the process, or 0, and the
             // slot's turn handed the slot over.
-            place: unsafe { (word(6) as *const Place).as_ref() },
+            place: unsafe { (word(6) as *const WaitSite).as_ref() },
             holder: (word(1) >> 32) as i32,
             // SAFETY: as above.
             site: unsafe { (word(7) as *const std::panic::Location<'static>).as_ref() },

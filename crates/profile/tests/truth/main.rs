@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use profile::{Clock, Event, Folded, Order, Profile, Recording, Refused, Sampled};
+use profile::{Clock, Event, Folded, Profile, Recording, RecordingRequest, Refused, Sampled};
 
 #[global_allocator]
 static ALLOCATOR: Sampled<System> = Sampled(System);
@@ -39,13 +39,19 @@ fn alone(name: &str, test: fn()) {
     assert!(has_passed, "{}:\n{}{}", output.status, told[0], told[1]);
 }
 
-fn order(events: &[Event], seconds: u64, clock: Clock) -> Order {
+fn order(events: &[Event], seconds: u64, clock: Clock) -> RecordingRequest {
     let duration = Duration::from_secs(seconds);
-    Order { events: events.to_vec(), duration, who: "a test".to_owned(), idle: false, clock }
+    RecordingRequest {
+        events: events.to_vec(),
+        duration,
+        who: "a test".to_owned(),
+        idle: false,
+        clock,
+    }
 }
 
 /// Starts a recording that sends its profile to the receiver.
-fn start(order: Order) -> (Recording, mpsc::Receiver<Profile>) {
+fn start(order: RecordingRequest) -> (Recording, mpsc::Receiver<Profile>) {
     let begun = Instant::now();
     loop {
         let (tell, told) = mpsc::sync_channel(1);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use profile::{Clock, Event, Place, WaitKind};
+use profile::{Clock, Event, WaitKind, WaitSite};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{PATIENCE, alone, assert_close, folded, order, share, start};
@@ -162,9 +162,9 @@ fn bytes_by_call_path_and_what_is_left_of_them() {
     });
 }
 
-static SLOW: Place = Place::new(WaitKind::Lock, "the slow one");
-static QUICK: Place = Place::new(WaitKind::Lock, "the quick one");
-static WORK: Place = Place::new(WaitKind::Idle, "no work");
+static SLOW: WaitSite = WaitSite::new(WaitKind::Lock, "the slow one");
+static QUICK: WaitSite = WaitSite::new(WaitKind::Lock, "the quick one");
+static WORK: WaitSite = WaitSite::new(WaitKind::Idle, "no work");
 
 /// Takes `lock` repeatedly while another thread holds it for `hold`; returns the nanoseconds
 /// waited.
@@ -209,7 +209,8 @@ fn time_waited_for_locks_and_who_held_them() {
     alone("shares::time_waited_for_locks_and_who_held_them", || {
         for idle in [false, true] {
             let stop = Arc::new(AtomicBool::new(false));
-            let ordered = profile::Order { idle, ..order(&[Event::Lock], 2, Clock::default()) };
+            let ordered =
+                profile::RecordingRequest { idle, ..order(&[Event::Lock], 2, Clock::default()) };
             let (recording, profile) = start(ordered);
             let (first, second) = (Arc::clone(&stop), Arc::clone(&stop));
             let slow = thread::spawn(move || waits_for_the_slow_one(first));
@@ -265,7 +266,8 @@ fn wall_time_of_threads_that_run_wait_and_have_nothing_to_do() {
                 thread::spawn(move || naps(&second)),
                 thread::spawn(move || reads_what_never_comes(&reader)),
             ];
-            let ordered = profile::Order { idle, ..order(&[Event::Wall], 2, Clock::default()) };
+            let ordered =
+                profile::RecordingRequest { idle, ..order(&[Event::Wall], 2, Clock::default()) };
             let (recording, profile) = start(ordered);
             let profile = profile.recv_timeout(PATIENCE).unwrap();
             drop(recording);

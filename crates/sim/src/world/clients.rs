@@ -6,7 +6,7 @@ use protocol::{Answer, AskedQuorum, Done, NODE_TICK_MICROS};
 
 use super::contenders::Contender;
 use super::machine::Input;
-use super::{Due, Place, World};
+use super::{DueEvent, LoopId, World};
 use crate::histories::Sent;
 use crate::ledger::{Asked, ClientOutcome, What};
 use crate::random::Random;
@@ -58,15 +58,15 @@ impl World {
         match &machine.process {
             Some(process) if !machine.stopping => {
                 let index = self.random.index(process.loops.len());
-                let place = Place { node, life: process.life, index };
-                self.agenda.put(at, Due::Asked { number, place });
+                let place = LoopId { node, life: process.life, index };
+                self.agenda.put(at, DueEvent::Asked { number, place });
                 let patience = PATIENCE * self.plan.deadline_micros;
                 let outcome = ClientOutcome::Nothing;
-                self.agenda.put(self.now + patience, Due::ClientOutcome { number, outcome });
+                self.agenda.put(self.now + patience, DueEvent::ClientOutcome { number, outcome });
             }
-            _ => {
-                self.agenda.put(at, Due::ClientOutcome { number, outcome: ClientOutcome::Refused })
-            }
+            _ => self
+                .agenda
+                .put(at, DueEvent::ClientOutcome { number, outcome: ClientOutcome::Refused }),
         }
         number
     }
@@ -101,13 +101,13 @@ impl World {
     }
 
     /// Handles the arrival of a request at its node.
-    pub(super) fn asked(&mut self, number: u64, place: Place) {
+    pub(super) fn asked(&mut self, number: u64, place: LoopId) {
         if self.process(place).is_some() {
             self.input(place, Input::Client(number));
         } else {
             self.agenda.put(
                 self.now + 100,
-                Due::ClientOutcome { number, outcome: ClientOutcome::Nothing },
+                DueEvent::ClientOutcome { number, outcome: ClientOutcome::Nothing },
             );
         }
     }
@@ -144,7 +144,7 @@ impl World {
                 contender.saw(number, asked, outcome);
             }
             let pause = self.random.between(0, self.plan.think_micros);
-            self.agenda.put(self.now + pause, Due::Client(client));
+            self.agenda.put(self.now + pause, DueEvent::Client(client));
         }
     }
 }

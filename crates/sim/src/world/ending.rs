@@ -11,8 +11,8 @@ use protocol::{
 
 use super::contenders::contended;
 use super::machine::{Machine, Role};
-use super::power::End;
-use super::{Due, World};
+use super::power::ProcessEnd;
+use super::{DueEvent, World};
 use crate::histories::{Action, Sent, Wanted, is_contended};
 use crate::ledger::{Asked, ClientOutcome, What, show};
 use crate::wall::true_wall;
@@ -89,8 +89,8 @@ impl World {
             let is_outlived = machine.last_life.is_some_and(|last| present < last && last < next);
             if is_outlived && process.shared.membership.state.is_fenced() {
                 self.journal.line(self.now, format_args!("n{node} is restarted: it is outlived"));
-                self.end_process(node, End::Kill);
-                self.agenda.put(self.now + 1_000, Due::Start(node));
+                self.end_process(node, ProcessEnd::Kill);
+                self.agenda.put(self.now + 1_000, DueEvent::Start(node));
             }
         }
     }

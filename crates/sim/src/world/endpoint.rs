@@ -28,7 +28,7 @@ pub(crate) struct Endpoint {
 /// Phase of the connection.
 pub(crate) enum Stage {
     Opening(Option<Box<Handshake>>),
-    Open(Box<Connection<Held>>),
+    Open(Box<Connection<Reservation>>),
 }
 
 /// The memory of a process for long messages.
@@ -37,7 +37,7 @@ pub(crate) struct Memory(Arc<AtomicUsize>);
 
 /// A reservation of that memory.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct Reservation {
     memory: Memory,
     bytes: usize,
 }
@@ -48,23 +48,23 @@ impl Memory {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn take(&self, bytes: usize) -> Option<Held> {
+    fn take(&self, bytes: usize) -> Option<Reservation> {
         let held = self.0.load(Ordering::Relaxed);
         let fits = held == 0 || held + bytes <= ROOM_BYTES;
         fits.then(|| {
             self.0.fetch_add(bytes, Ordering::Relaxed);
-            Held { memory: self.clone(), bytes }
+            Reservation { memory: self.clone(), bytes }
         })
     }
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.memory.0.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
-impl Room for Held {
+impl Room for Reservation {
     fn bytes(&self) -> usize {
         self.bytes
     }
@@ -81,26 +81,26 @@ pub(crate) struct Lent<'a> {
 }
 
 impl Host for Lent<'_> {
-    type Room = Held;
+    type Room = Reservation;
 
     fn now(&self) -> Now {
         self.now
     }
 
-    fn room_for_request(&mut self, bytes: usize) -> Option<Held> {
+    fn room_for_request(&mut self, bytes: usize) -> Option<Reservation> {
         let held = self.memory.take(bytes);
         self.waits = held.is_none();
         held
     }
 
     /// A reply with a requested long record is accepted, however long it is.
-    fn room_for_reply(&mut self, peer: NodeId, id: u64) -> Option<Held> {
+    fn room_for_reply(&mut self, peer: NodeId, id: u64) -> Option<Reservation> {
         if !self.fetching.remove(&(peer, id)) {
             return None;
         }
         let memory = Memory::default();
         memory.0.store(u32::MAX as usize, Ordering::Relaxed);
-        Some(Held { memory, bytes: u32::MAX as usize })
+        Some(Reservation { memory, bytes: u32::MAX as usize })
     }
 }
 
@@ -116,7 +116,7 @@ impl Endpoint {
     }
 
     /// Returns the connection, once the handshake is complete.
-    pub(crate) fn open(&mut self) -> Option<&mut Connection<Held>> {
+    pub(crate) fn open(&mut self) -> Option<&mut Connection<Reservation>> {
         match &mut self.stage {
             Stage::Open(connection) => Some(connection),
             Stage::Opening(_) => None,

@@ -5,7 +5,7 @@
 //!  ────────────── earliest ◀─ a round ┴─ evaluated … ─┴ latest ─────────────────────▶ time
 //! ```
 
-use super::{Place, World};
+use super::{LoopId, World};
 use crate::histories::Sent;
 use crate::ledger::{Asked, What};
 
@@ -34,7 +34,7 @@ impl World {
     }
 
     /// Returns the expiry of a write's value, as the receiving node computes it.
-    pub(super) fn expiry_ms(&mut self, place: Place, number: u64, asked: &Asked) -> u64 {
+    pub(super) fn expiry_ms(&mut self, place: LoopId, number: u64, asked: &Asked) -> u64 {
         let now = self.times(place.node);
         let Some(process) = self.process(place) else { return 0 };
         if asked.ttl_ms == 0 {
@@ -68,7 +68,7 @@ impl World {
 
     /// Notes that a node may use the time of its wall clock, however wrong: reads and conditional
     /// writes are evaluated by it. A hybrid clock ahead of the wall clock expires nothing.
-    pub(super) fn note_clock(&mut self, place: Place) {
+    pub(super) fn note_clock(&mut self, place: LoopId) {
         let shows = self.times(place.node).wall / 1000;
         self.ledger.latest_ms = self.ledger.latest_ms.max(shows);
     }

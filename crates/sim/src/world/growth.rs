@@ -5,8 +5,8 @@ use std::sync::Arc;
 use protocol::NodeId;
 use protocol::layout::PlanChange;
 
-use super::power::End;
-use super::{Due, World};
+use super::power::ProcessEnd;
+use super::{DueEvent, World};
 use crate::scale::{Growth, Scale, Traffic};
 
 /// The node that goes away.
@@ -27,13 +27,13 @@ impl World {
         let done = self.ledger.tally;
         let answered = done.reads + done.writes - tally.reads - tally.writes;
         let messages = self.network.messages - messages;
-        self.end_process(AWAY, End::Kill);
+        self.end_process(AWAY, ProcessEnd::Kill);
         self.run_until(self.now + micros);
         self.clients_run = false;
         self.run_until(self.now + 2 * self.plan.deadline_micros);
         let connections = self.network.connections();
         let waiting = self.hints_for(AWAY);
-        self.agenda.put(self.now, Due::Start(AWAY));
+        self.agenda.put(self.now, DueEvent::Start(AWAY));
         while self.machines[AWAY].process.is_none() {
             self.run_until(self.now + LOOK_MICROS);
         }

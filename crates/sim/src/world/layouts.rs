@@ -14,7 +14,7 @@ use std::sync::Arc;
 use protocol::layout::{Kinds, Layout, Methods, PlanChange, Seat, Stage, Token, Voter, VoterId};
 use protocol::{BackgroundEvent, FIRST_EPOCH, NodeId};
 
-use super::{Due, World};
+use super::{DueEvent, World};
 
 /// The greatest weight of a node.
 const MOST_WEIGHT: u64 = 4;
@@ -30,7 +30,7 @@ impl World {
             return;
         }
         let pause = self.changes.between(self.plan.change_micros / 10, self.plan.change_micros);
-        self.agenda.put(self.now + pause, Due::Change);
+        self.agenda.put(self.now + pause, DueEvent::Change);
         let node = *self.changes.pick(&self.nodes);
         let Some(process) = &self.machines[node].process else { return };
         let (life, shared) = (process.life, Arc::clone(&process.shared));

@@ -6,15 +6,15 @@ use protocol::{Message, NodeId, Reply};
 use server::link::{Attempt, HANDSHAKE_MICROS, PING_MICROS, PeerTable};
 
 use super::machine::{Input, Loop, Outbox};
-use super::{Due, Place, World};
-use crate::network::End;
+use super::{DueEvent, LoopId, World};
+use crate::network::LoopEnd;
 
 /// Time limit of an attempt to connect, in microseconds.
 const CONNECT_MICROS: u64 = 250_000;
 
 impl World {
     /// Sends a request, over a new connection if there is none.
-    pub(super) fn send(&mut self, place: Place, peer: usize, message: Message) {
+    pub(super) fn send(&mut self, place: LoopId, peer: usize, message: Message) {
         let now = self.times(place.node);
         let Some(process) = self.process(place) else { return };
         let queue_bytes = process.table.bounds.queue_bytes;
@@ -43,7 +43,7 @@ impl World {
     }
 
     /// Replies to a request, if its connection is still open.
-    pub(super) fn respond(&mut self, place: Place, connection: u64, id: u64, reply: Reply) {
+    pub(super) fn respond(&mut self, place: LoopId, connection: u64, id: u64, reply: Reply) {
         let now = self.times(place.node);
         let Some(process) = self.process(place) else { return };
         let own = &mut process.loops[place.index];
@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    fn dial(&mut self, place: Place, peer: usize, attempt: Attempt) {
+    fn dial(&mut self, place: LoopId, peer: usize, attempt: Attempt) {
         let linked = self.network.connected(place.node, peer) && !self.machines[peer].dark;
         let there = self.machines[peer].process.is_some();
         let answers = there && !self.machines[peer].stopping;
@@ -68,17 +68,17 @@ impl World {
         let begins = attempt.not_before.map_or(self.now, |mono| wall.when(mono).max(self.now));
         let at = begins + if in_time { took } else { CONNECT_MICROS };
         let reachable = in_time && answers;
-        self.agenda.put(at, Due::Dialed { place, peer, attempt, reachable });
+        self.agenda.put(at, DueEvent::Dialed { place, peer, attempt, reachable });
     }
 
-    pub(super) fn dialed(&mut self, place: Place, peer: usize, attempt: Attempt, reachable: bool) {
+    pub(super) fn dialed(&mut self, place: LoopId, peer: usize, attempt: Attempt, reachable: bool) {
         self.input(place, Input::Dialed { peer, attempt, reachable });
     }
 
     /// Handles the end of a loop's attempt to connect.
     pub(super) fn take_dialed(
         &mut self,
-        place: Place,
+        place: LoopId,
         peer: usize,
         attempt: Attempt,
         reachable: bool,
@@ -96,21 +96,21 @@ impl World {
             return self.fall(place, peer, attempt.falls, false, out);
         };
         let index = self.random.index(loops);
-        let dialer = End { node: place.node, life: place.life, index: place.index, open: true };
-        let acceptor = End { node: peer, life, index, open: true };
+        let dialer = LoopEnd { node: place.node, life: place.life, index: place.index, open: true };
+        let acceptor = LoopEnd { node: peer, life, index, open: true };
         let connection = self.network.connect(dialer, acceptor);
         self.begin_handshake(place, peer, attempt, connection);
     }
 
     /// Starts the pings of a loop, at once for all its connections.
-    pub(super) fn ping(&mut self, place: Place) {
+    pub(super) fn ping(&mut self, place: LoopId) {
         self.input(place, Input::Ping);
-        self.agenda.put(self.now + PING_MICROS, Due::Ping(place));
+        self.agenda.put(self.now + PING_MICROS, DueEvent::Ping(place));
     }
 
     /// Sends pings, closes connections without a pong, and dials peers that no loop is connected
     /// to.
-    pub(super) fn take_ping(&mut self, place: Place, out: &mut Outbox) {
+    pub(super) fn take_ping(&mut self, place: LoopId, out: &mut Outbox) {
         let (now, keeps) = (self.times(place.node), place.index == 0 && self.plan.keeps_links);
         let Some(process) = self.process(place) else { return };
         let table = std::sync::Arc::clone(&process.table);
@@ -153,7 +153,7 @@ impl World {
     }
 
     /// Ends the links to nodes that have left the cluster, or belong to another one.
-    fn end_links_to_leavers(&mut self, place: Place, table: &PeerTable, out: &mut Outbox) {
+    fn end_links_to_leavers(&mut self, place: LoopId, table: &PeerTable, out: &mut Outbox) {
         let Some(process) = self.process(place) else { return };
         let links = process.loops[place.index].links.iter();
         let all: Vec<(usize, u64)> = links.map(|(peer, link)| (*peer, link.falls())).collect();
@@ -171,7 +171,7 @@ impl World {
     }
 
     /// A loop gives up its end of a connection, and if it made it, the link that it is of.
-    pub(super) fn lose(&mut self, place: Place, id: u64, refused: bool, out: &mut Outbox) {
+    pub(super) fn lose(&mut self, place: LoopId, id: u64, refused: bool, out: &mut Outbox) {
         let Some(process) = self.process(place) else { return };
         let Some(endpoint) = process.loops[place.index].endpoints.remove(&id) else { return };
         self.hang_up(id, endpoint.end);
@@ -182,12 +182,12 @@ impl World {
 
     fn hang_up(&mut self, connection: u64, end: usize) {
         if let Some(at) = self.network.close(self.now, connection, end, true) {
-            self.agenda.put(at, Due::Deliver { connection, end: 1 - end });
+            self.agenda.put(at, DueEvent::Deliver { connection, end: 1 - end });
         }
     }
 
     /// A link, or an attempt to make it, is at its end: for all of it, and once.
-    fn fall(&mut self, place: Place, peer: usize, falls: u64, refused: bool, out: &mut Outbox) {
+    fn fall(&mut self, place: LoopId, peer: usize, falls: u64, refused: bool, out: &mut Outbox) {
         let (now, node) = (self.times(place.node), NodeId(peer as u16));
         let Some(process) = self.process(place) else { return };
         let own = &mut process.loops[place.index];
@@ -214,11 +214,11 @@ impl World {
         let Some(process) = &mut self.machines[node].process else { return };
         let life = process.life;
         for index in 0..process.loops.len() {
-            self.input(Place { node, life, index }, Input::Goodbye);
+            self.input(LoopId { node, life, index }, Input::Goodbye);
         }
     }
 
-    pub(super) fn take_goodbye(&mut self, place: Place) {
+    pub(super) fn take_goodbye(&mut self, place: LoopId) {
         let Some(process) = self.process(place) else { return };
         let Loop { endpoints, dirty, .. } = &mut process.loops[place.index];
         for (id, endpoint) in endpoints.iter_mut().filter(|(_, endpoint)| endpoint.end == 1) {

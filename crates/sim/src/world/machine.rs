@@ -12,7 +12,7 @@ use server::identity::OwnRecords;
 use server::link::{Attempt, Link, PeerTable, Pings, Redialer};
 use server::{BoundedClock, Outcome, Pages, Starting, Task, Wanted, WritePurpose};
 
-use super::Due;
+use super::DueEvent;
 use super::endpoint::{Endpoint, Memory};
 use super::life::LifeFile;
 use super::ranges::Walks;
@@ -151,7 +151,7 @@ pub(crate) struct Machine {
     pub(crate) paused: bool,
     pub(crate) pauses: u32,
     /// Events that were due while the machine was paused.
-    pub(crate) held: Vec<Due>,
+    pub(crate) held: Vec<DueEvent>,
     /// Additional time of each sync in microseconds.
     pub(crate) slow_disk: u64,
 }

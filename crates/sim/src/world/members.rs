@@ -15,8 +15,8 @@ use server::StartError;
 use server::identity::{Candidate, Named, Placed};
 
 use super::machine::{Machine, Role};
-use super::power::End;
-use super::{Due, World};
+use super::power::ProcessEnd;
+use super::{DueEvent, World};
 use crate::store::Store;
 
 /// Interval between requests to join, in microseconds.
@@ -44,7 +44,7 @@ const IN_ZONES: u64 = 200;
 const BREAK_OFF: u64 = 200;
 
 /// A node that asks to join.
-pub(super) struct Asker {
+pub(super) struct AskingNode {
     pub(super) member: Member,
     pub(super) numbers: Candidate,
     disk: MemDisk,
@@ -259,11 +259,11 @@ impl World {
     /// begin to ask. A node that was in a layout may be told so, even if that layout was reverted.
     pub(super) fn joiners(&mut self, count: usize) -> Vec<Joiner> {
         let layouts = &self.layouts;
-        let is_new = |asker: &&Asker| {
+        let is_new = |asker: &&AskingNode| {
             let mut all = layouts.values().flat_map(|layout| layout.all());
             all.all(|node| node.member != asker.member)
         };
-        let joiner = |asker: &Asker| Joiner {
+        let joiner = |asker: &AskingNode| Joiner {
             member: asker.member.clone(),
             url: format!("http://{}", asker.member.name),
             disk: Some(asker.numbers.incarnation),
@@ -272,7 +272,7 @@ impl World {
             self.askers.iter().filter(is_new).take(count).map(joiner).collect();
         while joiners.len() < count {
             if self.askers.is_empty() {
-                self.agenda.put(self.now + ASK_MICROS, Due::Ask);
+                self.agenda.put(self.now + ASK_MICROS, DueEvent::Ask);
             }
             let asker = self.new_asker();
             joiners.push(joiner(&asker));
@@ -282,7 +282,7 @@ impl World {
     }
 
     /// Creates a node with an empty disk that asks to join.
-    fn new_asker(&mut self) -> Asker {
+    fn new_asker(&mut self) -> AskingNode {
         self.asked += 1;
         let random = &mut self.changes;
         // Names sort before, between and after those of others, whatever the ids.
@@ -298,7 +298,7 @@ impl World {
         let numbers = numbers.expect("nothing is wrong with it").expect("it is empty");
         drop(store);
         let disk = disk.crash(self.changes.number());
-        Asker { member, numbers, disk }
+        AskingNode { member, numbers, disk }
     }
 
     /// Sends the requests of all waiting nodes, each to some node.
@@ -310,7 +310,7 @@ impl World {
             }
         }
         if !self.askers.is_empty() {
-            self.agenda.put(self.now + ASK_MICROS, Due::Ask);
+            self.agenda.put(self.now + ASK_MICROS, DueEvent::Ask);
         }
     }
 
@@ -335,7 +335,7 @@ impl World {
     }
 
     /// Starts a node that was included in a layout.
-    fn is_placed(&mut self, node: usize, asker: Asker) {
+    fn is_placed(&mut self, node: usize, asker: AskingNode) {
         let machine = &mut self.machines[node];
         if machine.role != Role::Vacant {
             let what = format!("{} is given the id of {}: {node}", asker.member.name, machine.name);
@@ -345,7 +345,7 @@ impl World {
         self.journal.line(self.now, format_args!("n{node} is {}", machine.name));
         self.nodes.push(node);
         self.nodes.sort_unstable();
-        self.agenda.put(self.now + 1_000, Due::Start(node));
+        self.agenda.put(self.now + 1_000, DueEvent::Start(node));
         if let Some(last) = self.layouts.values().next_back().cloned() {
             self.leave_by(&last);
         }
@@ -376,7 +376,7 @@ impl World {
             // node.
             JoinReply::Refused | JoinReply::Waits => {}
         }
-        self.agenda.put(self.now + ASK_MICROS, Due::Start(node));
+        self.agenda.put(self.now + ASK_MICROS, DueEvent::Start(node));
         Ok(false)
     }
 
@@ -384,7 +384,7 @@ impl World {
     fn is_lost_with_its_disk(&mut self, node: usize) {
         self.faults += 1;
         self.note_lost_disk(node);
-        self.end_process(node, End::Kill);
+        self.end_process(node, ProcessEnd::Kill);
         self.exchange_disk(node, MemDisk::new());
         self.journal.line(self.now, format_args!("n{node} will not come back"));
         self.machines[node].role = Role::Lost;
@@ -406,7 +406,7 @@ impl World {
                 Role::Listed | Role::Joined => {
                     machine.leaves = true;
                     let at = self.now + self.changes.between(0, LEAVES_MICROS);
-                    self.agenda.put(at, Due::SwitchOff(node));
+                    self.agenda.put(at, DueEvent::SwitchOff(node));
                 }
                 Role::Lost => machine.role = Role::Gone,
                 Role::Vacant | Role::Gone => {}
@@ -423,10 +423,10 @@ impl World {
             machine.epoch >= last.epoch
         };
         if last.council.iter().filter(knows).count() <= last.council.len() / 2 {
-            self.agenda.put(self.now + LEAVES_MICROS / 10, Due::SwitchOff(node));
+            self.agenda.put(self.now + LEAVES_MICROS / 10, DueEvent::SwitchOff(node));
             return;
         }
-        self.end_process(node, End::Kill);
+        self.end_process(node, ProcessEnd::Kill);
         self.takes_future_along(node);
         self.machines[node].role = Role::Gone;
         self.nodes.retain(|other| *other != node);

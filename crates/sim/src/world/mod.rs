@@ -39,7 +39,7 @@ use server::link::Attempt;
 use server::{HintsWanted, TaskEvent, Wanted};
 
 use crate::Report;
-use crate::agenda::Agenda;
+use crate::agenda::EventQueue;
 use crate::journal::Journal;
 use crate::ledger::{ClientOutcome, Ledger};
 use crate::network::Network;
@@ -51,7 +51,7 @@ use nemesis::Remedy;
 
 /// A loop of a node, in one incarnation of its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LoopId {
     pub(crate) node: usize,
     pub(crate) life: u32,
     pub(crate) index: usize,
@@ -59,11 +59,11 @@ pub(crate) struct Place {
 
 /// A scheduled event.
 #[derive(Debug)]
-pub(crate) enum Due {
+pub(crate) enum DueEvent {
     /// A loop handles its inbox.
-    Turn(Place),
+    Turn(LoopId),
     /// A loop's timer expires.
-    Wake(Place),
+    Wake(LoopId),
     /// The store's group is synced.
     Commit {
         node: usize,
@@ -71,26 +71,26 @@ pub(crate) enum Due {
     },
     /// The disk has finished a read.
     Read {
-        place: Place,
+        place: LoopId,
         op: OpId,
         wanted: Wanted,
         demand: Demand,
     },
     /// A pool thread has read a page.
     Page {
-        place: Place,
+        place: LoopId,
         op: OpId,
         request: PageRequest,
         demand: Demand,
     },
     Compare {
-        place: Place,
+        place: LoopId,
         op: OpId,
         request: CompareRequest,
         demand: Demand,
     },
     Discard {
-        place: Place,
+        place: LoopId,
         op: OpId,
         ranges: Vec<Damage>,
     },
@@ -124,7 +124,7 @@ pub(crate) enum Due {
     },
     /// A range has waited for a busy node.
     Busy {
-        place: Place,
+        place: LoopId,
         call: CallId,
     },
     /// Background work of the store, and the clock's bound, are due.
@@ -134,7 +134,7 @@ pub(crate) enum Due {
     },
     /// An attempt to connect ends.
     Dialed {
-        place: Place,
+        place: LoopId,
         peer: usize,
         attempt: Attempt,
         reachable: bool,
@@ -145,13 +145,13 @@ pub(crate) enum Due {
         end: usize,
     },
     /// A loop's pings are due.
-    Ping(Place),
+    Ping(LoopId),
     /// A client takes its next step.
     Client(usize),
     /// A client's request arrives.
     Asked {
         number: u64,
-        place: Place,
+        place: LoopId,
     },
     /// A client gets its answer, or gives up.
     ClientOutcome {
@@ -175,7 +175,7 @@ pub(crate) enum Due {
 pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) now: u64,
-    agenda: Agenda<Due>,
+    agenda: EventQueue<DueEvent>,
     random: Random,
     pub(crate) journal: Journal,
     /// Machines by the id of the node.
@@ -183,7 +183,7 @@ pub(crate) struct World {
     /// Nodes whose process may be started, sorted by id.
     nodes: Vec<usize>,
     /// Nodes that ask to join, and their number so far.
-    askers: Vec<members::Asker>,
+    askers: Vec<members::AskingNode>,
     asked: usize,
     network: Network,
     clients: Vec<Client>,
@@ -241,7 +241,7 @@ impl World {
         clients.extend(contenders.map(|n| Client::contender(n, random.fork())));
         let mut world = Self {
             now: 1_000_000,
-            agenda: Agenda::new(),
+            agenda: EventQueue::new(),
             journal: Journal::new(plan.log),
             machines,
             nodes: (0..plan.nodes).collect(),
@@ -270,17 +270,17 @@ impl World {
         world.ledger.histories.lag_ms = world.plan.max_skew_micros.div_ceil(1000);
         for node in 0..world.plan.nodes {
             let at = world.now + world.random.between(0, 100_000);
-            world.agenda.put(at, Due::Start(node));
+            world.agenda.put(at, DueEvent::Start(node));
         }
         for client in 0..world.clients.len() {
             let at = world.now + 100_000 + world.random.between(0, world.plan.think_micros);
-            world.agenda.put(at, Due::Client(client));
+            world.agenda.put(at, DueEvent::Client(client));
         }
         if world.plan.change_micros > 0 {
-            world.agenda.put(world.now + world.plan.change_micros, Due::Change);
+            world.agenda.put(world.now + world.plan.change_micros, DueEvent::Change);
         }
         if !world.plan.faults.is_empty() {
-            world.agenda.put(world.now + 500_000, Due::Nemesis);
+            world.agenda.put(world.now + 500_000, DueEvent::Nemesis);
         }
         world
     }
@@ -300,43 +300,43 @@ impl World {
         self.now = self.now.max(until);
     }
 
-    fn dispatch(&mut self, due: Due) {
+    fn dispatch(&mut self, due: DueEvent) {
         let Some(due) = self.hold_while_paused(due) else { return };
         match due {
-            Due::Turn(place) => self.turn(place),
-            Due::Wake(place) => self.wake(place),
-            Due::Commit { node, life } => self.commit(node, life),
-            Due::Read { place, op, wanted, demand } => {
+            DueEvent::Turn(place) => self.turn(place),
+            DueEvent::Wake(place) => self.wake(place),
+            DueEvent::Commit { node, life } => self.commit(node, life),
+            DueEvent::Read { place, op, wanted, demand } => {
                 self.was_read(place, op, wanted, demand);
             }
-            Due::Page { place, op, request, demand } => {
+            DueEvent::Page { place, op, request, demand } => {
                 self.was_paged(place, op, &request, demand);
             }
-            Due::Compare { place, op, request, demand } => {
+            DueEvent::Compare { place, op, request, demand } => {
                 self.was_compared(place, op, &request, demand);
             }
-            Due::Discard { place, op, ranges } => self.was_discarded(place, op, &ranges),
-            Due::Node { node, life, event } => self.node_event(node, life, event),
-            Due::Tick { node, life } => self.tick(node, life),
-            Due::Outdated { node, life } => self.outdated(node, life),
-            Due::Hints { node, life, wanted } => self.hints_read(node, life, wanted),
-            Due::Busy { place, call } => self.was_busy(place, call),
-            Due::Keep { node, life } => self.keep(node, life),
-            Due::Dialed { place, peer, attempt, reachable } => {
+            DueEvent::Discard { place, op, ranges } => self.was_discarded(place, op, &ranges),
+            DueEvent::Node { node, life, event } => self.node_event(node, life, event),
+            DueEvent::Tick { node, life } => self.tick(node, life),
+            DueEvent::Outdated { node, life } => self.outdated(node, life),
+            DueEvent::Hints { node, life, wanted } => self.hints_read(node, life, wanted),
+            DueEvent::Busy { place, call } => self.was_busy(place, call),
+            DueEvent::Keep { node, life } => self.keep(node, life),
+            DueEvent::Dialed { place, peer, attempt, reachable } => {
                 self.dialed(place, peer, attempt, reachable);
             }
-            Due::Deliver { connection, end } => self.deliver(connection, end),
-            Due::Ping(place) => self.ping(place),
-            Due::Client(client) => self.client_asks(client),
-            Due::Asked { number, place } => self.asked(number, place),
-            Due::ClientOutcome { number, outcome } => self.client_done(number, &outcome),
-            Due::Change => self.change_layout(),
-            Due::Ask => self.askers_ask(),
-            Due::SwitchOff(node) => self.switch_off(node),
-            Due::Nemesis => self.next_fault(),
-            Due::Remedy(remedy) => self.remedy(remedy),
-            Due::Start(node) => self.start(node),
-            Due::Serve { node, life } => self.serve(node, life),
+            DueEvent::Deliver { connection, end } => self.deliver(connection, end),
+            DueEvent::Ping(place) => self.ping(place),
+            DueEvent::Client(client) => self.client_asks(client),
+            DueEvent::Asked { number, place } => self.asked(number, place),
+            DueEvent::ClientOutcome { number, outcome } => self.client_done(number, &outcome),
+            DueEvent::Change => self.change_layout(),
+            DueEvent::Ask => self.askers_ask(),
+            DueEvent::SwitchOff(node) => self.switch_off(node),
+            DueEvent::Nemesis => self.next_fault(),
+            DueEvent::Remedy(remedy) => self.remedy(remedy),
+            DueEvent::Start(node) => self.start(node),
+            DueEvent::Serve { node, life } => self.serve(node, life),
         }
     }
 
@@ -358,21 +358,21 @@ impl World {
     }
 
     /// Holds back an event of a paused process until it continues.
-    fn hold_while_paused(&mut self, due: Due) -> Option<Due> {
+    fn hold_while_paused(&mut self, due: DueEvent) -> Option<DueEvent> {
         let node = match &due {
-            Due::Turn(place) | Due::Wake(place) | Due::Ping(place) => place.node,
-            Due::Read { place, .. }
-            | Due::Page { place, .. }
-            | Due::Compare { place, .. }
-            | Due::Discard { place, .. }
-            | Due::Busy { place, .. }
-            | Due::Dialed { place, .. } => place.node,
-            Due::Commit { node, .. }
-            | Due::Keep { node, .. }
-            | Due::Node { node, .. }
-            | Due::Tick { node, .. }
-            | Due::Outdated { node, .. }
-            | Due::Hints { node, .. } => *node,
+            DueEvent::Turn(place) | DueEvent::Wake(place) | DueEvent::Ping(place) => place.node,
+            DueEvent::Read { place, .. }
+            | DueEvent::Page { place, .. }
+            | DueEvent::Compare { place, .. }
+            | DueEvent::Discard { place, .. }
+            | DueEvent::Busy { place, .. }
+            | DueEvent::Dialed { place, .. } => place.node,
+            DueEvent::Commit { node, .. }
+            | DueEvent::Keep { node, .. }
+            | DueEvent::Node { node, .. }
+            | DueEvent::Tick { node, .. }
+            | DueEvent::Outdated { node, .. }
+            | DueEvent::Hints { node, .. } => *node,
             _ => return Some(due),
         };
         let machine = &mut self.machines[node];
@@ -384,12 +384,12 @@ impl World {
     }
 
     /// Returns the process of a place, if it is still running.
-    fn process(&mut self, place: Place) -> Option<&mut Process> {
+    fn process(&mut self, place: LoopId) -> Option<&mut Process> {
         self.machines[place.node].process.as_mut().filter(|process| process.life == place.life)
     }
 
     /// Adds an input to a loop's inbox.
-    fn input(&mut self, place: Place, input: Input) {
+    fn input(&mut self, place: LoopId, input: Input) {
         let delay = self.random.between(1, 60);
         let at = self.now + delay;
         let Some(process) = self.process(place) else { return };
@@ -397,7 +397,7 @@ impl World {
         own.inbox.push_back(input);
         if !own.turn_is_due {
             own.turn_is_due = true;
-            self.agenda.put(at, Due::Turn(place));
+            self.agenda.put(at, DueEvent::Turn(place));
         }
     }
 }

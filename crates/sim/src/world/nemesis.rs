@@ -4,8 +4,8 @@ use lsm::disk::{Fault as DiskFault, Op};
 use lsm::{Disk, MemDisk, SyncMode};
 
 use super::life::LifeFile;
-use super::power::End;
-use super::{Due, Place, World};
+use super::power::ProcessEnd;
+use super::{DueEvent, LoopId, World};
 use crate::plan::Fault;
 use crate::random::Random;
 
@@ -74,7 +74,7 @@ impl World {
         self.faults += 1;
         self.strike(fault, node);
         let pause = self.nemesis.random.between(10_000, self.plan.fault_micros);
-        self.agenda.put(self.now + pause, Due::Nemesis);
+        self.agenda.put(self.now + pause, DueEvent::Nemesis);
     }
 
     /// Draws the duration of a fault.
@@ -83,12 +83,12 @@ impl World {
     }
 
     fn later(&mut self, delay: u64, remedy: Remedy) {
-        self.agenda.put(self.now + delay, Due::Remedy(remedy));
+        self.agenda.put(self.now + delay, DueEvent::Remedy(remedy));
     }
 
     fn strike(&mut self, fault: Fault, node: usize) {
         match fault {
-            Fault::Kill => self.crash(node, End::Kill),
+            Fault::Kill => self.crash(node, ProcessEnd::Kill),
             Fault::PowerCut => self.crash(node, self.power_cut()),
             Fault::PowerCutAll => {
                 let all = self.nemesis.random.permille(500);
@@ -142,7 +142,7 @@ impl World {
             Fault::Break => self.break_connections(node),
             Fault::ClockJump => self.set_clock(node),
             Fault::ClockOverRestart => {
-                self.crash(node, End::Kill);
+                self.crash(node, ProcessEnd::Kill);
                 self.set_clock(node);
             }
             Fault::ClockByDays => self.clock_by_days(node),
@@ -155,14 +155,14 @@ impl World {
     }
 
     /// Returns a power cut only if every write is synced before it is acknowledged, else a kill.
-    fn power_cut(&self) -> End {
-        if self.plan.sync == SyncMode::Always { End::PowerCut } else { End::Kill }
+    fn power_cut(&self) -> ProcessEnd {
+        if self.plan.sync == SyncMode::Always { ProcessEnd::PowerCut } else { ProcessEnd::Kill }
     }
 
-    fn crash(&mut self, node: usize, how: End) {
+    fn crash(&mut self, node: usize, how: ProcessEnd) {
         self.end_process(node, how);
         let away = self.nemesis.random.spread(50_000, 20_000_000);
-        self.agenda.put(self.now + away, Due::Start(node));
+        self.agenda.put(self.now + away, DueEvent::Start(node));
     }
 
     /// Returns true if the data of every other lost disk are replicated again.
@@ -196,13 +196,13 @@ impl World {
 
     fn replace_disk(&mut self, node: usize) {
         self.nemesis.wiped = Some(node);
-        self.crash(node, End::Kill);
+        self.crash(node, ProcessEnd::Kill);
         self.wipe(node);
     }
 
     /// Replaces the disk of a node whose directory is an older copy, which must not be used.
     pub(super) fn outdated(&mut self, node: usize, life: u32) {
-        if self.process(Place { node, life, index: 0 }).is_some() {
+        if self.process(LoopId { node, life, index: 0 }).is_some() {
             self.replace_disk(node);
         }
     }
@@ -299,7 +299,7 @@ impl World {
             if end == 0 && self.nemesis.random.permille(500) {
                 let place = self.network.get(connection).expect("just listed").ends[0];
                 let (life, index) = (place.life, place.index);
-                let place = super::Place { node, life, index };
+                let place = super::LoopId { node, life, index };
                 self.input(place, super::Input::Lost(connection));
             }
         }
@@ -327,7 +327,7 @@ impl World {
         let from_its_start = random.permille(500);
         let lasts = random.spread(500_000, 10_000_000);
         if from_its_start {
-            self.crash(node, End::Kill);
+            self.crash(node, ProcessEnd::Kill);
         }
         self.journal.line(self.now, format_args!("n{node} is {days} days off"));
         let machine = &mut self.machines[node];
@@ -342,9 +342,9 @@ impl World {
 
     fn clock_right(&mut self, node: usize) {
         self.nemesis.off = None;
-        self.end_process(node, End::Kill);
+        self.end_process(node, ProcessEnd::Kill);
         self.set_wall(node, 0);
-        self.agenda.put(self.now + 100_000, Due::Start(node));
+        self.agenda.put(self.now + 100_000, DueEvent::Start(node));
     }
 
     /// Returns true if other nodes hold the records that a node may lose by a repair of its clock.
@@ -387,14 +387,18 @@ impl World {
             Remedy::DiskFast(node) => self.machines[node].slow_disk = 0,
             Remedy::DiskMended(node) => {
                 self.mend_disk(node);
-                let how = if self.nemesis.random.permille(500) { End::Kill } else { End::Clean };
+                let how = if self.nemesis.random.permille(500) {
+                    ProcessEnd::Kill
+                } else {
+                    ProcessEnd::Clean
+                };
                 self.end_process(node, how);
-                self.agenda.put(self.now + 100_000, Due::Start(node));
+                self.agenda.put(self.now + 100_000, DueEvent::Start(node));
             }
             Remedy::Stop { node, roll } => {
-                self.end_process(node, End::Clean);
+                self.end_process(node, ProcessEnd::Clean);
                 let away = self.nemesis.random.spread(100_000, 3_000_000);
-                self.agenda.put(self.now + away, Due::Start(node));
+                self.agenda.put(self.now + away, DueEvent::Start(node));
                 let next = self.nodes.iter().copied().find(|next| *next > node);
                 if let Some(next) = next.filter(|_| roll) {
                     let wait = away + self.nemesis.random.spread(500_000, 5_000_000);
@@ -415,7 +419,7 @@ impl World {
                 let is_whole = machine.is_there() && !machine.disk_is_bad;
                 if self.may_lose_disk(node) && is_whole {
                     self.nemesis.wiped = Some(node);
-                    self.crash(node, End::Kill);
+                    self.crash(node, ProcessEnd::Kill);
                     self.exchange_disk(node, copy);
                     life_file.copy();
                     self.machines[node].life_file = life_file;
@@ -446,21 +450,21 @@ impl World {
             self.mend_disk(node);
             self.resume(node);
             if self.machines[node].rotten {
-                self.end_process(node, End::Kill);
+                self.end_process(node, ProcessEnd::Kill);
                 self.wipe(node);
             }
             if self.machines[node].stopping {
                 // The process has said goodbye to its peers.
-                self.end_process(node, End::Clean);
+                self.end_process(node, ProcessEnd::Clean);
             }
             let skew = self.plan.skew_micros.min(MOST_HEALED_SKEW) as i64;
             let offset = self.machines[node].wall.offset(self.now).clamp(-skew, skew);
             self.set_wall(node, offset);
             let failed = |process: &super::Process| process.store.engine().healthy().is_err();
             if self.machines[node].process.as_ref().is_some_and(failed) {
-                self.end_process(node, End::Kill);
+                self.end_process(node, ProcessEnd::Kill);
             }
-            self.agenda.put(self.now + 1_000, Due::Start(node));
+            self.agenda.put(self.now + 1_000, DueEvent::Start(node));
         }
     }
 }

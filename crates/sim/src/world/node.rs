@@ -12,10 +12,10 @@ use server::identity::OwnRecords;
 use server::{HintsWanted, Outcome, TaskDriver, TaskEvent, WriteBatcher, WritePurpose};
 
 use super::machine::Input;
-use super::{Due, Place, World};
+use super::{DueEvent, LoopId, World};
 use crate::histories::is_contended;
 use crate::ledger::{is_replica, show};
-use crate::store::{Asker, Store};
+use crate::store::{BatchOwner, Store};
 
 /// Driver of a node's task on a simulated machine.
 struct InTask<'a> {
@@ -25,8 +25,8 @@ struct InTask<'a> {
 }
 
 impl InTask<'_> {
-    fn place(&self, index: usize) -> Place {
-        Place { node: self.node, life: self.life, index }
+    fn place(&self, index: usize) -> LoopId {
+        LoopId { node: self.node, life: self.life, index }
     }
 
     fn store(&self) -> &Store {
@@ -53,7 +53,7 @@ impl WriteBatcher for InTask<'_> {
         }
         let mut batch = Batch::new();
         fill(&mut batch).map_err(server::WriteError::Store)?;
-        self.world.submit(place, Asker::Loop(0, vec![purpose]), batch);
+        self.world.submit(place, BatchOwner::Loop(0, vec![purpose]), batch);
         Ok(())
     }
 }
@@ -69,16 +69,16 @@ impl TaskDriver for InTask<'_> {
     fn read_hints(&mut self, wanted: HintsWanted) {
         let at = self.world.now + self.world.disk_micros(self.node);
         let (node, life) = (self.node, self.life);
-        self.world.agenda.put(at, Due::Hints { node, life, wanted });
+        self.world.agenda.put(at, DueEvent::Hints { node, life, wanted });
     }
 
     fn keep(&mut self, batch: Batch, keeps: OwnRecords) {
-        self.world.submit(self.place(0), Asker::Task(keeps), batch);
+        self.world.submit(self.place(0), BatchOwner::Task(keeps), batch);
     }
 
     fn outdated(&mut self, _proven: u64) {
         let (node, life) = (self.node, self.life);
-        self.world.agenda.put(self.world.now, Due::Outdated { node, life });
+        self.world.agenda.put(self.world.now, DueEvent::Outdated { node, life });
     }
 
     fn purge_rule(&self) -> &PurgeRule {
@@ -96,17 +96,17 @@ impl TaskDriver for InTask<'_> {
 
     fn after(&mut self, micros: u64, event: TaskEvent) {
         let (node, life) = (self.node, self.life);
-        self.world.agenda.put(self.world.now + micros, Due::Node { node, life, event });
+        self.world.agenda.put(self.world.now + micros, DueEvent::Node { node, life, event });
     }
 }
 
 impl World {
     pub(super) fn tick(&mut self, node: usize, life: u32) {
-        if self.process(Place { node, life, index: 0 }).is_some() {
-            self.agenda.put(self.now + NODE_TICK_MICROS, Due::Tick { node, life });
+        if self.process(LoopId { node, life, index: 0 }).is_some() {
+            self.agenda.put(self.now + NODE_TICK_MICROS, DueEvent::Tick { node, life });
             self.drop_task(node);
             self.node_event(node, life, BackgroundEvent::Tick.into());
-            self.note_forgetful(Place { node, life, index: 0 });
+            self.note_forgetful(LoopId { node, life, index: 0 });
         }
     }
 
@@ -126,7 +126,7 @@ impl World {
 
     /// Notes that a node may have forgotten writes with an idempotency key, or that keys are
     /// moving.
-    fn note_forgetful(&mut self, place: Place) {
+    fn note_forgetful(&mut self, place: LoopId) {
         let Some(process) = self.process(place) else { return };
         let shared = &process.shared;
         let may_have_forgotten = !shared.membership.state.is_authoritative_for_all()
@@ -138,7 +138,7 @@ impl World {
     }
 
     pub(super) fn node_event(&mut self, node: usize, life: u32, event: TaskEvent) {
-        let place = Place { node, life, index: 0 };
+        let place = LoopId { node, life, index: 0 };
         let Some(process) = self.process(place) else { return };
         let mut task = process.task.take().expect("one event at a time");
         if !matches!(event, TaskEvent::Node(BackgroundEvent::Tick)) {
@@ -152,7 +152,7 @@ impl World {
     }
 
     pub(super) fn hints_read(&mut self, node: usize, life: u32, wanted: HintsWanted) {
-        let Some(process) = self.process(Place { node, life, index: 0 }) else { return };
+        let Some(process) = self.process(LoopId { node, life, index: 0 }) else { return };
         let HintsWanted { peer, after, max_bytes, .. } = &wanted;
         let (engine, shared) = (process.store.engine(), &process.shared);
         let read = hints::read(engine, shared, *peer, after.as_deref(), *max_bytes);
@@ -162,7 +162,7 @@ impl World {
     /// Passes the answer to a call to its coordinator.
     pub(super) fn returned(
         &mut self,
-        place: Place,
+        place: LoopId,
         call: CallId,
         result: Result<Reply, FailureKind>,
     ) {
@@ -170,9 +170,9 @@ impl World {
     }
 
     /// Passes an event of a loop to the node's task.
-    pub(super) fn send_to_task(&mut self, place: Place, event: TaskEvent) {
-        let Place { node, life, .. } = place;
-        self.agenda.put(self.now + 1, Due::Node { node, life, event });
+    pub(super) fn send_to_task(&mut self, place: LoopId, event: TaskEvent) {
+        let LoopId { node, life, .. } = place;
+        self.agenda.put(self.now + 1, DueEvent::Node { node, life, event });
     }
 
     /// Records that a node stores a hint.

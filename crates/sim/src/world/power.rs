@@ -15,10 +15,10 @@ use super::endpoint::Memory;
 use super::life::LifeFile;
 use super::machine::{Loop, Process, Role};
 use super::ranges::Walks;
-use super::{Due, Place, World};
+use super::{DueEvent, LoopId, World};
 use crate::ledger::ClientOutcome;
 use crate::records::BRIEF_BYTES;
-use crate::store::{Asker, Store};
+use crate::store::{BatchOwner, Store};
 use crate::wall::true_wall;
 
 /// Most microseconds between two checks of the clock's bound and the background work.
@@ -38,7 +38,7 @@ const START_AHEAD: u64 = 2_000_000;
 
 /// The way a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ProcessEnd {
     /// SIGTERM: all is written and synced, and peers are told goodbye.
     Clean,
     /// SIGKILL: completed writes stay.
@@ -66,7 +66,7 @@ impl World {
                 // versions.
                 let wait = starting.wait_for_wall(machine.wall.wall(self.now));
                 machine.opened = Some(Box::new((store, starting)));
-                self.agenda.put(self.now + wait, Due::Serve { node, life });
+                self.agenda.put(self.now + wait, DueEvent::Serve { node, life });
             }
             Err(error) => self.start_again(node, &error),
         }
@@ -79,7 +79,7 @@ impl World {
         let store = Store::open(&machine.disk, store_id, &self.plan);
         let store = store.map_err(|source| StartError::Store { what: "the store", source })?;
         if machine.role == Role::Joined && !self.takes_place(node, store.engine())? {
-            self.lose_store(node, store, End::PowerCut);
+            self.lose_store(node, store, ProcessEnd::PowerCut);
             return Ok(None);
         }
         let settings = self.settings(node);
@@ -103,7 +103,7 @@ impl World {
             let what = format!("node {node} does not start on a good disk: {error}");
             self.ledger.accuse(self.now, what);
         }
-        self.agenda.put(self.now + AGAIN_MICROS, Due::Start(node));
+        self.agenda.put(self.now + AGAIN_MICROS, DueEvent::Start(node));
     }
 
     /// Opens the port of a recovered process.
@@ -160,7 +160,7 @@ impl World {
         let loops: Vec<_> = loops.collect();
         for index in 0..loops.len() {
             let at = self.now + self.random.between(1, PING_MICROS);
-            self.agenda.put(at, Due::Ping(Place { node, life, index }));
+            self.agenda.put(at, DueEvent::Ping(LoopId { node, life, index }));
         }
         let table = Arc::new(self.peer_table(&shared));
         let task = Task::new(Arc::clone(&shared), identity, node_config);
@@ -180,11 +180,11 @@ impl World {
             synced_at: self.now,
         });
         self.look_at_layout(node);
-        self.agenda.put(self.now + 1_000, Due::Keep { node, life });
-        self.agenda.put(self.now + 1_000, Due::Tick { node, life });
+        self.agenda.put(self.now + 1_000, DueEvent::Keep { node, life });
+        self.agenda.put(self.now + 1_000, DueEvent::Tick { node, life });
         // Connections to an earlier incarnation get a reset.
         for (connection, end, at) in self.network.reset(self.now, node) {
-            self.agenda.put(at, Due::Deliver { connection, end });
+            self.agenda.put(at, DueEvent::Deliver { connection, end });
         }
     }
 
@@ -221,12 +221,12 @@ impl World {
     }
 
     /// Ends a node's process, if there is one.
-    pub(super) fn end_process(&mut self, node: usize, how: End) {
+    pub(super) fn end_process(&mut self, node: usize, how: ProcessEnd) {
         let machine = &mut self.machines[node];
         machine.paused = false;
         machine.stopping = false;
         machine.held.clear();
-        machine.dark |= how == End::PowerCut;
+        machine.dark |= how == ProcessEnd::PowerCut;
         let opened = machine.opened.take();
         let Some(process) = machine.process.take() else {
             if let Some((store, ..)) = opened.map(|opened| *opened) {
@@ -238,15 +238,16 @@ impl World {
         let taken = process.taken.keys().map(|client| client.0);
         for number in taken.chain(process.walks.numbers()) {
             let at = self.now + self.random.between(50, 500);
-            self.agenda.put(at, Due::ClientOutcome { number, outcome: ClientOutcome::Nothing });
+            self.agenda
+                .put(at, DueEvent::ClientOutcome { number, outcome: ClientOutcome::Nothing });
         }
         for (connection, end) in self.network.of_process(node, process.life) {
-            let is_noticed = how != End::PowerCut;
+            let is_noticed = how != ProcessEnd::PowerCut;
             if let Some(at) = self.network.close(self.now, connection, end, is_noticed) {
-                self.agenda.put(at, Due::Deliver { connection, end: 1 - end });
+                self.agenda.put(at, DueEvent::Deliver { connection, end: 1 - end });
             }
         }
-        if how == End::Clean {
+        if how == ProcessEnd::Clean {
             let batch = process.clock.stop();
             // If the commit fails, the old bound is safe too.
             let _ = process.store.engine().commit(std::iter::once(&batch));
@@ -254,16 +255,16 @@ impl World {
         self.lose_store(node, process.store, how);
     }
 
-    fn lose_store(&mut self, node: usize, store: Store, how: End) {
+    fn lose_store(&mut self, node: usize, store: Store, how: ProcessEnd) {
         let machine = &mut self.machines[node];
         let disk = machine.disk.clone();
         match how {
-            End::Clean => store.close(),
-            End::Kill | End::PowerCut => store.die(&disk, &mut self.random),
+            ProcessEnd::Clean => store.close(),
+            ProcessEnd::Kill | ProcessEnd::PowerCut => store.die(&disk, &mut self.random),
         }
         machine.disk = match how {
-            End::Clean | End::Kill => disk.process_crash(),
-            End::PowerCut => disk.crash(self.random.number()),
+            ProcessEnd::Clean | ProcessEnd::Kill => disk.process_crash(),
+            ProcessEnd::PowerCut => disk.crash(self.random.number()),
         };
     }
 
@@ -310,7 +311,7 @@ impl World {
 
     /// Does a step of the production process's background threads.
     pub(super) fn keep(&mut self, node: usize, life: u32) {
-        let place = Place { node, life, index: 0 };
+        let place = LoopId { node, life, index: 0 };
         let times = self.times(node);
         let (now, sync) = (self.now, self.plan.sync);
         self.clock_is_its_own(node);
@@ -326,11 +327,11 @@ impl World {
             && let Some((bound, batch)) = process.clock.wanted(times)
         {
             process.bound_asked_at = Some(now);
-            self.submit(place, Asker::Clock(bound), batch);
+            self.submit(place, BatchOwner::Clock(bound), batch);
         }
         let pause = if worked { 20_000 } else { KEEP_MICROS };
         let at = self.now + self.random.between(pause / 10, pause);
-        self.agenda.put(at, Due::Keep { node, life });
+        self.agenda.put(at, DueEvent::Keep { node, life });
     }
 
     /// Checks that other nodes carry a node's clock ahead of its own wall clock by no more than the
@@ -351,7 +352,7 @@ impl World {
         }
     }
 
-    pub(super) fn bound_written(&mut self, place: Place, bound: u64, result: Result<(), Error>) {
+    pub(super) fn bound_written(&mut self, place: LoopId, bound: u64, result: Result<(), Error>) {
         let now = self.now;
         let Some(process) = self.process(place) else { return };
         let Some(asked) = process.bound_asked_at.take() else { return };

@@ -16,7 +16,7 @@ use crate::ledger::{is_replica, show};
 const LOOK_MICROS: u64 = 100_000;
 
 /// A node's records by key, each with the numbers of copies of the records that it hides.
-type Held = BTreeMap<Bytes, (Record, Vec<u8>)>;
+type HeldRecords = BTreeMap<Bytes, (Record, Vec<u8>)>;
 
 impl World {
     /// Returns a node's watermark; 0 if it has none.
@@ -35,7 +35,7 @@ impl World {
         let members: Vec<usize> = (all.iter().copied())
             .filter(|node| self.is_member(*node) && !self.machines[*node].disk_is_bad)
             .collect();
-        let held: Vec<(usize, Held)> =
+        let held: Vec<(usize, HeldRecords)> =
             members.into_iter().filter_map(|node| Some((node, self.all_held(node)?))).collect();
         let mut newest: BTreeMap<&Bytes, &Record> = BTreeMap::new();
         for (node, key, own) in
@@ -125,10 +125,10 @@ impl World {
     }
 
     /// Returns all records of a node; `None` if they can't be read.
-    fn all_held(&self, node: usize) -> Option<Held> {
+    fn all_held(&self, node: usize) -> Option<HeldRecords> {
         let process = self.machines[node].process.as_ref()?;
         let mut scan = process.store.engine().snapshot().scan(Space::Data, b"", None);
-        let mut held = Held::new();
+        let mut held = HeldRecords::new();
         while let Some((key, record)) = scan.next().ok()? {
             let record = lsm::Record::parse(Bytes::copy_from_slice(record.raw())).ok()?;
             let (key, record) = (Bytes::copy_from_slice(key), record);

@@ -8,7 +8,7 @@ use protocol::{AskedQuorum, CallId, Class, Event, FailureKind, NodeId, Record, R
 use server::{PageAsked, RETRY_MICROS, Range, RangeStep};
 
 use super::machine::{Input, Outbox};
-use super::{Due, Place, World};
+use super::{DueEvent, LoopId, World};
 use crate::ledger::ClientOutcome;
 
 /// First number of the ranges' calls; the node's task uses those below.
@@ -16,9 +16,9 @@ const FIRST_CALL: u64 = 1 << 32;
 
 /// A range that is being read.
 #[derive(Debug)]
-pub(crate) struct Walk {
+pub(crate) struct RangeRead {
     range: Range,
-    place: Place,
+    place: LoopId,
     asking: BTreeMap<CallId, NodeId>,
     items: Vec<(Bytes, Record)>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Walk {
 /// All ranges that a process reads, by the number of the client's request.
 #[derive(Debug, Default)]
 pub(crate) struct Walks {
-    walks: BTreeMap<u64, Walk>,
+    walks: BTreeMap<u64, RangeRead>,
     calls: u64,
 }
 
@@ -44,7 +44,7 @@ impl Walks {
 impl World {
     pub(super) fn begin_walk(
         &mut self,
-        place: Place,
+        place: LoopId,
         number: u64,
         quorum: AskedQuorum,
         out: &mut Outbox,
@@ -54,12 +54,12 @@ impl World {
         let Some(range) = Range::new(shared, &process.pages, quorum, Bytes::new(), None) else {
             return self.end_walk(number, ClientOutcome::Nothing);
         };
-        let walk = Walk { range, place, asking: BTreeMap::new(), items: Vec::new() };
+        let walk = RangeRead { range, place, asking: BTreeMap::new(), items: Vec::new() };
         process.walks.walks.insert(number, walk);
         self.walk_on(place, number, out);
     }
 
-    fn walk_on(&mut self, place: Place, number: u64, out: &mut Outbox) {
+    fn walk_on(&mut self, place: LoopId, number: u64, out: &mut Outbox) {
         let wall = self.times(place.node).wall;
         let Some(process) = self.process(place) else { return };
         let Walks { walks, calls } = &mut process.walks;
@@ -87,13 +87,13 @@ impl World {
 
     fn end_walk(&mut self, number: u64, outcome: ClientOutcome) {
         let at = self.now + self.random.between(30, 300);
-        self.agenda.put(at, Due::ClientOutcome { number, outcome });
+        self.agenda.put(at, DueEvent::ClientOutcome { number, outcome });
     }
 
     /// Handles the result of a range's call; returns any other result to the caller.
     pub(super) fn page_returned(
         &mut self,
-        place: Place,
+        place: LoopId,
         call: CallId,
         result: Result<Reply, FailureKind>,
         out: &mut Outbox,
@@ -102,24 +102,26 @@ impl World {
             return Some(result);
         }
         let process = self.process(place)?;
-        let asking = |walk: &Walk| walk.asking.get(&call).copied();
+        let asking = |walk: &RangeRead| walk.asking.get(&call).copied();
         // The call is void if another node failed meanwhile.
         let node = process.walks.walks.values().find_map(asking)?;
         match Range::asked(&process.shared, node, result) {
-            PageAsked::Busy => self.agenda.put(self.now + RETRY_MICROS, Due::Busy { place, call }),
+            PageAsked::Busy => {
+                self.agenda.put(self.now + RETRY_MICROS, DueEvent::Busy { place, call })
+            }
             asked => self.take_page(place, call, asked, out),
         }
         None
     }
 
     /// Retries a range's call to a busy node.
-    pub(super) fn was_busy(&mut self, place: Place, call: CallId) {
+    pub(super) fn was_busy(&mut self, place: LoopId, call: CallId) {
         self.input(place, Input::Busy(call));
     }
 
     pub(super) fn take_page(
         &mut self,
-        place: Place,
+        place: LoopId,
         call: CallId,
         asked: PageAsked,
         out: &mut Outbox,

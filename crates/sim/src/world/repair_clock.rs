@@ -27,7 +27,7 @@ impl World {
         } else if self.may_be_repaired(node) {
             self.repair_clock(node, store)?;
         }
-        self.agenda.put(self.now + LOOKED_AT, super::Due::Start(node));
+        self.agenda.put(self.now + LOOKED_AT, super::DueEvent::Start(node));
         Ok(())
     }
 

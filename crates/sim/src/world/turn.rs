@@ -14,15 +14,15 @@ use server::{
 
 use super::lines::{answer_line, brief};
 use super::machine::{Input, Outbox, Taken};
-use super::{Due, Place, World};
+use super::{DueEvent, LoopId, World};
 use crate::ledger::{Asked, ClientOutcome, What};
 use crate::records::{BRIEF_BYTES, WriteId, make};
-use crate::store::Asker;
+use crate::store::BatchOwner;
 
 /// Driver of a loop's turn on a simulated machine.
 struct InTurn<'a> {
     world: &'a mut World,
-    place: Place,
+    place: LoopId,
     out: &'a mut Outbox,
 }
 
@@ -63,29 +63,29 @@ impl Driver for InTurn<'_> {
     fn read(&mut self, op: OpId, wanted: Wanted, demand: Demand) {
         let (world, place) = (&mut *self.world, self.place);
         let at = world.now + world.disk_micros(place.node);
-        world.agenda.put(at, Due::Read { place, op, wanted, demand });
+        world.agenda.put(at, DueEvent::Read { place, op, wanted, demand });
     }
 
     fn page(&mut self, op: OpId, request: PageRequest, demand: Demand) {
         let (world, place) = (&mut *self.world, self.place);
         let at = world.now + world.random.between(50, 5_000);
-        world.agenda.put(at, Due::Page { place, op, request, demand });
+        world.agenda.put(at, DueEvent::Page { place, op, request, demand });
     }
 
     fn compare(&mut self, op: OpId, request: CompareRequest, demand: Demand) {
         let (world, place) = (&mut *self.world, self.place);
         let at = world.now + world.random.between(50, 5_000);
-        world.agenda.put(at, Due::Compare { place, op, request, demand });
+        world.agenda.put(at, DueEvent::Compare { place, op, request, demand });
     }
 
     fn discard(&mut self, op: OpId, ranges: Vec<Damage>) {
         let (world, place) = (&mut *self.world, self.place);
         let at = world.now + world.disk_micros(place.node);
-        world.agenda.put(at, Due::Discard { place, op, ranges });
+        world.agenda.put(at, DueEvent::Discard { place, op, ranges });
     }
 
     fn keep(&mut self, op: OpId, batch: Batch, keeps: OwnRecords) {
-        let asker = Asker::Kept(self.place.index, op, keeps);
+        let asker = BatchOwner::Kept(self.place.index, op, keeps);
         self.world.submit(self.place, asker, batch);
     }
 
@@ -125,7 +125,7 @@ impl Driver for InTurn<'_> {
         if let Event::Request { request: Request::Write { key, record }, .. } = event {
             self.world.ledger.histories.is_sent(key, record);
         }
-        let Place { node, index, .. } = self.place;
+        let LoopId { node, index, .. } = self.place;
         let now = self.world.now;
         self.world.journal.line(now, format_args!("n{node}.{index} <- {}", brief(event)));
     }
@@ -137,7 +137,7 @@ impl World {
         Now { mono: wall.mono(self.now), wall: wall.wall(self.now) }
     }
 
-    pub(super) fn turn(&mut self, place: Place) {
+    pub(super) fn turn(&mut self, place: LoopId) {
         let Some(process) = self.process(place) else { return };
         let own = &mut process.loops[place.index];
         own.turn_is_due = false;
@@ -149,7 +149,7 @@ impl World {
         self.end_turn(place, out);
     }
 
-    fn take_input(&mut self, place: Place, input: Input, out: &mut Outbox) {
+    fn take_input(&mut self, place: LoopId, input: Input, out: &mut Outbox) {
         match input {
             Input::Event(event) => self.handle(place, event, out),
             Input::Read(op, wanted, result) => {
@@ -186,7 +186,7 @@ impl World {
         }
     }
 
-    fn end_turn(&mut self, place: Place, mut out: Outbox) {
+    fn end_turn(&mut self, place: LoopId, mut out: Outbox) {
         self.note_clock(place);
         self.flush_writes(place, &mut out);
         self.flush_all(place);
@@ -194,14 +194,14 @@ impl World {
     }
 
     /// Handles one event, and all that follows from it at once.
-    pub(super) fn handle(&mut self, place: Place, event: Event, out: &mut Outbox) {
+    pub(super) fn handle(&mut self, place: LoopId, event: Event, out: &mut Outbox) {
         self.drive(place, out, |own, driver| own.handle(driver, event));
     }
 
     /// Runs `work` on a loop, and then the events that ranges send to the loop because of it.
     fn drive(
         &mut self,
-        place: Place,
+        place: LoopId,
         out: &mut Outbox,
         work: impl FnOnce(&mut Loop, &mut InTurn<'_>),
     ) {
@@ -217,20 +217,20 @@ impl World {
         }
     }
 
-    fn flush_writes(&mut self, place: Place, out: &mut Outbox) {
+    fn flush_writes(&mut self, place: LoopId, out: &mut Outbox) {
         if !out.batch.is_empty() {
             let batch = std::mem::take(&mut out.batch);
-            let asker = Asker::Loop(place.index, std::mem::take(&mut out.writes));
+            let asker = BatchOwner::Loop(place.index, std::mem::take(&mut out.writes));
             self.submit(place, asker, batch);
         }
     }
 
-    pub(super) fn submit(&mut self, place: Place, asker: Asker, batch: Batch) {
-        let Place { node, life, .. } = place;
+    pub(super) fn submit(&mut self, place: LoopId, asker: BatchOwner, batch: Batch) {
+        let LoopId { node, life, .. } = place;
         let Some(process) = self.process(place) else { return };
         if process.store.submit(asker, batch) && process.store.begin() {
             let at = self.now + self.disk_micros(node);
-            self.agenda.put(at, Due::Commit { node, life });
+            self.agenda.put(at, DueEvent::Commit { node, life });
         }
     }
 
@@ -240,44 +240,44 @@ impl World {
     }
 
     pub(super) fn commit(&mut self, node: usize, life: u32) {
-        let place = |index| Place { node, life, index };
+        let place = |index| LoopId { node, life, index };
         let Some(process) = self.process(place(0)) else { return };
         let (result, askers) = process.store.end();
         for asker in askers {
             let result = result.clone();
             match asker {
-                Asker::Loop(index, writes) => {
+                BatchOwner::Loop(index, writes) => {
                     for purpose in writes {
                         let outcome = result.clone().map_err(WriteError::Store);
                         self.input(place(index), Input::Written(purpose, outcome));
                     }
                 }
-                Asker::Kept(index, op, keeps) => {
+                BatchOwner::Kept(index, op, keeps) => {
                     self.input(place(index), Input::Kept(op, keeps, result));
                 }
-                Asker::Task(keeps) => {
+                BatchOwner::Task(keeps) => {
                     if let (OwnRecords::ClusterId(id), Ok(())) = (&keeps, &result) {
                         self.note_cluster(node, Some(*id));
                     }
                     let event = TaskEvent::Kept(keeps, result);
-                    self.agenda.put(self.now + 1, Due::Node { node, life, event });
+                    self.agenda.put(self.now + 1, DueEvent::Node { node, life, event });
                 }
-                Asker::Clock(bound) => self.bound_written(place(0), bound, result),
+                BatchOwner::Clock(bound) => self.bound_written(place(0), bound, result),
             }
         }
         let Some(process) = self.process(place(0)) else { return };
         if process.store.begin() {
             let at = self.now + self.disk_micros(node);
-            self.agenda.put(at, Due::Commit { node, life });
+            self.agenda.put(at, DueEvent::Commit { node, life });
         }
     }
 
     /// Returns true if no one waits any more for the store's result.
-    fn is_over(&self, place: Place, demand: Demand) -> bool {
+    fn is_over(&self, place: LoopId, demand: Demand) -> bool {
         self.times(place.node).mono >= demand.until
     }
 
-    pub(super) fn was_read(&mut self, place: Place, op: OpId, wanted: Wanted, demand: Demand) {
+    pub(super) fn was_read(&mut self, place: LoopId, op: OpId, wanted: Wanted, demand: Demand) {
         if self.is_over(place, demand) {
             return;
         }
@@ -290,7 +290,7 @@ impl World {
 
     pub(super) fn was_paged(
         &mut self,
-        place: Place,
+        place: LoopId,
         op: OpId,
         request: &PageRequest,
         demand: Demand,
@@ -305,7 +305,7 @@ impl World {
 
     pub(super) fn was_compared(
         &mut self,
-        place: Place,
+        place: LoopId,
         op: OpId,
         request: &CompareRequest,
         demand: Demand,
@@ -318,7 +318,7 @@ impl World {
         self.input(place, Input::Event(Event::Compared { op, result }));
     }
 
-    pub(super) fn was_discarded(&mut self, place: Place, op: OpId, ranges: &[Damage]) {
+    pub(super) fn was_discarded(&mut self, place: LoopId, op: OpId, ranges: &[Damage]) {
         if self.process(place).is_none() {
             return;
         }
@@ -328,7 +328,7 @@ impl World {
         self.input(place, Input::Event(Event::Written { op, result }));
     }
 
-    fn take_request(&mut self, place: Place, number: u64, out: &mut Outbox) {
+    fn take_request(&mut self, place: LoopId, number: u64, out: &mut Outbox) {
         let now = self.times(place.node);
         let Some(asked) = self.ledger.asked(number).cloned() else { return };
         let expiry_ms = self.expiry_ms(place, number, &asked);
@@ -382,7 +382,7 @@ impl World {
         self.drive(place, out, |own, driver| own.write(driver, client, (key, record), quorum));
     }
 
-    fn answer(&mut self, place: Place, client: ClientId, answer: Answer) {
+    fn answer(&mut self, place: LoopId, client: ClientId, answer: Answer) {
         let now = self.times(place.node);
         let pauses = self.machines[place.node].pauses;
         let deadline = self.plan.deadline_micros + LATE_MICROS;
@@ -406,17 +406,17 @@ impl World {
         self.journal.line(self.now, line);
         let at = self.now + self.random.between(30, 300);
         let outcome = ClientOutcome::Answer(answer);
-        self.agenda.put(at, Due::ClientOutcome { number: client.0, outcome });
+        self.agenda.put(at, DueEvent::ClientOutcome { number: client.0, outcome });
     }
 
-    pub(super) fn wake(&mut self, place: Place) {
+    pub(super) fn wake(&mut self, place: LoopId) {
         let Some(process) = self.process(place) else { return };
         process.loops[place.index].wake_at = None;
         self.input(place, Input::Wake);
     }
 
     /// Schedules the loop's next wake-up.
-    fn arm(&mut self, place: Place) {
+    fn arm(&mut self, place: LoopId) {
         let wall = self.machines[place.node].wall;
         let now = self.now;
         let Some(process) = self.process(place) else { return };
@@ -426,7 +426,7 @@ impl World {
         let at = wall.when(wanted).max(now + 1);
         if own.wake_at.is_none_or(|armed| at < armed) {
             own.wake_at = Some(at);
-            self.agenda.put(at, Due::Wake(place));
+            self.agenda.put(at, DueEvent::Wake(place));
         }
     }
 }

@@ -9,8 +9,8 @@ use server::link::{Attempt, Connection, ConnectionInput, Direction};
 
 use super::endpoint::{Endpoint, Lent, Stage};
 use super::machine::{Input, Outbox};
-use super::{Due, Place, World};
-use crate::network::End;
+use super::{DueEvent, LoopId, World};
+use crate::network::LoopEnd;
 
 /// Microseconds until a connection that lacks memory tries again.
 const AGAIN_MICROS: u64 = 1_000;
@@ -25,7 +25,13 @@ impl World {
     }
 
     /// Starts the handshake of a loop with the peer it dialed.
-    pub(super) fn begin_handshake(&mut self, place: Place, peer: usize, attempt: Attempt, id: u64) {
+    pub(super) fn begin_handshake(
+        &mut self,
+        place: LoopId,
+        peer: usize,
+        attempt: Attempt,
+        id: u64,
+    ) {
         let (nonce, now) = (self.nonce(), self.times(place.node));
         let Some(process) = self.process(place) else { return };
         let identity = Arc::clone(&process.table.identity);
@@ -40,14 +46,15 @@ impl World {
 
     /// Handles bytes that arrive at an end of a connection, or room for more.
     pub(super) fn deliver(&mut self, connection: u64, end: usize) {
-        if let Some(End { node, life, index, .. }) = self.network.arrive(self.now, connection, end)
+        if let Some(LoopEnd { node, life, index, .. }) =
+            self.network.arrive(self.now, connection, end)
         {
-            self.input(Place { node, life, index }, Input::Ready { connection, end });
+            self.input(LoopId { node, life, index }, Input::Ready { connection, end });
         }
     }
 
     /// Reads the bytes that have arrived, and writes waiting ones.
-    pub(super) fn take_ready(&mut self, place: Place, id: u64, end: usize, out: &mut Outbox) {
+    pub(super) fn take_ready(&mut self, place: LoopId, id: u64, end: usize, out: &mut Outbox) {
         let open = self.network.get(id).is_some_and(|found| found.ends[end].open);
         let known = |world: &mut Self| {
             let process = world.process(place)?;
@@ -71,7 +78,7 @@ impl World {
             if !bytes.is_empty() {
                 // The other end has room again.
                 let at = self.now + self.random.between(20, 2_000);
-                self.agenda.put(at, Due::Deliver { connection: id, end: 1 - end });
+                self.agenda.put(at, DueEvent::Deliver { connection: id, end: 1 - end });
             }
             self.take_bytes(place, id, &bytes, out);
             if ended {
@@ -83,7 +90,7 @@ impl World {
         }
     }
 
-    fn take_bytes(&mut self, place: Place, id: u64, bytes: &[u8], out: &mut Outbox) {
+    fn take_bytes(&mut self, place: LoopId, id: u64, bytes: &[u8], out: &mut Outbox) {
         let Some(process) = self.process(place) else { return };
         let own = &mut process.loops[place.index];
         let Some(endpoint) = own.endpoints.get_mut(&id) else { return };
@@ -107,9 +114,9 @@ impl World {
     }
 
     /// Establishes a link after both ends have authenticated; `false` if it has ended meanwhile.
-    fn rise(&mut self, place: Place, id: u64, seen: &PeerSeen, out: &mut Outbox) -> bool {
+    fn rise(&mut self, place: LoopId, id: u64, seen: &PeerSeen, out: &mut Outbox) -> bool {
         let now = self.times(place.node);
-        let Place { node, life, index } = place;
+        let LoopId { node, life, index } = place;
         let Some(process) = self.process(place) else { return false };
         let table = Arc::clone(&process.table);
         let own = &mut process.loops[index];
@@ -149,15 +156,15 @@ impl World {
         let event =
             BackgroundEvent::PeerSeen { peer, incarnation, knows_us, never_another, cluster };
         let event = event.into();
-        self.agenda.put(self.now + 1, Due::Node { node, life, event });
+        self.agenda.put(self.now + 1, DueEvent::Node { node, life, event });
         if dialed.is_some() && seen.connection == ConnectionKind::Small {
             self.handle(place, Event::Up(peer), out);
         }
         true
     }
 
-    fn refused(&mut self, place: Place, id: u64, refused: &HandshakeRefused, out: &mut Outbox) {
-        let Place { node, life, .. } = place;
+    fn refused(&mut self, place: LoopId, id: u64, refused: &HandshakeRefused, out: &mut Outbox) {
+        let LoopId { node, life, .. } = place;
         let line = format_args!("n{node} refuses {id}: {}", refused.reason.label());
         self.journal.line(self.now, line);
         let Some(process) = self.process(place) else { return };
@@ -165,7 +172,7 @@ impl World {
         let dialed = endpoint.and_then(|endpoint| Some(NodeId(endpoint.dialed.as_ref()?.0 as u16)));
         if process.table.is_fenced_by(dialed, refused) {
             let event = BackgroundEvent::Fenced.into();
-            self.agenda.put(self.now + 1, Due::Node { node, life, event });
+            self.agenda.put(self.now + 1, DueEvent::Node { node, life, event });
         }
         // The explanation is sent before the connection is closed.
         self.flush(place, id);
@@ -173,7 +180,7 @@ impl World {
     }
 
     /// Handles the bytes after the handshake.
-    fn take_in(&mut self, place: Place, id: u64, mut input: &[u8], out: &mut Outbox) {
+    fn take_in(&mut self, place: LoopId, id: u64, mut input: &[u8], out: &mut Outbox) {
         loop {
             let now = self.times(place.node);
             let Some(process) = self.process(place) else { return };
@@ -188,7 +195,7 @@ impl World {
                 Ok(Some(ConnectionInput::Later)) => {
                     let (node, life) = (place.node, process.life);
                     let event = BackgroundEvent::Behind.into();
-                    self.agenda.put(self.now + 1, Due::Node { node, life, event });
+                    self.agenda.put(self.now + 1, DueEvent::Node { node, life, event });
                 }
                 Ok(Some(ConnectionInput::Goodbye)) => {
                     if let Some((peer, _)) = dialed {
@@ -198,7 +205,7 @@ impl World {
                 Ok(None) => {
                     let closed = connection.closed().is_some();
                     if lent.waits {
-                        let due = Due::Deliver { connection: id, end };
+                        let due = DueEvent::Deliver { connection: id, end };
                         self.agenda.put(self.now + AGAIN_MICROS, due);
                     }
                     if closed {
@@ -216,14 +223,14 @@ impl World {
     }
 
     /// Sends the output of all connections of a loop.
-    pub(super) fn flush_all(&mut self, place: Place) {
+    pub(super) fn flush_all(&mut self, place: LoopId) {
         let Some(process) = self.process(place) else { return };
         for id in std::mem::take(&mut process.loops[place.index].dirty) {
             self.flush(place, id);
         }
     }
 
-    fn flush(&mut self, place: Place, id: u64) {
+    fn flush(&mut self, place: LoopId, id: u64) {
         let now = self.times(place.node);
         let machine = &mut self.machines[place.node];
         let process = machine.process.as_mut().filter(|process| process.life == place.life);
@@ -255,7 +262,7 @@ impl World {
         }
         let resumes = was_paused && !endpoint.is_paused() && self.network.is_readable(id, end);
         for at in times {
-            self.agenda.put(at, Due::Deliver { connection: id, end: 1 - end });
+            self.agenda.put(at, DueEvent::Deliver { connection: id, end: 1 - end });
         }
         if resumes {
             self.input(place, Input::Ready { connection: id, end });
@@ -267,7 +274,7 @@ impl World {
         for connection in self.network.all() {
             for end in 0..2 {
                 if let Some(at) = self.network.resend(self.now, connection, end) {
-                    self.agenda.put(at, Due::Deliver { connection, end });
+                    self.agenda.put(at, DueEvent::Deliver { connection, end });
                 }
             }
         }

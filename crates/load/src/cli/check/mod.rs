@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::args::{Arrival, LoadArgs, RequestArgs, TargetMode, TlsArgs};
+use super::args::{ArrivalArg, LoadArgs, RequestArgs, TargetModeArg, TlsArgs};
 use super::error::Error;
 use super::mend::dashed;
 use super::units::Count;
-use crate::known::Known;
+use crate::known::ServerProfile;
 use crate::plan::{self, KEY, Pace, Plan, Requests, Target};
 use crate::script::Source;
 use crate::tls::{Files, Trust};
@@ -40,7 +40,7 @@ impl LoadArgs {
     }
 
     /// Checks the whole command line.
-    pub fn check(&self, known: &Known) -> Result<Asked, Error> {
+    pub fn check(&self, known: &ServerProfile) -> Result<Asked, Error> {
         let pace = match (self.rate, self.closed) {
             (Some(rate), _) => Pace::Open(rate.0),
             (None, true) => Pace::Closed,
@@ -57,8 +57,8 @@ impl LoadArgs {
         asked.plan.warmup = self.warmup.0;
         asked.plan.batch_latency = self.batch_latency;
         asked.plan.arrival = match self.arrival {
-            Arrival::Even => plan::Arrival::Even,
-            Arrival::Poisson => plan::Arrival::Poisson,
+            ArrivalArg::Even => plan::Arrival::Even,
+            ArrivalArg::Poisson => plan::Arrival::Poisson,
         };
         // `Plan::check` covers the rest, once addresses are resolved.
         asked.plan.check_numbers()?;
@@ -69,7 +69,7 @@ impl LoadArgs {
 
 impl RequestArgs {
     /// Checks what is sent and where. The caller sets pace and duration.
-    pub fn check(&self, known: &Known) -> Result<Asked, Error> {
+    pub fn check(&self, known: &ServerProfile) -> Result<Asked, Error> {
         let (urls, args) = self.urls_and_args()?;
         let mut plan = Plan::new(Target {
             name: String::new(),
@@ -91,8 +91,8 @@ impl RequestArgs {
         }
         plan.seed = self.seed;
         plan.target_mode = match self.target_mode {
-            TargetMode::Each => plan::TargetMode::Each,
-            TargetMode::Spread => plan::TargetMode::Spread,
+            TargetModeArg::Each => plan::TargetMode::Each,
+            TargetModeArg::Spread => plan::TargetMode::Spread,
         };
         let headers = self.headers()?;
         plan.headers = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
@@ -229,7 +229,7 @@ impl Asked {
 }
 
 impl TlsArgs {
-    fn files(&self, known: &Known) -> Files {
+    fn files(&self, known: &ServerProfile) -> Files {
         let named = || {
             let value = std::env::var_os(known.ca_variable).filter(|value| !value.is_empty());
             value.map(PathBuf::from)
@@ -254,7 +254,7 @@ fn number(flag: &'static str, count: Count) -> Result<usize, Error> {
     }
 }
 
-fn target(url: &Url, keyed: bool, known: &Known) -> Result<Target, Error> {
+fn target(url: &Url, keyed: bool, known: &ServerProfile) -> Result<Target, Error> {
     let path = match (keyed, url.path.contains(KEY), url.has_path) {
         (false, ..) | (true, true, _) => url.path.clone(),
         (true, false, false) if !known.key_path.is_empty() => known.key_path.to_owned(),

@@ -6,7 +6,7 @@ use clap::Parser;
 
 use super::Asked;
 use crate::cli::{LoadArgs, mend};
-use crate::known::Known;
+use crate::known::ServerProfile;
 use crate::plan::{Pace, Requests};
 use crate::{Arrival, KeyOrder, TargetMode};
 
@@ -17,7 +17,7 @@ struct Load {
     args: LoadArgs,
 }
 
-const KNOWN: Known = Known {
+const KNOWN: ServerProfile = ServerProfile {
     ca_variable: "",
     tool: "kit 1",
     key_path: "/v0/entity?id={key}",

@@ -13,7 +13,7 @@
 
 use super::metrics::{self, Metric};
 use super::rank::{least_p, levels, shift};
-use crate::saved::Saved;
+use crate::saved::LoadedRun;
 
 /// Chance of any false alarm in one comparison, over all its metrics. Rank tests of few runs have
 /// few possible p-values, so the actual chance is smaller: less than 4 % with six runs a side.
@@ -48,12 +48,12 @@ pub(crate) struct Classified {
     pub(crate) high: f64,
     /// Least difference that is called real.
     pub(crate) least: f64,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: CompareVerdict,
 }
 
 /// Result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CompareVerdict {
     /// The difference exceeds the noise.
     Differs,
     /// The difference is within the noise, or too small to matter.
@@ -72,14 +72,14 @@ pub(crate) enum Sampling {
 }
 
 /// Chooses the samples: several runs of each side are better than stretches of one.
-pub(crate) fn sampling(a: &[Saved], b: &[Saved]) -> Sampling {
+pub(crate) fn sampling(a: &[LoadedRun], b: &[LoadedRun]) -> Sampling {
     if a.len() == 1 && b.len() == 1 { Sampling::Stretches } else { Sampling::Runs }
 }
 
 /// Classifies every metric that both sides report.
-pub(crate) fn classify(a: &[Saved], b: &[Saved]) -> Vec<Classified> {
+pub(crate) fn classify(a: &[LoadedRun], b: &[LoadedRun]) -> Vec<Classified> {
     let sampling = sampling(a, b);
-    let figures = |metric, side: &[Saved]| match sampling {
+    let figures = |metric, side: &[LoadedRun]| match sampling {
         Sampling::Runs => metrics::of_runs(metric, side),
         Sampling::Stretches => metrics::of_stretches(metric, &side[0]),
     };
@@ -121,11 +121,11 @@ pub(super) fn decide(
             let shift = shift(&scaled[at][0], &scaled[at][1], level[at]);
             let effect = |shift| effect(*metric, shift);
             let verdict = if least_p(a.len(), b.len()) > level[at] {
-                Verdict::TooFew
+                CompareVerdict::TooFew
             } else if shift.p <= level[at] && effect(shift.middle).abs() >= leasts[at] {
-                Verdict::Differs
+                CompareVerdict::Differs
             } else {
-                Verdict::Same
+                CompareVerdict::Same
             };
             Classified {
                 metric: *metric,

@@ -35,7 +35,7 @@ fn found(times: usize, repeats: usize, noise: f64, factor: f64) -> usize {
             .collect();
         decide(&samples, Sampling::Runs)
             .iter()
-            .any(|classified| classified.verdict == Verdict::Differs)
+            .any(|classified| classified.verdict == CompareVerdict::Differs)
     };
     (0..times).filter(|_| alarm(&mut rng)).count()
 }
@@ -72,7 +72,11 @@ fn verdict_and_interval_agree() {
             .collect();
         for classified in decide(&samples, Sampling::Runs) {
             let without_zero = classified.low > 0.0 || classified.high < 0.0;
-            assert_eq!(classified.verdict == Verdict::Differs, without_zero, "{classified:?}");
+            assert_eq!(
+                classified.verdict == CompareVerdict::Differs,
+                without_zero,
+                "{classified:?}"
+            );
             verdicts[usize::from(without_zero)] += 1;
         }
     }
@@ -92,15 +96,15 @@ fn what_cannot_differ_is_not_tested() {
     let mut samples = vec![p99];
     samples.extend(others.map(wide));
     samples.extend([flat(Metric::Throughput, 8000.0), flat(Metric::Errors, 0.0)]);
-    assert_eq!(verdict(&samples), Verdict::Differs);
+    assert_eq!(verdict(&samples), CompareVerdict::Differs);
     samples.truncate(4);
     samples.extend([Metric::Throughput, Metric::Errors].map(wide));
-    assert_eq!(verdict(&samples), Verdict::Same, "two tests more");
+    assert_eq!(verdict(&samples), CompareVerdict::Same, "two tests more");
 }
 
 #[test]
 fn seconds_that_follow_each_other_do_not_count_as_many_proofs() {
-    use crate::saved::{Saved, Timeline};
+    use crate::saved::{LoadedRun, SavedTimeline};
     let mut rng = Rng::with_seed(11);
     // Autoregressive noise of order one: each second carries over half the noise of the second
     // before.
@@ -115,14 +119,15 @@ fn seconds_that_follow_each_other_do_not_count_as_many_proofs() {
             let (p50, p99) = (p50.exp(), 10.0 * p99.exp());
             csv.push_str(&format!("{second},1000,1000,0,0,0,0,{p50},{p99}\n"));
         }
-        Saved { timeline: Some(Timeline::parse(&csv)), ..Saved::default() }
+        LoadedRun { timeline: Some(SavedTimeline::parse(&csv)), ..LoadedRun::default() }
     };
     let mut alarms = 0;
     for _ in 0..400 {
         let classified = classify(&[run()], &[run()]);
         assert_eq!(classified.len(), 4, "p50, p99, throughput, errors");
-        alarms +=
-            usize::from(classified.iter().any(|classified| classified.verdict == Verdict::Differs));
+        alarms += usize::from(
+            classified.iter().any(|classified| classified.verdict == CompareVerdict::Differs),
+        );
     }
     assert!(alarms <= 20, "{alarms} of 400");
 }
@@ -132,14 +137,17 @@ fn what_is_certain_but_tiny_is_no_difference() {
     let a: Vec<f64> = (0..8).map(|i| 10_000.0 + f64::from(i) * 0.1).collect();
     let b: Vec<f64> = a.iter().map(|value| value + 5.0).collect();
     let classified = decide(&[(Metric::Throughput, a, b)], Sampling::Runs);
-    assert!(classified[0].low > 0.0 && classified[0].verdict == Verdict::Same, "{classified:?}");
+    assert!(
+        classified[0].low > 0.0 && classified[0].verdict == CompareVerdict::Same,
+        "{classified:?}"
+    );
 }
 
 #[test]
 fn too_few_repeats_are_said_to_be_too_few() {
     let sample = |n: usize| vec![(Metric::P50, vec![1.0; n], vec![9.0; n])];
-    assert_eq!(decide(&sample(3), Sampling::Runs)[0].verdict, Verdict::TooFew);
-    assert_eq!(decide(&sample(6), Sampling::Runs)[0].verdict, Verdict::Differs);
+    assert_eq!(decide(&sample(3), Sampling::Runs)[0].verdict, CompareVerdict::TooFew);
+    assert_eq!(decide(&sample(6), Sampling::Runs)[0].verdict, CompareVerdict::Differs);
     assert_eq!(least_repeats(), 5);
 }
 
@@ -147,5 +155,5 @@ fn too_few_repeats_are_said_to_be_too_few() {
 fn errors_differ_by_shares() {
     let (a, b) = (vec![0.0; 8], vec![0.5; 8]);
     let classified = &decide(&[(Metric::Errors, a, b)], Sampling::Runs)[0];
-    assert_eq!((classified.verdict, classified.effect), (Verdict::Differs, 0.5));
+    assert_eq!((classified.verdict, classified.effect), (CompareVerdict::Differs, 0.5));
 }

@@ -34,7 +34,7 @@ const NEAR: i32 = 2;
 
 /// Verdict of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum StepVerdict {
     Pass,
     Fail,
     /// The figures say nothing about the server.
@@ -77,20 +77,20 @@ pub(crate) struct Tried {
     pub(crate) rate: u64,
     /// True for a trial of full length.
     pub(crate) full: bool,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: StepVerdict,
 }
 
 /// The next step of the search.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum SearchStep {
     Ceiling,
     Try { rate: u64, role: Role, full: bool },
-    Done(Found),
+    Done(SearchBounds),
 }
 
 /// Results of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Found {
+pub(crate) struct SearchBounds {
     /// The highest rate that passed and below which every tried rate passed.
     pub(crate) passes: Option<u64>,
     /// The lowest rate above it that failed.
@@ -116,11 +116,11 @@ struct Votes {
 
 impl Votes {
     /// Returns the majority's verdict; `None` if passes and fails are equal in number.
-    fn says(&self) -> Option<Verdict> {
+    fn says(&self) -> Option<StepVerdict> {
         match self.passes.cmp(&self.fails) {
-            std::cmp::Ordering::Greater => Some(Verdict::Pass),
-            std::cmp::Ordering::Less => Some(Verdict::Fail),
-            std::cmp::Ordering::Equal if self.passes == 0 => Some(Verdict::Inconclusive),
+            std::cmp::Ordering::Greater => Some(StepVerdict::Pass),
+            std::cmp::Ordering::Less => Some(StepVerdict::Fail),
+            std::cmp::Ordering::Equal if self.passes == 0 => Some(StepVerdict::Inconclusive),
             std::cmp::Ordering::Equal => None,
         }
     }
@@ -137,18 +137,18 @@ impl Votes {
     }
 
     fn passed(&self) -> bool {
-        self.says() == Some(Verdict::Pass)
+        self.says() == Some(StepVerdict::Pass)
     }
 }
 
 /// Returns the step after `history`. The same history yields the same step.
-pub(crate) fn next(bounds: &Bounds, history: &History) -> Step {
-    let Some((from, to)) = range(bounds, history.ceiling) else { return Step::Ceiling };
+pub(crate) fn next(bounds: &Bounds, history: &History) -> SearchStep {
+    let Some((from, to)) = range(bounds, history.ceiling) else { return SearchStep::Ceiling };
     let votes = votes(history);
     if history.tried.len() >= MAX_TRIALS {
-        return Step::Done(found(bounds, history));
+        return SearchStep::Done(found(bounds, history));
     }
-    let again = |at: &Votes| Step::Try { rate: at.rate, role: Role::Confirm, full: true };
+    let again = |at: &Votes| SearchStep::Try { rate: at.rate, role: Role::Confirm, full: true };
     let unsettled = |at: &&Votes| !at.settled(bounds.repeats);
     if let Some(tied) = votes.iter().filter(unsettled).find(|at| at.says().is_none()) {
         return again(tied);
@@ -159,7 +159,7 @@ pub(crate) fn next(bounds: &Bounds, history: &History) -> Step {
         return again(high);
     }
     let begin = history.ceiling.map_or(to / BEGIN_PART, |ceiling| ceiling / 2);
-    let bracket = |rate| Step::Try { rate, role: Role::Bracket, full: false };
+    let bracket = |rate| SearchStep::Try { rate, role: Role::Bracket, full: false };
     match (low, high) {
         (None, None) => return bracket(begin.clamp(from, to)),
         (Some(low), None) if low.rate < to => return bracket((low.rate * 2).min(to)),
@@ -168,7 +168,7 @@ pub(crate) fn next(bounds: &Bounds, history: &History) -> Step {
             if let Some(rate) = middle(low.rate, high.rate, bounds.precision) {
                 let near = (1.0 + bounds.precision).powi(1 << NEAR);
                 let full = high.rate as f64 <= low.rate as f64 * near;
-                return Step::Try { rate, role: Role::Bisect, full };
+                return SearchStep::Try { rate, role: Role::Bisect, full };
             }
         }
         _ => {}
@@ -178,27 +178,27 @@ pub(crate) fn next(bounds: &Bounds, history: &History) -> Step {
     let open = edges.filter(|at| !at.settled(bounds.repeats));
     match open.min_by_key(|at| if at.full { at.count() } else { 0 }) {
         Some(edge) => again(&edge),
-        None => Step::Done(found(bounds, history)),
+        None => SearchStep::Done(found(bounds, history)),
     }
 }
 
 /// Returns the results of `history`, which may be incomplete.
-pub(crate) fn found(bounds: &Bounds, history: &History) -> Found {
+pub(crate) fn found(bounds: &Bounds, history: &History) -> SearchBounds {
     let votes = votes(history);
     let (low, high) = edges(&votes);
     let lowest = |verdict| {
         let above = votes.iter().filter(|at| low.is_none_or(|low| at.rate > low.rate));
         above.filter(|at| at.says() == Some(verdict)).map(|at| at.rate).min()
     };
-    let fails = lowest(Verdict::Fail);
-    let unclear = lowest(Verdict::Inconclusive)
+    let fails = lowest(StepVerdict::Fail);
+    let unclear = lowest(StepVerdict::Inconclusive)
         .into_iter()
         .chain(votes.iter().filter(|at| at.says().is_none()).map(|at| at.rate))
         .filter(|rate| fails.is_none_or(|fails| *rate < fails))
         .min();
     let passed_above =
         votes.iter().filter(|at| at.passed() && high.is_some_and(|high| at.rate > high.rate));
-    Found {
+    SearchBounds {
         passes: low.map(|low| low.rate),
         fails,
         unclear,
@@ -238,9 +238,9 @@ fn votes_of(rate: u64, tried: &[Tried]) -> Votes {
     let mut votes = Votes { rate, passes: 0, fails: 0, unclear: 0, full };
     for tried in tried.iter().filter(of).filter(|tried| tried.full == full) {
         match tried.verdict {
-            Verdict::Pass => votes.passes += 1,
-            Verdict::Fail => votes.fails += 1,
-            Verdict::Inconclusive => votes.unclear += 1,
+            StepVerdict::Pass => votes.passes += 1,
+            StepVerdict::Fail => votes.fails += 1,
+            StepVerdict::Inconclusive => votes.unclear += 1,
         }
     }
     votes

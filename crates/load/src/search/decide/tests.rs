@@ -1,6 +1,6 @@
 //! Searches on simulated servers.
 
-use super::{Bounds, Found, History, Role, Step, Tried, Verdict, next};
+use super::{Bounds, History, Role, SearchBounds, SearchStep, StepVerdict, Tried, next};
 
 const BOUNDS: Bounds = Bounds { from: None, to: None, precision: 0.05, repeats: 3 };
 
@@ -8,32 +8,32 @@ const BOUNDS: Bounds = Bounds { from: None, to: None, precision: 0.05, repeats: 
 fn search(
     bounds: Bounds,
     ceiling: u64,
-    mut server: impl FnMut(u64, bool) -> Verdict,
-) -> (Found, Vec<Tried>) {
+    mut server: impl FnMut(u64, bool) -> StepVerdict,
+) -> (SearchBounds, Vec<Tried>) {
     let mut history = History::default();
     loop {
         match next(&bounds, &history) {
-            Step::Ceiling => {
+            SearchStep::Ceiling => {
                 assert!(history.ceiling.is_none() && history.tried.is_empty());
                 assert!(bounds.to.is_none(), "a closed loop sends more than --to");
                 history.ceiling = Some(ceiling);
             }
-            Step::Try { rate, role, full } => {
+            SearchStep::Try { rate, role, full } => {
                 assert!(role != Role::Ceiling && role != Role::Profile);
                 assert!(history.tried.len() < 100, "no end: {history:?}");
                 let verdict = server(rate, full);
                 history.tried.push(Tried { rate, full, verdict });
             }
-            Step::Done(found) => return (found, history.tried),
+            SearchStep::Done(found) => return (found, history.tried),
         }
     }
 }
 
-fn knee(at: u64) -> impl Fn(u64, bool) -> Verdict {
-    move |rate, _| if rate <= at { Verdict::Pass } else { Verdict::Fail }
+fn knee(at: u64) -> impl Fn(u64, bool) -> StepVerdict {
+    move |rate, _| if rate <= at { StepVerdict::Pass } else { StepVerdict::Fail }
 }
 
-fn within(found: &Found, knee: u64, share: f64) -> bool {
+fn within(found: &SearchBounds, knee: u64, share: f64) -> bool {
     let (Some(passes), Some(fails)) = (found.passes, found.fails) else { return false };
     let (low, high) = (knee as f64 * (1.0 - share), knee as f64 * (1.0 + share));
     passes as f64 >= low && fails as f64 <= high
@@ -63,8 +63,8 @@ fn a_knee_is_found_within_the_precision_and_both_edges_are_confirmed() {
 #[test]
 fn a_server_that_never_fails_is_tried_up_to_the_end_of_the_range_and_no_further() {
     let bounds = Bounds { from: Some(100), to: Some(10_000), ..BOUNDS };
-    let (found, tried) = search(bounds, 3000, |_, _| Verdict::Pass);
-    let all = Found { passes: Some(10_000), confirmed: true, ..Found::default() };
+    let (found, tried) = search(bounds, 3000, |_, _| StepVerdict::Pass);
+    let all = SearchBounds { passes: Some(10_000), confirmed: true, ..SearchBounds::default() };
     assert_eq!(found, all);
     assert!(tried.iter().all(|tried| (100..=10_000).contains(&tried.rate)));
 }
@@ -72,8 +72,8 @@ fn a_server_that_never_fails_is_tried_up_to_the_end_of_the_range_and_no_further(
 #[test]
 fn a_server_that_fails_at_once_is_tried_down_to_the_beginning_of_the_range() {
     let bounds = Bounds { from: Some(100), to: Some(10_000), ..BOUNDS };
-    let (found, tried) = search(bounds, 30_000, |_, _| Verdict::Fail);
-    let all = Found { fails: Some(100), confirmed: true, ..Found::default() };
+    let (found, tried) = search(bounds, 30_000, |_, _| StepVerdict::Fail);
+    let all = SearchBounds { fails: Some(100), confirmed: true, ..SearchBounds::default() };
     assert_eq!(found, all);
     assert!(tried.iter().all(|tried| (100..=10_000).contains(&tried.rate)));
     assert!(tried.iter().filter(|tried| tried.rate == 100).count() >= 2);
@@ -111,8 +111,8 @@ fn noise_does_not_move_the_verdict() {
             let (found, _) = search(BOUNDS, 60_000, |rate, full| {
                 let right = knee(40_000)(rate, full);
                 match (right, random.f64() < noise) {
-                    (Verdict::Pass, true) => Verdict::Fail,
-                    (Verdict::Fail, true) => Verdict::Pass,
+                    (StepVerdict::Pass, true) => StepVerdict::Fail,
+                    (StepVerdict::Fail, true) => StepVerdict::Pass,
                     (verdict, _) => verdict,
                 }
             });
@@ -131,7 +131,7 @@ fn a_knee_that_is_not_sharp_is_found_where_most_trials_change_sides() {
         let mut random = fastrand::Rng::with_seed(seed);
         let (found, _) = search(BOUNDS, 60_000, |rate, _| {
             let chance = (rate as f64 - 36_000.0) / 8000.0;
-            if random.f64() < chance { Verdict::Fail } else { Verdict::Pass }
+            if random.f64() < chance { StepVerdict::Fail } else { StepVerdict::Pass }
         });
         good += u32::from(within(&found, 40_000, 0.13));
     }
@@ -146,8 +146,8 @@ fn one_trial_that_goes_wrong_is_outvoted() {
         let (found, _) = search(BOUNDS, 60_000, |rate, full| {
             at += 1;
             match knee(40_000)(rate, full) {
-                Verdict::Pass if at == wrong => Verdict::Fail,
-                Verdict::Fail if at == wrong => Verdict::Pass,
+                StepVerdict::Pass if at == wrong => StepVerdict::Fail,
+                StepVerdict::Fail if at == wrong => StepVerdict::Pass,
                 verdict => verdict,
             }
         });
@@ -160,7 +160,7 @@ fn one_trial_that_goes_wrong_is_outvoted() {
 fn a_server_that_is_not_monotone_breaks_where_it_breaks_first() {
     let (found, _) = search(BOUNDS, 60_000, |rate, _| {
         let bad = (10_000..12_000).contains(&rate) || rate > 40_000;
-        if bad { Verdict::Fail } else { Verdict::Pass }
+        if bad { StepVerdict::Fail } else { StepVerdict::Pass }
     });
     // The search may miss the valley, but must report it if seen.
     assert!(found.confirmed && found.passes.is_some(), "{found:?}");
@@ -169,7 +169,7 @@ fn a_server_that_is_not_monotone_breaks_where_it_breaks_first() {
     let (found, _) = search(bounds, 22_000, |rate, _| {
         tried_low += u32::from(rate == 11_000);
         // Fails at the first rate, whose upper neighbours passed by luck at first.
-        if (12_000..=40_000).contains(&rate) { Verdict::Pass } else { Verdict::Fail }
+        if (12_000..=40_000).contains(&rate) { StepVerdict::Pass } else { StepVerdict::Fail }
     });
     assert_eq!((found.passes, found.fails), (None, Some(11_000)));
     assert!(tried_low >= 2);
@@ -181,33 +181,30 @@ fn what_passed_above_a_confirmed_failure_is_told() {
     let history = History {
         ceiling: Some(40_000),
         tried: vec![
-            tried(20_000, Verdict::Pass),
-            tried(17_000, Verdict::Fail),
-            tried(17_000, Verdict::Fail),
-            tried(16_800, Verdict::Pass),
-            tried(16_800, Verdict::Pass),
+            tried(20_000, StepVerdict::Pass),
+            tried(17_000, StepVerdict::Fail),
+            tried(17_000, StepVerdict::Fail),
+            tried(16_800, StepVerdict::Pass),
+            tried(16_800, StepVerdict::Pass),
         ],
     };
-    let Step::Done(found) = next(&BOUNDS, &history) else { panic!("both edges are confirmed") };
+    let SearchStep::Done(found) = next(&BOUNDS, &history) else {
+        panic!("both edges are confirmed")
+    };
     assert_eq!((found.passes, found.fails), (Some(16_800), Some(17_000)));
     assert_eq!(found.passes_above, Some(20_000));
 }
 
 #[test]
 fn a_client_that_is_the_limit_gives_no_verdict() {
-    let (found, tried) =
-        search(
-            BOUNDS,
-            60_000,
-            |rate, _| {
-                if rate <= 30_000 { Verdict::Pass } else { Verdict::Inconclusive }
-            },
-        );
+    let (found, tried) = search(BOUNDS, 60_000, |rate, _| {
+        if rate <= 30_000 { StepVerdict::Pass } else { StepVerdict::Inconclusive }
+    });
     assert_eq!(found.fails, None);
     assert!(found.passes.is_some_and(|rate| rate > 28_000), "{found:?}");
     assert!(found.unclear.is_some_and(|rate| rate < 32_000), "{found:?}");
     assert!(tried.len() <= 20);
-    let (found, tried) = search(BOUNDS, 60_000, |_, _| Verdict::Inconclusive);
+    let (found, tried) = search(BOUNDS, 60_000, |_, _| StepVerdict::Inconclusive);
     assert_eq!((found.passes, found.fails), (None, None));
     assert!(found.unclear.is_some() && tried.len() < 20);
 }
@@ -217,7 +214,7 @@ fn a_coin_comes_to_an_end() {
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
         let (_, tried) = search(BOUNDS, 1000, |_, _| {
-            [Verdict::Pass, Verdict::Fail, Verdict::Inconclusive][random.usize(..3)]
+            [StepVerdict::Pass, StepVerdict::Fail, StepVerdict::Inconclusive][random.usize(..3)]
         });
         assert!(tried.len() <= 60);
     }
@@ -226,8 +223,8 @@ fn a_coin_comes_to_an_end() {
 #[test]
 fn what_is_known_so_far_can_be_asked_at_any_time() {
     let mut history = History { ceiling: Some(60_000), tried: Vec::new() };
-    assert_eq!(super::found(&BOUNDS, &history), Found::default());
-    history.tried.push(Tried { rate: 30_000, full: false, verdict: Verdict::Pass });
+    assert_eq!(super::found(&BOUNDS, &history), SearchBounds::default());
+    history.tried.push(Tried { rate: 30_000, full: false, verdict: StepVerdict::Pass });
     let known = super::found(&BOUNDS, &history);
     assert_eq!((known.passes, known.fails, known.confirmed), (Some(30_000), None, false));
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::server::{Answer, Server};
-use load::{Control, Outcome, Pace, Plan, Target, Warning};
+use load::{Control, Outcome, Pace, Plan, RunWarning, Target};
 
 /// 200 requests per second on four connections for a second.
 fn plan(server: &Server) -> Plan {
@@ -169,7 +169,7 @@ fn a_stream_that_ends_in_the_middle_of_a_chunk() {
 fn nothing_but_errors() {
     let outcome = run(|_| Answer { status: "500 Broken", ..Answer::value(b"x") });
     assert_eq!(outcome.tally.statuses.of(500), 200);
-    assert_eq!(outcome.warnings()[0], Warning::NotSuccess { share: 1.0, status: 500 });
+    assert_eq!(outcome.warnings()[0], RunWarning::NotSuccess { share: 1.0, status: 500 });
 }
 
 #[test]
@@ -257,7 +257,8 @@ fn an_address_that_refuses_is_left_out() {
     let outcome = load::run(&Plan { targets: vec![target], ..plan(&server) }).unwrap();
     adds_up(&outcome);
     assert_eq!((outcome.answered(), outcome.tally.errors.connect), (200, 0), "{outcome}");
-    let left_out = |warning: &Warning| matches!(warning, Warning::LeftOut(l) if l.address == dead);
+    let left_out =
+        |warning: &RunWarning| matches!(warning, RunWarning::LeftOut(l) if l.address == dead);
     assert!(outcome.warnings().iter().any(left_out), "{outcome}");
 }
 
@@ -306,7 +307,7 @@ fn one_connection_that_is_always_busy_is_named_as_the_limit() {
     let outcome = load::run(&plan).unwrap();
     adds_up(&outcome);
     let limits = outcome.warnings().into_iter().find_map(|warning| match warning {
-        Warning::ConnectionLimit { at_most } => Some(at_most),
+        RunWarning::ConnectionLimit { at_most } => Some(at_most),
         _ => None,
     });
     assert!(limits.is_some_and(|at_most| at_most <= 50.0), "{outcome}");

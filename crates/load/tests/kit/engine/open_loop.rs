@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use super::server::{Answer, Server};
-use load::{Error, KeyOrder, Keys, Method, Outcome, Pace, Plan, Requests, Target, Warning};
+use load::{Error, KeyOrder, Keys, Method, Outcome, Pace, Plan, Requests, RunWarning, Target};
 
 fn target(server: &Server) -> Target {
     Target::new(server.address(), "/v0/entity?id={key}")
@@ -72,7 +72,7 @@ fn what_is_never_answered_counts_as_at_least_the_wait() {
     assert!(at_least(&outcome.both().intended, Duration::from_millis(199)) >= 90);
     assert!(at_least(&outcome.both().intended, Duration::from_millis(1000)) >= 1);
     assert!(
-        outcome.warnings().iter().any(|w| matches!(w, Warning::BacklogGrowing { .. })),
+        outcome.warnings().iter().any(|w| matches!(w, RunWarning::BacklogGrowing { .. })),
         "{outcome}"
     );
 }
@@ -121,7 +121,7 @@ fn answers_other_than_2xx_are_counted_and_warned_about() {
     let outcome = load::run(&Plan { limit: 40, ..plan(&server) }).unwrap();
     let counts = outcome.tally.statuses.by_status();
     assert_eq!(counts.into_iter().collect::<Vec<_>>(), [200, 404, 500, 503].map(|s| (s, 10)));
-    let refused = |w: &Warning| matches!(w, Warning::NotSuccess { share: 0.75, .. });
+    let refused = |w: &RunWarning| matches!(w, RunWarning::NotSuccess { share: 0.75, .. });
     assert!(outcome.warnings().iter().any(refused), "{outcome}");
 }
 

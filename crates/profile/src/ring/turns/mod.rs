@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
 /// The turns of `N` slots, and the next ticket.
-pub(super) struct Turns<const N: usize> {
+pub(super) struct SlotStates<const N: usize> {
     head: AtomicUsize,
     /// State of each slot: 2 × lap = free in that lap, 2 × lap + 1 = filled.
     turns: [AtomicUsize; N],
@@ -21,7 +21,7 @@ pub(super) struct Turns<const N: usize> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ticket(usize);
 
-impl<const N: usize> Turns<N> {
+impl<const N: usize> SlotStates<N> {
     #[cfg(not(all(loom, test)))]
     pub(super) const fn new() -> Self {
         Self { head: AtomicUsize::new(0), turns: [const { AtomicUsize::new(0) }; N] }
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn what_went_in_comes_out_once_whole_and_in_each_producer_s_order() {
-        let (turns, slots) = (Turns::<4>::new(), Slots::<4>(Default::default()));
+        let (turns, slots) = (SlotStates::<4>::new(), Slots::<4>(Default::default()));
         let (turns, slots) = (&turns, &slots);
         thread::scope(|scope| {
             for producer in 0..PRODUCERS {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_takes_nothing_until_a_slot_is_free() {
-        let turns = Turns::<2>::new();
+        let turns = SlotStates::<2>::new();
         let [first, second] = [turns.claim().unwrap(), turns.claim().unwrap()];
         assert_eq!(turns.claim(), None);
         turns.filled(second);
