@@ -31,8 +31,8 @@ use crate::cli::{Count, Time};
 use crate::record::{Series, Trial};
 use crate::search::{SloTime as Shown, What, grouped};
 use crate::server::Dropped;
-use crate::trial::args::SeriesArgs;
 use crate::trial::series::Kept;
+use crate::trial::trial_args::SeriesArgs;
 use crate::trial::{
     Ask, Error, Preparation, Prepare, ServerUnderTest, TrialFigures, Workload, program, progress,
     run as run_trial,
@@ -344,7 +344,7 @@ fn difference(method: &str, measured: &[Measured]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{Measured, ROUGH, difference, rough, row};
-    use crate::trial::figures::tests::figures;
+    use crate::trial::trial_figures::tests::figures;
 
     fn run(role: &'static str, ms: f64) -> Measured {
         Measured { role, figures: figures(1000, ms) }

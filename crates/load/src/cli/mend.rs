@@ -1,6 +1,6 @@
 //! Suggestions for common mistakes on wrk2's command line.
 
-use super::error::Error;
+use super::cli_error::Error;
 
 /// wrk2's long flags, which people write with one dash.
 const LONG: [&str; 11] = [

@@ -10,7 +10,7 @@
 
 mod args;
 mod check;
-mod error;
+mod cli_error;
 mod load;
 mod mend;
 pub(crate) mod profile;
@@ -22,7 +22,7 @@ mod units;
 
 pub use args::{ArrivalArg, LoadArgs, ProfileEvent, RequestArgs, TargetModeArg, TlsArgs};
 pub use check::Asked;
-pub use error::Error;
+pub use cli_error::Error;
 pub use load::{Failed, LoadEnd, load};
 pub use mend::mend;
 pub use units::{Count, Rate, Time, UnitError};

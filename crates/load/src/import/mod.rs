@@ -10,10 +10,10 @@
 //! Outputs may be indented, truncated or incomplete: the import lists the missing parts, and warns
 //! of problems that the figures reveal (refusals, a backlog, the limit of one connection).
 
-mod command;
-mod figures;
+mod imported_command;
+mod imported_figures;
+mod imported_run;
 mod output;
-mod run;
 mod warn;
 
 use std::fs;
@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::record::Run;
-use command::ImportedCommand;
+use imported_command::ImportedCommand;
+use imported_run::Context;
 use output::Output;
-use run::Context;
 
 /// Largest file in bytes; the longest page with outputs is a thousandth of it.
 const MAX_FILE: u64 = 64 << 20;
@@ -121,10 +121,10 @@ fn read_and_left(text: &str, stem: &str) -> (Vec<Imported>, Vec<(usize, String)>
             left.push((output.line, first.trim().to_owned()));
             continue;
         }
-        let command = command::find(&output.before);
+        let command = imported_command::find(&output.before);
         spoken = last_method(&output.before).or(spoken);
         let context = Context { command: command.as_ref(), spoken };
-        let run = run::made(&output, context);
+        let run = imported_run::made(&output, context);
         let name = name(stem, runs.len() + 1, &output, command.as_ref(), spoken, &run);
         runs.push(Imported { name, line: output.line, output: output.text, run });
     }

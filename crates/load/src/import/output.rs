@@ -7,7 +7,7 @@
 //!  Transfer/sec: 3.26MB     ◀─ last line; ``` or the next first line end the output as well
 //! ```
 
-use super::figures::{bytes, count, milliseconds};
+use super::imported_figures::{bytes, count, milliseconds};
 use crate::record::Point;
 
 /// The first word of an output's last line.

@@ -4,8 +4,8 @@
 //! flight or waiting at any moment. A connection of HTTP/1.1 carries one; the others wait in the
 //! client for a connection, and their wait is part of the latencies.
 
-use super::command::ImportedCommand;
-use super::figures;
+use super::imported_command::ImportedCommand;
+use super::imported_figures;
 use super::output::Output;
 use crate::record::{Latency, Run, Warning};
 
@@ -198,7 +198,7 @@ fn other_command(output: &Output, command: &ImportedCommand) -> Option<Warning> 
     compare("the URL", command.url.clone(), output.url.clone());
     // wrk prints 100 s as 2m, so the durations are compared in wrk's rounding.
     if let (Some((word, said)), Some(was)) = (&command.duration, &output.headed)
-        && figures::headed(*said) != *was
+        && imported_figures::headed(*said) != *was
     {
         differs.push(format!("-d {word} there, {was} here"));
     }

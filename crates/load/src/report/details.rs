@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::chart::key;
-use super::figures;
+use super::key_figures;
 use super::shown::RunView;
 use super::timelines;
 use crate::record::{Planned, Run, Server};
@@ -27,11 +27,11 @@ pub(crate) fn all(runs: &[RunView<'_>]) -> Markup {
 fn what(run: &RunView<'_>) -> String {
     let plan = &run.run().plan;
     let rate = match plan.rate {
-        Some(rate) => format!("{} requests/s", figures::rate(rate)),
+        Some(rate) => format!("{} requests/s", key_figures::rate(rate)),
         None if plan.closed => "closed loop".to_owned(),
         None => "rate unknown".to_owned(),
     };
-    let duration = figures::three(plan.duration_s);
+    let duration = key_figures::three(plan.duration_s);
     let (connections, each) = (plan.connections, each(plan));
     format!("{rate} for {duration} s over {connections} connections{each}; {}", plan.requests)
 }
@@ -88,7 +88,7 @@ fn asked(run: &Run) -> Markup {
     let comma = if each.is_empty() { "" } else { "," };
     let rate = plan.rate.map_or_else(
         || "–".to_owned(),
-        |rate| format!("{} requests/s, {}{comma}{each}", figures::rate(rate), plan.arrival),
+        |rate| format!("{} requests/s, {}{comma}{each}", key_figures::rate(rate), plan.arrival),
     );
     let recorded = match run.recorded() {
         events if events.is_empty() => "nothing".to_owned(),
@@ -100,8 +100,8 @@ fn asked(run: &Run) -> Markup {
             ("targets", plan.targets.join(" ")),
             ("requests", plan.requests.clone()),
             ("rate", if plan.closed { "closed loop".to_owned() } else { rate }),
-            ("duration", format!("{} s", figures::three(plan.duration_s))),
-            ("warm-up", format!("{} s", figures::three(plan.warmup_s))),
+            ("duration", format!("{} s", key_figures::three(plan.duration_s))),
+            ("warm-up", format!("{} s", key_figures::three(plan.warmup_s))),
             ("threads", format!("{}{each}", plan.threads)),
             ("connections", format!("{}{each}", plan.connections)),
             ("seed", plan.seed.to_string()),
@@ -113,15 +113,15 @@ fn asked(run: &Run) -> Markup {
 fn answers(shown: &RunView<'_>) -> Markup {
     let run = shown.run();
     let counts = &run.counts;
-    let count = |number: u64| figures::grouped(number as f64);
+    let count = |number: u64| key_figures::grouped(number as f64);
     let answered = if run.is_counted() { count(counts.answered) } else { "–".to_owned() };
     let mut rows = vec![
         ("due".to_owned(), count(counts.planned)),
         ("answered".to_owned(), answered),
-        ("a second".to_owned(), figures::rate(run.throughput)),
+        ("a second".to_owned(), key_figures::rate(run.throughput)),
     ];
     for (status, number) in &counts.statuses {
-        let share = figures::share(*number as f64 / counts.answered.max(1) as f64);
+        let share = key_figures::share(*number as f64 / counts.answered.max(1) as f64);
         rows.push((format!("status {status}"), format!("{} ({share})", count(*number))));
     }
     if counts.statuses.is_empty() {
@@ -140,9 +140,9 @@ fn answers(shown: &RunView<'_>) -> Markup {
             .filter(|(_, number)| *number > 0)
             .map(|(name, number)| ((*name).to_owned(), count(*number))),
     );
-    rows.push(("received".to_owned(), figures::bytes(counts.bytes as f64)));
+    rows.push(("received".to_owned(), key_figures::bytes(counts.bytes as f64)));
     if let Some(latency) = shown.latency() {
-        let figures = [latency.mean, latency.stdev].map(figures::ms);
+        let figures = [latency.mean, latency.stdev].map(key_figures::ms);
         rows.push(("mean latency".to_owned(), format!("{} ± {}", figures[0], figures[1])));
         rows.push(("latency".to_owned(), shown.counted().to_owned()));
     }
@@ -154,10 +154,10 @@ fn machine(run: &Run) -> Markup {
     let machine = &run.machine;
     let cpus = if machine.cpus > 0 { format!("{} of it", machine.cpus) } else { String::new() };
     let memory =
-        if machine.memory > 0 { figures::bytes(machine.memory as f64) } else { String::new() };
+        if machine.memory > 0 { key_figures::bytes(machine.memory as f64) } else { String::new() };
     let cpu = if run.client_cpu_s > 0.0 && run.elapsed_s > 0.0 {
         let cores = run.client_cpu_s / run.elapsed_s;
-        format!("{} s ({} cores)", figures::three(run.client_cpu_s), figures::three(cores))
+        format!("{} s ({} cores)", key_figures::three(run.client_cpu_s), key_figures::three(cores))
     } else {
         String::new()
     };
@@ -166,7 +166,7 @@ fn machine(run: &Run) -> Markup {
         &[
             ("tool", run.tool.clone()),
             ("began", run.started.clone()),
-            ("took", format!("{} s", figures::three(run.elapsed_s))),
+            ("took", format!("{} s", key_figures::three(run.elapsed_s))),
             ("host", machine.host.clone()),
             ("processor", machine.cpu.clone()),
             ("processors", cpus),
@@ -205,15 +205,15 @@ fn servers(servers: &[Server]) -> Markup {
                 tbody {
                     tr { th scope="row" { "CPU time" } @for server in servers {
                         td { (server.cpu_s.map_or_else(|| "–".to_owned(),
-                            |cpu| format!("{} s", figures::three(cpu)))) }
+                            |cpu| format!("{} s", key_figures::three(cpu)))) }
                     } }
                     tr { th scope="row" { "resident memory" } @for server in servers {
                         td { (server.rss.map_or_else(|| "–".to_owned(),
-                            |rss| figures::bytes(rss as f64))) }
+                            |rss| key_figures::bytes(rss as f64))) }
                     } }
                     @for (name, ratios) in hit_ratios(servers) {
                         tr { th scope="row" { (name) } @for ratio in ratios {
-                            td { (ratio.map_or_else(|| "–".to_owned(), figures::share)) }
+                            td { (ratio.map_or_else(|| "–".to_owned(), key_figures::share)) }
                         } }
                     }
                     @for name in &about { tr { th scope="row" { (name) } @for server in servers {
@@ -233,7 +233,7 @@ fn servers(servers: &[Server]) -> Markup {
                         th scope="row" { code { (name) } }
                         @for server in servers {
                             td { (server.metrics.get(name).map_or_else(|| "–".to_owned(),
-                                |value| figures::rate(*value))) }
+                                |value| key_figures::rate(*value))) }
                         }
                     } } }
                 } }

@@ -15,12 +15,12 @@
 
 mod chart;
 mod details;
-mod figures;
 mod flames;
+mod key_figures;
 mod overview;
 mod pairs;
 mod percentiles;
-mod series;
+mod series_page;
 mod shown;
 mod timelines;
 
@@ -31,7 +31,7 @@ use clap::Args;
 use maud::{DOCTYPE, PreEscaped, html};
 
 use crate::saved::{self, SavedEntry};
-use series::Part;
+use series_page::Part;
 use shown::{MAX_FULL, RunView};
 
 const STYLE: &str = include_str!("page.css");
@@ -100,7 +100,7 @@ pub fn report(args: &ReportArgs, tool: &str) -> Result<String, Error> {
     fs::write(&args.out, &html)
         .map_err(|source| Error::Write { file: args.out.clone(), source })?;
     let runs: usize = found.iter().map(|found| found.runs().len()).sum();
-    let size = figures::bytes(html.len() as f64);
+    let size = key_figures::bytes(html.len() as f64);
     Ok(format!("{}: {runs} runs, {size}\n", args.out.display()))
 }
 
@@ -117,7 +117,7 @@ fn page(title: &str, tool: &str, found: &[SavedEntry]) -> Result<String, Error> 
     let full: Vec<_> = runs.iter().copied().filter(|run| run.full).collect();
     let parts = parts(found, &runs);
     let levels: Vec<_> =
-        parts.iter().flat_map(|part| series::levels(&part.saved.series.slo)).collect();
+        parts.iter().flat_map(|part| series_page::levels(&part.saved.series.slo)).collect();
     let body = html! {
         header {
             h1 { (title) }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::chart::key;
-use super::figures;
+use super::key_figures;
 use super::percentiles::knee;
 use super::shown::{RunView, firm};
 use crate::record::Latency;
@@ -115,7 +115,7 @@ pub(crate) fn table(runs: &[RunView<'_>]) -> Markup {
                     th scope="col" { "asked/s" }
                     th scope="col" { "answered/s" }
                     @for quantile in QUANTILES {
-                        th scope="col" { "p" (figures::percentile(quantile).replace(" %", "")) }
+                        th scope="col" { "p" (key_figures::percentile(quantile).replace(" %", "")) }
                     }
                     th scope="col" { "max" }
                     th scope="col" { "knee" }
@@ -166,20 +166,20 @@ fn row(run: &RunView<'_>) -> Markup {
         tr {
             th scope="row" { (key(run.colour)) (link(run)) }
             td { @match all.plan.whole_rate() {
-                Some(rate) => (figures::rate(rate)),
+                Some(rate) => (key_figures::rate(rate)),
                 None => @if all.plan.closed { "closed loop" } @else { "–" },
             } }
-            td { (figures::rate(all.throughput)) }
+            td { (key_figures::rate(all.throughput)) }
             @for quantile in QUANTILES { (at(latency, quantile)) }
-            td { (latency.map_or_else(|| "–".to_owned(), |latency| figures::ms(latency.max))) }
+            td { (latency.map_or_else(|| "–".to_owned(), |latency| key_figures::ms(latency.max))) }
             td { (latency.and_then(knee).map_or_else(|| "–".to_owned(),
-                |knee| figures::percentile((knee.quantile * 1e4).round() / 1e4))) }
+                |knee| key_figures::percentile((knee.quantile * 1e4).round() / 1e4))) }
             @let refused = run.refused();
-            td.bad[refused > 0.0] { (figures::share(refused)) }
+            td.bad[refused > 0.0] { (key_figures::share(refused)) }
             @let errors = all.error_share();
-            td.bad[errors > Some(0.0)] { (errors.map_or_else(|| "–".to_owned(), figures::share)) }
+            td.bad[errors > Some(0.0)] { (errors.map_or_else(|| "–".to_owned(), key_figures::share)) }
             td { (run.cpu_per_answer().map_or_else(|| "–".to_owned(),
-                |cpu| format!("{} µs", figures::three(cpu)))) }
+                |cpu| format!("{} µs", key_figures::three(cpu)))) }
             td.bad[warnings > 0] { (warnings) }
         }
     }
@@ -190,7 +190,7 @@ pub(crate) fn at(latency: Option<&Latency>, quantile: f64) -> Markup {
     let value = latency.and_then(|latency| Some((latency, latency.at(quantile)?)));
     html! {
         @match value {
-            Some((latency, value)) => td.few[!firm(latency, quantile)] { (figures::ms(value)) },
+            Some((latency, value)) => td.few[!firm(latency, quantile)] { (key_figures::ms(value)) },
             None => td { "–" },
         }
     }

@@ -7,7 +7,7 @@
 use maud::{Markup, html};
 
 use super::chart::key;
-use super::figures;
+use super::key_figures;
 use super::overview::at;
 use super::shown::RunView;
 use crate::record::Trial;
@@ -132,20 +132,21 @@ fn table(caption: &str, keys: (Markup, Markup), cells: impl Fn(&Figure<'_>) -> M
     let percentile =
         |quantile| move |run: &RunView<'_>| run.latency().and_then(|latency| latency.at(quantile));
     let quantiles = QUANTILES.map(|(name, quantile)| (name, percentile(quantile)));
-    let micros = |cpu: f64| format!("{} µs", figures::three(cpu));
+    let micros = |cpu: f64| format!("{} µs", key_figures::three(cpu));
     let throughput = |run: &RunView<'_>| run.run().throughput;
     let max = |run: &RunView<'_>| run.latency().map(|latency| latency.max);
     let cpu = |run: &RunView<'_>| run.cpu_per_answer();
     let words = ("more", "fewer");
-    let mut all = vec![Figure { name: "answered/s", of: &throughput, write: figures::rate, words }];
+    let mut all =
+        vec![Figure { name: "answered/s", of: &throughput, write: key_figures::rate, words }];
     let slower = ("slower", "faster");
     all.extend(quantiles.iter().map(|(name, of)| Figure {
         name,
         of,
-        write: figures::ms,
+        write: key_figures::ms,
         words: slower,
     }));
-    all.push(Figure { name: "max", of: &max, write: figures::ms, words: slower });
+    all.push(Figure { name: "max", of: &max, write: key_figures::ms, words: slower });
     all.push(Figure { name: "CPU/request", of: &cpu, write: micros, words: ("more", "less") });
     html! {
         div.scroll tabindex="0" role="region" aria-label={ (caption) ", cold and hot" } {
@@ -175,7 +176,7 @@ fn change(before: Option<f64>, after: Option<f64>, (more, less): (&str, &str)) -
     }
     match after / before - 1.0 {
         by if by.abs() < 0.005 => SAME.to_owned(),
-        by if by > 0.0 => format!("{} {more}", figures::share(by)),
-        by => format!("{} {less}", figures::share(-by)),
+        by if by > 0.0 => format!("{} {more}", key_figures::share(by)),
+        by => format!("{} {less}", key_figures::share(-by)),
     }
 }

@@ -6,7 +6,7 @@
 //! Albrecht, Irwin, Raghavan: "Finding a Kneedle in a Haystack", 2011).
 
 use super::chart::{Axis, Chart, Line, Mark, Shape, Unit};
-use super::figures;
+use super::key_figures;
 use super::shown::{RunView, firm, thin_from};
 use crate::record::{Latency, Point};
 
@@ -49,7 +49,7 @@ pub(crate) fn chart(runs: &[RunView<'_>], levels: &[Level]) -> Option<Chart> {
                 text: format!(
                     "{}: turns upward at {}",
                     run.name(),
-                    figures::percentile(knee.quantile)
+                    key_figures::percentile(knee.quantile)
                 ),
                 switch: Some(run.number),
                 colour: run.colour,

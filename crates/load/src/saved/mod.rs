@@ -6,7 +6,7 @@
 //!  DIR with neither       ─▶ its subdirectories, in the order of names
 //! ```
 
-mod timeline;
+mod saved_timeline;
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -14,7 +14,7 @@ use std::{fs, io};
 use serde::de::DeserializeOwned;
 
 use crate::record::{FORMAT, Profile, Run, Series};
-pub(crate) use timeline::SavedTimeline;
+pub(crate) use saved_timeline::SavedTimeline;
 
 /// Largest file in bytes; five minutes of stacks or an hour's timeline are a tenth of it.
 const MAX_FILE: u64 = 64 << 20;

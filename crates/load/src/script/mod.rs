@@ -9,8 +9,8 @@
 //!
 //! Without a script, the same `wrk.lua` makes a fixed request.
 
-mod error;
 mod pipeline;
+mod script_error;
 mod state;
 mod summary;
 mod thread;
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use mlua::{Function, LuaString, Table};
 
-pub use error::{Error, Phase};
+pub use script_error::{Error, Phase};
 pub use summary::Summary;
 
 use crate::url::Url;

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value};
 
-use super::error::{Error, Phase, WRK};
+use super::script_error::{Error, Phase, WRK};
 use super::thread::Address;
 use super::{NO_FILE, Source};
 use crate::url::Url;

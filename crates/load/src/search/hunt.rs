@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::args::SearchArgs;
-use super::classify::{ClassifiedStep, classify};
+use super::classify_step::{ClassifiedStep, classify};
 use super::decide::{
     Bounds, History, Role, SearchBounds, SearchStep, StepVerdict, Tried, found, next,
 };
@@ -17,6 +16,7 @@ use super::grouped;
 use super::limit::{DIED, Limit, limit};
 use super::plot::{Dot, plot};
 use super::recorded::commands;
+use super::search_args::SearchArgs;
 use super::slo::{Slo, SloTime, What};
 use super::sweep::SweepPoint;
 use crate::ServerProfile;
@@ -479,7 +479,7 @@ fn verdict_name(verdict: StepVerdict) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::{Bounds, SearchBounds, TrialFigures, cells, deaths, describe, doubts};
-    use crate::trial::figures::tests::figures;
+    use crate::trial::trial_figures::tests::figures;
 
     #[test]
     fn what_a_trial_without_a_run_had_is_left_empty() {

@@ -78,7 +78,7 @@ pub(crate) fn limit(figures: &TrialFigures, held_back: &[&str], unloaded: f64) -
 fn client(figures: &TrialFigures) -> Option<Limit> {
     let busy = figures.client_busy;
     let why = || format!("the client's busiest thread took {} of a CPU", percent(busy));
-    (busy > super::classify::CPU_LIMIT).then(|| Limit { what: "client", why: why() })
+    (busy > super::classify_step::CPU_LIMIT).then(|| Limit { what: "client", why: why() })
 }
 
 fn disk(figures: &TrialFigures, held_back: &[&str]) -> Option<Limit> {
@@ -191,7 +191,7 @@ fn percent(share: f64) -> String {
 mod tests {
     use super::*;
     use crate::server::{Busiest, Metrics};
-    use crate::trial::figures::tests::figures;
+    use crate::trial::trial_figures::tests::figures;
 
     fn of(change: impl FnOnce(&mut TrialFigures)) -> Limit {
         let mut figures = figures(1000, 12.0);

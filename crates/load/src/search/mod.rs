@@ -13,21 +13,21 @@
 //!  plot.rs    the curve as text
 //! ```
 
-mod args;
-mod classify;
+mod classify_step;
 mod decide;
 mod hunt;
 mod limit;
 mod plot;
 mod recorded;
+mod search_args;
 pub(crate) mod slo;
 mod sweep;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use args::SearchArgs;
 use hunt::Search;
+pub use search_args::SearchArgs;
 pub(crate) use slo::{SloTime, What};
 
 use crate::record::{Finding, Series};

@@ -16,9 +16,9 @@ mod command;
 mod data;
 mod idle;
 mod look;
-mod metrics;
 mod owner;
 mod process;
+mod server_metrics;
 
 pub use ask::Endpoint;
 pub(crate) use ask::{AskError, ask};
@@ -26,9 +26,9 @@ pub use command::ServerCommand;
 pub use data::{Data, Dropped};
 pub use idle::{Idle, wait_until_idle};
 pub use look::{Busiest, ServerSnapshot, Usage};
-pub use metrics::{Metrics, fetch};
 pub use owner::listens;
 pub use process::ServerProcess;
+pub use server_metrics::{Metrics, fetch};
 
 /// A server could not be started or observed.
 #[derive(Debug, thiserror::Error)]

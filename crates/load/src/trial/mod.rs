@@ -10,20 +10,20 @@
 //!  args.rs      the flags for all this
 //! ```
 
-pub(crate) mod args;
-pub(crate) mod figures;
 mod ground;
 mod prepare;
 pub(crate) mod series;
+pub(crate) mod trial_args;
+pub(crate) mod trial_figures;
 mod workload;
 
 use std::path::Path;
 use std::time::Duration;
 
-pub(crate) use figures::TrialFigures;
 pub(crate) use ground::{Keeping, ServerUnderTest};
 use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) use prepare::{Preparation, Prepare};
+pub(crate) use trial_figures::TrialFigures;
 pub(crate) use workload::Workload;
 
 use crate::cli::{self, ProfileEvent};

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::args::{ArrivalArg, LoadArgs, RequestArgs, TargetModeArg, TlsArgs};
-use super::error::Error;
+use super::cli_error::Error;
 use super::mend::dashed;
 use super::units::Count;
 use crate::known::ServerProfile;

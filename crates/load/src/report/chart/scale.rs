@@ -1,6 +1,6 @@
 //! Axes: the position of a value between the two ends of an axis, and the choice of ticks.
 
-use crate::report::figures;
+use crate::report::key_figures;
 
 /// Unit of an axis. It decides how values are written, here and in the page's script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,11 +39,11 @@ impl Unit {
 
     fn write(self, value: f64) -> String {
         match self {
-            Self::Milliseconds => figures::ms(value),
-            Self::Rate | Self::Count => figures::short(value),
+            Self::Milliseconds => key_figures::ms(value),
+            Self::Rate | Self::Count => key_figures::short(value),
             Self::Seconds => format!("{value} s"),
-            Self::Percentile => figures::percentile(1.0 - 1.0 / value),
-            Self::Bytes => figures::bytes(value),
+            Self::Percentile => key_figures::percentile(1.0 - 1.0 / value),
+            Self::Bytes => key_figures::bytes(value),
         }
     }
 }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::chart::{Axis, Chart, Line, Mark, Shape, Unit, key};
 use super::details::command;
-use super::figures;
+use super::key_figures;
 use super::overview::{at, link};
 use super::pairs;
 use super::percentiles::Level;
@@ -29,7 +29,7 @@ pub(crate) fn levels(slo: &str) -> Vec<Level> {
         What::Quantile(quantile) => Some(Level {
             quantile,
             ms: term.limit,
-            text: format!("objective {} < {}", term.what, figures::ms(term.limit)),
+            text: format!("objective {} < {}", term.what, key_figures::ms(term.limit)),
         }),
         What::Mean | What::Max | What::Errors => None,
     };
@@ -147,7 +147,7 @@ impl Part<'_> {
         let (x, y) = (Axis::log(Unit::Rate, xs), Axis::log(Unit::Milliseconds, ys));
         (places.len() > 1).then(|| Chart {
             id: format!("series-{}-curve", self.number),
-            title: format!("p{} over rate", figures::percentile(quantile).replace(" %", "")),
+            title: format!("p{} over rate", key_figures::percentile(quantile).replace(" %", "")),
             note: format!("● pass  ✕ fail  ◇ inconclusive{unjudged}; shaded: where it breaks"),
             x,
             y,
@@ -189,8 +189,8 @@ impl Part<'_> {
                     th scope="row" { (link(run)) }
                     td { (trial.role) }
                     @if swept { td { (trial.value) } }
-                    td { (trial.rate.map_or_else(|| "closed loop".to_owned(), figures::rate)) }
-                    td { (figures::rate(run.run().throughput)) }
+                    td { (trial.rate.map_or_else(|| "closed loop".to_owned(), key_figures::rate)) }
+                    td { (key_figures::rate(run.run().throughput)) }
                     (at(run.latency(), 0.5))
                     (at(run.latency(), 0.99))
                     td class={ "verdict-" (trial.verdict) } {
@@ -224,8 +224,8 @@ fn point(trial: &Trial, rate: f64, y: f64, colour: usize) -> Mark {
         "{}: {} at {}/s, {}. {}",
         trial.dir,
         verdict,
-        figures::rate(rate),
-        figures::ms(y),
+        key_figures::rate(rate),
+        key_figures::ms(y),
         trial.why
     );
     Mark::Point { x: rate, y, shape, text, switch: None, colour }
@@ -247,14 +247,17 @@ fn sentence(finding: &Finding, slo: &str) -> String {
     let edge = match (finding.passes, finding.fails) {
         (Some(passes), Some(fails)) => format!(
             "It holds {}/s{objective} and breaks by {}/s.",
-            figures::rate(passes),
-            figures::rate(fails)
+            key_figures::rate(passes),
+            key_figures::rate(fails)
         ),
         (Some(passes), None) => {
-            format!("It holds {}/s{objective}; no rate tried was too much.", figures::rate(passes))
+            format!(
+                "It holds {}/s{objective}; no rate tried was too much.",
+                key_figures::rate(passes)
+            )
         }
         (None, Some(fails)) => {
-            format!("It does not hold even {}/s{objective}.", figures::rate(fails))
+            format!("It does not hold even {}/s{objective}.", key_figures::rate(fails))
         }
         (None, None) => "No breaking point was found.".to_owned(),
     };
@@ -275,7 +278,7 @@ fn sweep(findings: &[Finding]) -> Markup {
     let ends = findings.iter().flat_map(|finding| [finding.passes, finding.fails, finding.ceiling]);
     let most = ends.flatten().fold(1.0, f64::max);
     let place = |rate: f64| (rate / most * 1000.0).round() / 10.0;
-    let rate = |rate: Option<f64>| rate.map_or_else(|| "–".to_owned(), figures::rate);
+    let rate = |rate: Option<f64>| rate.map_or_else(|| "–".to_owned(), key_figures::rate);
     html! {
         div.scroll tabindex="0" role="region" aria-label="Sweep" { table.sweep {
             thead { tr {

@@ -82,7 +82,7 @@ pub(crate) fn classify(slo: &Slo, figures: &TrialFigures) -> ClassifiedStep {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trial::figures::tests::figures;
+    use crate::trial::trial_figures::tests::figures;
 
     fn slo() -> Slo {
         "p99<10ms,errors<0.1%".parse().unwrap()

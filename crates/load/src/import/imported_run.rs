@@ -1,7 +1,7 @@
 //! Converts one output into a [`Run`], with a list of the missing and the guessed values.
 
-use super::command::ImportedCommand;
-use super::figures::seconds;
+use super::imported_command::ImportedCommand;
+use super::imported_figures::seconds;
 use super::output::Output;
 use super::warn;
 use crate::record::{Counts, FORMAT, Latency, Planned, Point, Run};

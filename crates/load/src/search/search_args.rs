@@ -6,7 +6,7 @@ use super::decide::Bounds;
 use super::slo::{Slo, What};
 use super::sweep::Sweep;
 use crate::cli::{Count, Time};
-use crate::trial::args::SeriesArgs;
+use crate::trial::trial_args::SeriesArgs;
 use crate::trial::{Error, Prepare};
 
 /// Objective added to a search without one for errors: refusals are answered fast.

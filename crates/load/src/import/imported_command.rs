@@ -1,6 +1,6 @@
 //! The command line quoted before an output, and its settings.
 
-use super::figures::{count, seconds};
+use super::imported_figures::{count, seconds};
 
 /// Most non-blank lines between a command line and the output that it made.
 const REACH: usize = 8;
