@@ -5,9 +5,10 @@
 #
 #   planted/protocol.sh             all bugs; prints two tables in Markdown
 #   planted/protocol.sh 07 12       those only
-#   planted/protocol.sh --briefly   goes on to the next once one of cluster's tests, node's and the
-#                                   simulation has caught it, asked in that order (about an
-#                                   hour for all bugs; without it, some hours)
+#   planted/protocol.sh --briefly   goes on to the next once the tests of crates/protocol, those of
+#                                   crates/server or the simulation have caught it, asked in
+#                                   that order (about an hour for all bugs; without it, some
+#                                   hours)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 briefly=

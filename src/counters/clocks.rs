@@ -21,6 +21,13 @@ fn micros(clock: ClockId) -> u64 {
         + time.tv_nsec as u64 / 1_000
 }
 
+/// Nanoseconds by the monotonic clock, since a point in time that all loops share: the base of
+/// latencies and of token rates.
+pub(crate) fn mono_nanos() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    u64::try_from(time.tv_sec).map_or(0, |seconds| seconds * 1_000_000_000) + time.tv_nsec as u64
+}
+
 /// Microseconds since 1970 by the wall clock.
 pub(crate) fn wall_micros() -> u64 {
     micros(ClockId::Realtime)

@@ -12,7 +12,6 @@
 //! the node without one.
 
 use std::rc::Rc;
-use std::time::Instant;
 
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::http::request::Parts;
@@ -122,7 +121,7 @@ pub(super) fn admit(
     watch: &ConnectionState,
     head: &Parts,
     (route, by_page): (Option<Route>, bool),
-    now: Instant,
+    now: u64,
 ) -> Result<Principal, Problem> {
     if !is_data(route) && params::has_token(head.uri.query().unwrap_or("")) {
         return Err(params::token_in_url());
@@ -146,7 +145,7 @@ fn admit_to(
     watch: &ConnectionState,
     head: &Parts,
     (route, by_page): (Route, bool),
-    now: Instant,
+    now: u64,
 ) -> Result<Principal, Problem> {
     let kind = match route.scope {
         Scope::Public | Scope::Peer => return Ok(Principal::Open),
@@ -188,7 +187,7 @@ fn admit_to(
         }
         return Err(problem);
     }
-    let admitted = known.known.admit(requests.nanos(now));
+    let admitted = known.known.admit(now);
     admitted.map_err(|wait| Problem::too_fast(&known.known.token.name, wait))?;
     Ok(Principal::Token(known))
 }

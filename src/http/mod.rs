@@ -55,7 +55,6 @@ pub(crate) mod waiting;
 
 use std::convert::Infallible;
 use std::rc::Rc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -84,7 +83,7 @@ pub(crate) use service::Service;
 pub(crate) use ui::MAX_STREAMS;
 use upload::Upload;
 
-use crate::counters::RequestKind;
+use crate::counters::{RequestKind, clocks};
 use crate::http::connection::ConnectionState;
 use crate::settings::memory::LONG_RECORD;
 
@@ -142,7 +141,7 @@ pub(crate) async fn answer(
     watch: Rc<ConnectionState>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
-    let begun = Instant::now();
+    let begun = clocks::mono_nanos();
     watch.request_begins();
     let (mut head, body) = request.into_parts();
     let route = Route::of(head.uri.path());
@@ -190,7 +189,7 @@ pub(crate) async fn answer(
     if let Some(proof) = right.proof() {
         response.headers_mut().insert(NODE, proof);
     }
-    meter(&service, &right, (&head.method, received), response.body_mut());
+    meter(&right, (&head.method, received), response.body_mut());
     if head.method == Method::HEAD
         && matches!(response.body(), Body::Whole(body) if body.is_empty())
     {
@@ -199,7 +198,7 @@ pub(crate) async fn answer(
     }
     let long = matches!(response.body(), Body::Whole(value) if value.len() > LONG_RECORD);
     watch.answers_long(long);
-    service.counters.answered(kind, response.status(), begun.elapsed());
+    service.counters.answered(kind, response.status(), clocks::mono_nanos() - begun);
     watch.request_ends(clean);
     Ok(response)
 }
@@ -216,7 +215,7 @@ enum Connection {
 
 /// Charges received and sent bytes to the token's rate; a range is metered while it is sent, and
 /// ends with its token.
-fn meter(service: &Service, right: &Principal, (method, came): (&Method, u64), body: &mut Body) {
+fn meter(right: &Principal, (method, came): (&Method, u64), body: &mut Body) {
     if let (Body::Items(items), Some(token)) = (&mut *body, right.token()) {
         items.read_by(Rc::clone(token));
     }
@@ -225,8 +224,7 @@ fn meter(service: &Service, right: &Principal, (method, came): (&Method, u64), b
         Body::Whole(bytes) if *method != Method::HEAD => bytes.len() as u64,
         _ => 0,
     };
-    let now = service.requests.nanos(Instant::now());
-    token.known.used(now, came + sent);
+    token.known.used(clocks::mono_nanos(), came + sent);
 }
 
 /// Builds the response, and moves the headers into it.

@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use lsm::{Fields, Kind, SyncMode};
@@ -388,11 +388,6 @@ impl Requests {
     /// expired.
     pub(crate) fn still_holds(&self, token: &Remembered) -> bool {
         self.node.access.holds(&self.node.shared, token) && !access::has_expired(&token.known.token)
-    }
-
-    /// Returns the nanoseconds from the node's start to `now`, the time base of the token rates.
-    pub(crate) fn nanos(&self, now: Instant) -> u64 {
-        now.duration_since(self.node.started).as_nanos() as u64
     }
 
     /// Returns the storage quotas.

@@ -13,7 +13,7 @@ const STRANGERS: [(&str, &str, &str); 2] = [
         "lsm::",
         "HTTP is handed what it needs of the store by those below it, as the words of the protocol",
     ),
-    ("src/http/", "server::Node", "HTTP is handed server::requests::Requests, and what it counts"),
+    ("src/http/", "node::Node", "HTTP is handed node::requests::Requests, and what it counts"),
 ];
 
 const WHY: &str = "a room is given what it needs of those above it: a value, or a function";

@@ -14,7 +14,6 @@
 pub(super) mod admitted;
 
 use std::rc::Rc;
-use std::time::Instant;
 
 use hyper::Method;
 use hyper::http::request::Parts;
@@ -36,7 +35,7 @@ pub(super) struct RequestHead<'a> {
     pub(super) route: Option<Route>,
     pub(super) kind: RequestKind,
     pub(super) page: &'a PageOrigin,
-    pub(super) begun: Instant,
+    pub(super) begun: u64,
 }
 
 /// The outcome of admission.

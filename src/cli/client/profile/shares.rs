@@ -49,10 +49,11 @@ const INNERMOST: [ShareGroup; 13] = [
         "quorums, coordination",
         &[
             "protocol::",
-            "server::coordinate",
+            "kvorum::node::coordinate",
+            "kvorum::node::task",
             "server::event_loop",
             "server::task",
-            "server::records",
+            "server::store",
         ],
     ),
     ("log", &["lsm::wal::", "lsm::db::commit", "lsm::engine::write"]),

@@ -15,7 +15,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use protocol::{NodeId, PAGE_BYTES, Tag};
@@ -23,7 +23,7 @@ use server::{PageAsked, RETRY_MICROS, Range, RangeStep};
 use tokio::time::sleep;
 
 use super::Item;
-use crate::counters::clocks::wall_micros;
+use crate::counters::clocks::{mono_nanos, wall_micros};
 use crate::http::connection::{ConnectionState, Open};
 use crate::http::entities::form::Form;
 use crate::node::access::Remembered;
@@ -198,7 +198,7 @@ impl Items {
         let polled = self.poll_next(cx);
         let metered = self.token.as_ref().filter(|token| token.known.counts_bytes());
         if let (Poll::Ready(Some(Ok(item))), Some(token)) = (&polled, metered) {
-            let now = self.requests.nanos(Instant::now());
+            let now = mono_nanos();
             token.known.used(now, item.remaining() as u64);
         }
         polled
