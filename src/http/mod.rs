@@ -6,7 +6,9 @@
 //! ```
 //!
 //! `admission` parses the request by `action` and `params`, checks it, and passes it to its
-//! handler; `entity` and `entities` call [`Requests`](crate::node::requests::Requests).
+//! handler; `entity` and `entities` call [`Requests`](crate::node::requests::Requests). What is
+//! looked at first: `screen`, `origin`, `cors`, `access`, `guest`. `openapi` compares the routes,
+//! parameters and problems with the description of the interface.
 
 mod accept;
 mod access;

@@ -1,4 +1,13 @@
-//! Node state that all of its threads share.
+//! Node state that all of its threads share, and the drivers of [`server`] and [`lsm`].
+//!
+//! ```text
+//!  requests ─▶ coordinate, task    a loop's part, and what a node does once for all loops
+//!           ─▶ writes, reads       batches of a turn; what a loop must not wait for
+//!           ─▶ gate, places        limits: bytes of long writes, connections and streams
+//!  clock, comparison, store, life_file, way_out
+//!                                  the clock; the directory and what is wrong with it
+//!  access, quotas, plans, joiners  tokens, quotas and plans of the layout; nodes that ask to join
+//! ```
 
 pub(crate) mod access;
 pub(crate) mod advice;

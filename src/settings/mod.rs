@@ -1,4 +1,10 @@
 //! A node's settings: flags, variables and a file, merged and checked against each other.
+//!
+//! ```text
+//!  list ─▶ declare: a flag, a KVORUM_* variable and a TOML key of each ─▶ read ─▶ config: checked
+//!  members, secret   who is in the cluster; by what its nodes know each other
+//!  memory, machine   the division of --memory; how much the system lets the process have
+//! ```
 
 pub(crate) mod config;
 mod declare;

@@ -1,5 +1,12 @@
 //! kvorum's storage engine: a log-structured merge-tree in which the record with the highest
 //! *version* of a key wins, whatever the order of arrival.
+//!
+//! ```text
+//!  db ─▶ engine ─┬─ write ─▶ wal ─▶ memtable                                   ┐
+//!   threads      ├─ flush, compact ─▶ table, manifest: compaction says what,   ├─▶ disk
+//!                │                    purge and leftovers what may be dropped  │
+//!                └─ read ─▶ memtable, table ─▶ cache ─▶ merge                  ┘
+//! ```
 
 mod asked_compactions;
 mod batch;
