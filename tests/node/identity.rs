@@ -1,5 +1,6 @@
 //! Ownership of a data directory: errors of a start with another name or topology.
 
+use crate::members::json;
 use crate::process::{Node, kvorum, run};
 
 const OWN: &str = "http://127.0.0.1:1";
@@ -58,5 +59,38 @@ fn a_node_alone_keeps_its_name_wherever_it_listens() {
     let other = ["--advertise", OWN, "--cluster", "b=http://127.0.0.1:1"];
     refused(&data, &other, "this is node b, but the directory belongs to node a");
     refused(&data, &["--advertise", OWN, "--cluster", THREE], "node b is in our list");
+    made(data, &[]);
+}
+
+/// A token or a quota makes the layout of a single node a stored one, which must not fix a node
+/// that has no name yet.
+#[test]
+fn a_node_alone_gets_its_name_after_a_token_and_a_quota_were_made() {
+    let first = Node::start(&[]);
+    first.client().put("/v0/entity?id=k", b"v");
+    let url = format!("http://{}", first.address);
+    for made in [
+        &["token", "create", "--name", "shop", "--url", &url][..],
+        &["quota", "set", "shop/", "--hard", "1GiB", "--url", &url],
+    ] {
+        assert!(run(made).status.success(), "{made:?}");
+    }
+    let zoned = ["--zone", "y", "--weight", "4", "--replicas", "2"];
+    let again = Node::start_with(kvorum(), first.stop(), &zoned);
+    let seen = |node: &Node| {
+        let layout = json(node, "/admin/layout");
+        let own = &layout["nodes"][0];
+        (own["zone"].clone(), own["weight"].clone(), layout["replicas"].clone())
+    };
+    assert_eq!(seen(&again), ("y".into(), 4.into(), 2.into()));
+    let named = ["--name", "a", "--zone", "z", "--weight", "5"];
+    let again = Node::start_with(kvorum(), again.stop(), &named);
+    assert_eq!(seen(&again), ("z".into(), 5.into(), 3.into()));
+    assert_eq!(json(&again, "/v0/status")["name"], "a");
+    assert_eq!(again.client().get("/v0/entity?id=k").body(), b"v");
+    let tokens = json(&again, "/admin/tokens");
+    assert_eq!(tokens["tokens"][0]["name"], "shop", "{tokens}");
+    let data = again.stop();
+    refused(&data, &["--name", "b"], "this is node b, but the directory belongs to node a");
     made(data, &[]);
 }

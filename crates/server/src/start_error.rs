@@ -50,8 +50,9 @@ pub enum StartError {
     Thread(#[source] io::Error),
     /// The directory belongs to another node or cluster; holds the difference.
     #[error(
-        "the data directory belongs to another node or cluster: {0}. Nothing was changed: start \
-         with the settings it was created with, or with an empty --data"
+        "the data directory belongs to another node or cluster: {0}. Nothing was changed: start it \
+         with the settings that it was created with; a new node needs an empty directory of its \
+         own (--data)"
     )]
     Another(String),
     /// The wall clock shows a time too late for versions to hold.

@@ -177,7 +177,9 @@ fn row(run: &RunView<'_>) -> Markup {
             @let refused = run.refused();
             td.bad[refused > 0.0] { (key_figures::share(refused)) }
             @let errors = all.error_share();
-            td.bad[errors > Some(0.0)] { (errors.map_or_else(|| "–".to_owned(), key_figures::share)) }
+            td.bad[errors > Some(0.0)] {
+                (errors.map_or_else(|| "–".to_owned(), key_figures::share))
+            }
             td { (run.cpu_per_answer().map_or_else(|| "–".to_owned(),
                 |cpu| format!("{} µs", key_figures::three(cpu)))) }
             td.bad[warnings > 0] { (warnings) }

@@ -72,6 +72,19 @@ pub(super) fn rules(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartEr
     rules.map_err(|why| unreadable("the cluster's layout", why))
 }
 
+/// Returns the layouts record of a single node that has no name yet, with what the settings say of
+/// the node, and its layout. `None` = nothing changes, or a change of the layout is under way.
+pub(super) fn of_single(
+    engine: &Engine,
+    named: Named<'_>,
+) -> Result<Option<(Vec<u8>, Layout)>, StartError> {
+    let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
+    let Some(record) = stored else { return Ok(None) };
+    let changed = Layouts::of_single(&record.value(), &named.first_layout())
+        .map_err(|why| unreadable("the cluster's layout", why))?;
+    Ok(changed.filter(|(changed, _)| *changed != record.value()))
+}
+
 /// Enters a later layout now that its record is durable.
 pub(super) fn enter(shared: &Shared, kept: &LayoutsKept, purge: &PurgeRule) {
     // Before any node can write to the others. A node that is alone again purges by age only from

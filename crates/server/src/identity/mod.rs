@@ -269,11 +269,24 @@ impl Identity {
             Some((kept, version)) => (Some(kept), version),
             None => (None, Version { time: 0, origin }),
         };
-        let rules = match &stored {
+        let mut rules = match &stored {
             Some(_) => layouts::rules(engine)?,
             None => None,
         };
+        // Until a single node has a name, the settings say what it is, also once tokens or quotas
+        // have made its layout a stored one.
+        let mut single = None;
+        if let (Some(kept), Some((_, layout))) = (&stored, &mut rules)
+            && !kept.named
+            && layout.is_alone()
+            && named.topology.nodes() == 1
+            && let Some((record, changed)) = layouts::of_single(engine, named)?
+        {
+            single = Some(record);
+            *layout = changed;
+        }
         let differs = match (&stored, &rules) {
+            (Some(_), Some(_)) if single.is_some() => None,
             (Some(kept), Some(_)) => is_another(kept, named),
             (Some(kept), None) => differs(kept, named),
             (None, _) => has_no_identity(engine)?,
@@ -284,7 +297,7 @@ impl Identity {
         let peers = peers(engine)?;
         version.time = version.time.max(newest(engine)?);
         let kept = match (&stored, &rules) {
-            (Some(kept), Some((_, layout))) => {
+            (Some(kept), Some((_, layout))) if single.is_none() => {
                 note_difference(named, layout);
                 kept.clone()
             }
@@ -298,11 +311,19 @@ impl Identity {
             None => Proof::default(),
         };
         let mut state = IdentityState { made: kept.clone(), kept, version, peers, proof };
+        let encoded = state.kept.encode();
+        let proof = format::encode_proof(&state.proof);
+        let mut records = Vec::new();
         if stored.as_ref() != Some(&state.kept) {
-            let encoded = state.kept.encode();
-            let proof = format::encode_proof(&state.proof);
-            let written = store.commit(state.batch(&[(KEY, &encoded), (PROOF, &proof)]));
-            written.map_err(in_store)?;
+            records.extend([(KEY, &encoded[..]), (PROOF, &proof)]);
+        }
+        if let Some(record) = &single {
+            records.push((layouts::KEY, record));
+        }
+        if !records.is_empty() {
+            let mut batch = state.batch(&records);
+            batch.make_durable();
+            store.commit(batch).map_err(in_store)?;
         }
         let (own, rules) = rules.map_or((named.own, None), |(own, layout)| (own, Some(layout)));
         let purge = Arc::clone(engine.purge_rule());

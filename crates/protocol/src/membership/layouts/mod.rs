@@ -165,6 +165,29 @@ impl Layouts {
         Ok(without.encode().0)
     }
 
+    /// Returns the record of a single node with the member, URL and number of copies that the
+    /// settings give it (`first`), and its layout. No other node knows the layout. `None` = the
+    /// node has a change under way, which counts on the layout as it stands.
+    pub fn of_single(
+        mut bytes: &[u8],
+        first: &Layout,
+    ) -> Result<Option<(Vec<u8>, Layout)>, Unreadable> {
+        let (own, vote, mut known, taking) = read(&mut bytes)?;
+        let is_later = |(_, layout): &(Ballot, Arc<Layout>)| layout.epoch > known.epoch;
+        let is_open = vote.accepted.as_ref().is_some_and(is_later);
+        let (true, [node], [given]) = (!is_open, &mut known.nodes[..], &first.nodes[..]) else {
+            return Ok(None);
+        };
+        node.member.clone_from(&given.member);
+        if !given.url.is_empty() {
+            node.url.clone_from(&given.url);
+        }
+        node.hash_weight = given.hash_weight;
+        known.replicas = first.replicas;
+        let layouts = Self::of(LayoutVoter::new(own, Arc::new(known.clone()), vote), taking);
+        Ok(Some((layouts.encode().0, known)))
+    }
+
     /// True if the node has a voter id: see [`Layouts::without_votes`].
     pub fn has_votes(&self) -> bool {
         self.voter().id.is_some()
