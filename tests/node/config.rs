@@ -68,7 +68,7 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         (&["--advertise", "nonsense"], "nonsense"),
         (&["--log", "foo=bar"], "--log foo=bar"),
         (&["--log", "wanr"], "--log wanr: \"wanr\" is neither a level (off, error, warn,"),
-        (&["--log", "info,lms=debug"], "a module that logs (audit, h2, kvorum, lsm, node)"),
+        (&["--log", "info,lms=debug"], "a module that logs (audit, h2, kvorum, lsm, server)"),
         (&["--log", "wanr", "--check"], "--log wanr: \"wanr\" is neither a level"),
         (&["--log", ""], "write off to log nothing"),
     ] {
