@@ -9,7 +9,7 @@
 use std::mem;
 use std::time::Duration;
 
-use crate::engine::{Whole, Work};
+use crate::engine::{FullCompaction, Work};
 use crate::error::Error;
 
 /// A requested compaction of the whole store.
@@ -101,7 +101,7 @@ impl Compactions {
     pub fn stepped(
         &mut self,
         step: Result<Work, Error>,
-        whole: &Whole,
+        whole: &FullCompaction,
         now: Moment,
         bytes: u64,
     ) -> bool {

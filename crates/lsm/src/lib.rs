@@ -25,9 +25,9 @@ pub use batch::{Batch, MAX_BATCH_LEN, MAX_KEY_LEN, Space};
 pub use db::{Db, Pressure};
 pub use disk::{Disk, File, MemDisk, RealDisk};
 pub use engine::{
-    Above, Backlog, Committed, Damaged, Discarded, Engine, Held, KeyRange, Look, Lookup,
-    MAX_IMMUTABLES, Newer, Progress, STORE_FORMAT, Scan, Snapshot, Verified, VerifiedScan, Whole,
-    Work,
+    Above, Backlog, Committed, Damaged, Discarded, Engine, FullCompaction, HeadLookup, KeyRange,
+    Lookup, MAX_IMMUTABLES, Newer, Progress, RecordHead, STORE_FORMAT, Scan, Snapshot, Verified,
+    VerifiedScan, Work,
 };
 pub use error::{Error, IoOp};
 pub use options::{Options, SyncMode};

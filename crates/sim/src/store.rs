@@ -9,7 +9,9 @@
 use std::mem;
 use std::sync::Arc;
 
-use lsm::{Backlog, Batch, Compactions, Engine, Error, MemDisk, Moment, Options, Whole, Work};
+use lsm::{
+    Backlog, Batch, Compactions, Engine, Error, FullCompaction, MemDisk, Moment, Options, Work,
+};
 use protocol::OpId;
 use server::Purpose;
 use server::identity::Keeps;
@@ -39,7 +41,7 @@ pub(crate) struct Store {
     committing: Vec<(Asker, Batch)>,
     compactions: Compactions,
     /// Progress of the compaction in progress.
-    compaction: Option<Whole>,
+    compaction: Option<FullCompaction>,
 }
 
 impl Store {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::Shared;
 use crate::asked_compactions::Moment;
-use crate::engine::{Whole, Work};
+use crate::engine::{FullCompaction, Work};
 use crate::error::Error;
 
 /// The current moment; `opened` is the origin of its steady time.
@@ -18,7 +18,7 @@ pub(super) fn now(opened: Instant) -> Moment {
 impl Shared {
     /// Executes a step of the requested compaction; returns false if none is requested. `run`: the
     /// compaction thread's progress.
-    pub(super) fn compact_asked(&self, run: &mut Option<Whole>) -> bool {
+    pub(super) fn compact_asked(&self, run: &mut Option<FullCompaction>) -> bool {
         if self.compactions.lock().current().is_none() {
             return false;
         }
@@ -31,13 +31,13 @@ impl Shared {
         true
     }
 
-    fn compact_step(&self, run: &mut Option<Whole>) -> Result<Work, Error> {
+    fn compact_step(&self, run: &mut Option<FullCompaction>) -> Result<Work, Error> {
         let whole = match run {
             Some(whole) => whole,
             None => {
                 self.engine.rotate_all();
                 self.flush_all()?;
-                run.insert(Whole::default())
+                run.insert(FullCompaction::default())
             }
         };
         let times = &self.times;

@@ -19,9 +19,9 @@
 
 use std::sync::Arc;
 
-use super::Engine;
-use super::background::Unfinished;
+use super::core::Core;
 use super::tree::Levels;
+use super::unfinished::Unfinished;
 use crate::batch::Space;
 use crate::error::Error;
 use crate::manifest::{Edit, Placed};
@@ -89,6 +89,111 @@ impl<'a> Removal<'a> {
         }
         Ok(OfTable { above, over: Some(iters) })
     }
+
+    fn remove_from(&self, core: &Core, tree: usize) -> Result<u64, Error> {
+        let mut removed = 0;
+        let levels = Levels::clone(&core.trees.tree(tree).load_full().levels);
+        for (level, tables) in levels.iter().enumerate() {
+            let has = |table: &Arc<Table>| Ok::<_, Error>(self.count(table)? > 0);
+            if level == 0 {
+                let found: Result<Vec<_>, _> = tables.iter().map(has).collect();
+                let oldest = found?.iter().rposition(|has| *has);
+                let tables = oldest.map_or(&[][..], |oldest| &tables[..=oldest]);
+                removed += self.write_without(core, tree, level, tables)?;
+                continue;
+            }
+            for table in tables {
+                if has(table)? {
+                    let table = std::slice::from_ref(table);
+                    removed += self.write_without(core, tree, level, table)?;
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Rewrites tables of a level without the removed records, the last table first, which keeps
+    /// the order of level 0.
+    fn write_without(
+        &self,
+        core: &Core,
+        tree: usize,
+        level: usize,
+        tables: &[Arc<Table>],
+    ) -> Result<u64, Error> {
+        if tables.is_empty() {
+            return Ok(0);
+        }
+        let (mut unfinished, mut removed) = (Unfinished::new(core), 0);
+        for table in tables.iter().rev() {
+            let (mut writer, mut asked) = (None, self.of_table(table)?);
+            let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
+            iter.seek_to_first()?;
+            while iter.valid() {
+                let record = RecordRef::trusted(iter.record());
+                if asked.goes(iter.key(), record)? {
+                    removed += 1;
+                } else {
+                    let out = match &mut writer {
+                        Some(out) => out,
+                        None => writer.insert(unfinished.table()?),
+                    };
+                    out.add(iter.key(), iter.record())?;
+                }
+                iter.next()?;
+            }
+            writer.map_or(Ok(()), |writer| unfinished.finish(writer))?;
+        }
+        let outputs = unfinished.durable()?;
+        let gone: Vec<u64> = tables.iter().map(|table| table.meta().id).collect();
+        let place = |table: &Arc<Table>| {
+            Edit::Add(Placed { tree: tree as u8, level: level as u8, meta: table.meta().clone() })
+        };
+        let edits = gone.iter().map(|id| Edit::Remove(*id)).chain(outputs.iter().map(place));
+        core.edit_manifest(&edits.collect::<Vec<_>>())?;
+        core.trees.tree(tree).replace(|state| {
+            let levels = Arc::make_mut(&mut state.levels);
+            levels[level].retain(|table| !gone.contains(&table.meta().id));
+            levels[level].extend(outputs);
+            if level == 0 {
+                levels[0].sort_by_key(|table| std::cmp::Reverse(table.meta().id));
+            } else {
+                levels[level].sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
+            }
+        });
+        for table in tables {
+            core.files.mark_obsolete(table);
+        }
+        Ok(removed)
+    }
+
+    fn count(&self, table: &Arc<Table>) -> Result<u64, Error> {
+        let mut count = 0;
+        self.walk(table, |_, _| count += 1)?;
+        Ok(count)
+    }
+
+    /// Calls `each` with every record of a table that the pass removes and its internal key.
+    fn walk(
+        &self,
+        table: &Arc<Table>,
+        mut each: impl FnMut(&[u8], RecordRef<'_>),
+    ) -> Result<(), Error> {
+        if !self.may_be_of(table) {
+            return Ok(());
+        }
+        let mut asked = self.of_table(table)?;
+        let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
+        iter.seek_to_first()?;
+        while iter.valid() {
+            let record = RecordRef::trusted(iter.record());
+            if asked.goes(iter.key(), record)? {
+                each(iter.key(), record);
+            }
+            iter.next()?;
+        }
+        Ok(())
+    }
 }
 
 impl OfTable<'_> {
@@ -114,146 +219,36 @@ impl OfTable<'_> {
     }
 }
 
-impl Engine {
-    /// Flushes all memtables, then calls `each` with the space, the key and the write time of each
-    /// record that [`Engine::remove_above`] would remove. A key may occur more than once.
-    pub fn records_above(
-        &self,
-        above: Above<'_>,
-        mut each: impl FnMut(Space, &[u8], u64),
-    ) -> Result<(), Error> {
-        self.rotate_all();
-        self.flush_rotated()?;
-        for tree in &self.trees {
-            for table in tree.load_full().levels.iter().flatten() {
-                walk(table, &Removal::Meant(above), |key, record| {
-                    let space = Space::from_u8(key[0]).expect("it is one of those that are meant");
-                    each(space, &key[1..], record.when());
-                })?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes the selected records and returns their number. Nothing else may use the store.
-    pub fn remove_above(&self, above: Above<'_>) -> Result<u64, Error> {
-        self.rotate_all();
-        self.flush_rotated()?;
-        for tree in 0..self.trees.len() {
-            let levels = Levels::clone(&self.trees[tree].load_full().levels);
-            let over = levels.iter().flatten().filter(|table| above.may_mean_some_of(table));
-            self.remove(tree, &Removal::Under(above, over.cloned().collect()))?;
-        }
-        let mut removed = 0;
-        for tree in 0..self.trees.len() {
-            removed += self.remove(tree, &Removal::Meant(above))?;
-        }
-        self.delete_obsolete_tables();
-        Ok(removed)
-    }
-
-    fn remove(&self, tree: usize, removal: &Removal<'_>) -> Result<u64, Error> {
-        let mut removed = 0;
-        let levels = Levels::clone(&self.trees[tree].load_full().levels);
-        for (level, tables) in levels.iter().enumerate() {
-            let has = |table: &Arc<Table>| Ok::<_, Error>(count(table, removal)? > 0);
-            if level == 0 {
-                let found: Result<Vec<_>, _> = tables.iter().map(has).collect();
-                let oldest = found?.iter().rposition(|has| *has);
-                let tables = oldest.map_or(&[][..], |oldest| &tables[..=oldest]);
-                removed += self.write_without(tree, level, tables, removal)?;
-                continue;
-            }
-            for table in tables {
-                if has(table)? {
-                    let table = std::slice::from_ref(table);
-                    removed += self.write_without(tree, level, table, removal)?;
-                }
-            }
-        }
-        Ok(removed)
-    }
-
-    /// Rewrites tables of a level without the removed records, the last table first, which keeps
-    /// the order of level 0.
-    fn write_without(
-        &self,
-        tree: usize,
-        level: usize,
-        tables: &[Arc<Table>],
-        removal: &Removal<'_>,
-    ) -> Result<u64, Error> {
-        if tables.is_empty() {
-            return Ok(0);
-        }
-        let (mut unfinished, mut removed) = (Unfinished::new(self), 0);
-        for table in tables.iter().rev() {
-            let (mut writer, mut asked) = (None, removal.of_table(table)?);
-            let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
-            iter.seek_to_first()?;
-            while iter.valid() {
-                let record = RecordRef::trusted(iter.record());
-                if asked.goes(iter.key(), record)? {
-                    removed += 1;
-                } else {
-                    let out = match &mut writer {
-                        Some(out) => out,
-                        None => writer.insert(unfinished.table()?),
-                    };
-                    out.add(iter.key(), iter.record())?;
-                }
-                iter.next()?;
-            }
-            writer.map_or(Ok(()), |writer| unfinished.finish(writer))?;
-        }
-        let outputs = unfinished.durable()?;
-        let gone: Vec<u64> = tables.iter().map(|table| table.meta().id).collect();
-        let place = |table: &Arc<Table>| {
-            Edit::Add(Placed { tree: tree as u8, level: level as u8, meta: table.meta().clone() })
-        };
-        let edits = gone.iter().map(|id| Edit::Remove(*id)).chain(outputs.iter().map(place));
-        self.edit_manifest(&edits.collect::<Vec<_>>())?;
-        self.trees[tree].replace(|state| {
-            let levels = Arc::make_mut(&mut state.levels);
-            levels[level].retain(|table| !gone.contains(&table.meta().id));
-            levels[level].extend(outputs);
-            if level == 0 {
-                levels[0].sort_by_key(|table| std::cmp::Reverse(table.meta().id));
-            } else {
-                levels[level].sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
-            }
-        });
-        for table in tables {
-            table.mark_obsolete(Arc::clone(&self.obsolete));
-        }
-        Ok(removed)
-    }
-}
-
-fn count(table: &Arc<Table>, removal: &Removal<'_>) -> Result<u64, Error> {
-    let mut count = 0;
-    walk(table, removal, |_, _| count += 1)?;
-    Ok(count)
-}
-
-/// Calls `each` with every record of a table that the pass removes and its internal key.
-fn walk(
-    table: &Arc<Table>,
-    removal: &Removal<'_>,
-    mut each: impl FnMut(&[u8], RecordRef<'_>),
+/// Calls `each` with the space, the key and the write time of each record of the tables that
+/// `above` selects.
+pub(super) fn records_above(
+    core: &Core,
+    above: Above<'_>,
+    mut each: impl FnMut(Space, &[u8], u64),
 ) -> Result<(), Error> {
-    if !removal.may_be_of(table) {
-        return Ok(());
-    }
-    let mut asked = removal.of_table(table)?;
-    let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
-    iter.seek_to_first()?;
-    while iter.valid() {
-        let record = RecordRef::trusted(iter.record());
-        if asked.goes(iter.key(), record)? {
-            each(iter.key(), record);
+    for tree in core.trees.iter() {
+        for table in tree.load_full().levels.iter().flatten() {
+            Removal::Meant(above).walk(table, |key, record| {
+                let space = Space::from_u8(key[0]).expect("it is one of those that are meant");
+                each(space, &key[1..], record.when());
+            })?;
         }
-        iter.next()?;
     }
     Ok(())
+}
+
+/// Removes the selected records from all tables and returns their number. Nothing else may use the
+/// store.
+pub(super) fn remove_above(core: &Core, above: Above<'_>) -> Result<u64, Error> {
+    for tree in 0..core.trees.len() {
+        let levels = Levels::clone(&core.trees.tree(tree).load_full().levels);
+        let over = levels.iter().flatten().filter(|table| above.may_mean_some_of(table));
+        Removal::Under(above, over.cloned().collect()).remove_from(core, tree)?;
+    }
+    let mut removed = 0;
+    for tree in 0..core.trees.len() {
+        removed += Removal::Meant(above).remove_from(core, tree)?;
+    }
+    core.files.delete_obsolete_tables();
+    Ok(removed)
 }

@@ -44,7 +44,7 @@ fn check_all(engine: &Engine, model: &Model, times: u64) {
             other => panic!("{other:?}, not {expected:?}"),
         }
         let looked = engine.look(Space::Data, key).unwrap();
-        assert_eq!(looked, Look::Held(Held::of(&expected.view())), "{expected:?}");
+        assert_eq!(looked, HeadLookup::Found(RecordHead::of(&expected.view())), "{expected:?}");
         for time in 0..=times {
             let newer = engine.holds_newer(Space::Data, key, version(time)).unwrap();
             let held = expected.view().version();

@@ -21,7 +21,7 @@ fn names(engine: &Engine) -> Vec<String> {
         let state = tree.load_full();
         state.levels.iter().flatten().map(|t| file_name(t.meta().id)).collect::<Vec<_>>()
     };
-    engine.trees.iter().flat_map(of_tree).collect()
+    engine.core.trees.iter().flat_map(of_tree).collect()
 }
 
 fn ranges_of(told: &[Damaged]) -> Vec<KeyRange> {

@@ -42,7 +42,7 @@ fn layer(engine: &Engine, kind: Kind, time: u64, ballot: u64) {
 
 /// Keys of all records in tables, including hidden ones.
 fn keys_in_tables(engine: &Engine) -> Vec<u8> {
-    let state = engine.trees[0].load_full();
+    let state = engine.core.trees.tree(0).load_full();
     let mut keys = Vec::new();
     for table in state.levels.iter().flatten() {
         let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
@@ -80,7 +80,7 @@ fn three_levels(engine: &Engine) {
             engine.compact_one().unwrap();
         }
     }
-    let state = engine.trees[0].load_full();
+    let state = engine.core.trees.tree(0).load_full();
     assert!(state.levels.iter().filter(|level| !level.is_empty()).count() >= 2, "levels");
 }
 
@@ -150,7 +150,7 @@ fn tables_that_were_moved_or_lie_deepest_are_written_anew_once() {
     let before = compactions();
     engine.compact_all().unwrap();
     assert_eq!(leftovers_in(&engine), 0);
-    let (steps, state) = (compactions() - before, engine.trees[0].load_full());
+    let (steps, state) = (compactions() - before, engine.core.trees.tree(0).load_full());
     assert!(steps > 0 && state.levels.iter().flatten().count() > 1);
     engine.compact_all().unwrap();
     assert_eq!(compactions(), before + steps, "nothing is left to be asked");
@@ -170,7 +170,7 @@ fn writes_meanwhile_keep_nothing() {
         three_levels(&engine);
         rule.drop_leftovers(is_placed);
         flush_all(&engine);
-        let (mut whole, mut steps) = (Whole::default(), 0);
+        let (mut whole, mut steps) = (FullCompaction::default(), 0);
         while engine.compact_next(&mut whole).unwrap() == Work::Done {
             steps += 1;
             if steps % writes_every == 0 {
@@ -425,7 +425,7 @@ struct World {
     /// record.
     wide: BTreeSet<u8>,
     /// The compaction of the whole store during the dropping, once it has started.
-    dropping: Option<Option<Whole>>,
+    dropping: Option<Option<FullCompaction>>,
     watermark: u64,
 }
 
@@ -502,7 +502,7 @@ impl World {
         let Some(dropping) = &mut self.dropping else { return };
         let whole = dropping.get_or_insert_with(|| {
             flush_all(&self.engine);
-            Whole::default()
+            FullCompaction::default()
         });
         if self.engine.compact_next(whole).unwrap() == Work::Nothing {
             // A record of a conditional write may have stayed because a record that it hides

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use super::commit_writer::log_bound;
+use super::internal_key::hash_of;
 use super::*;
-use crate::batch::Batch;
-use crate::disk::MemDisk;
-use crate::purge::PurgeRule;
-use crate::table::Wait;
-use record::{Fields, Kind, Record, Version};
+use crate::disk::{Disk, MemDisk};
+use crate::options::SyncMode;
+use record::{Fields, Kind};
 
 mod ballots;
 mod discard;
@@ -365,7 +366,8 @@ fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
 fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
     let (disk, options) = (MemDisk::new(), small_options());
     let engine = open(&disk, &options);
-    let of_tree = |tree| (0_u64..).find(|i| engine.tree_of(hash_of(&i.to_be_bytes())) == tree);
+    let of_tree =
+        |tree| (0_u64..).find(|i| engine.core.trees.index_of(hash_of(&i.to_be_bytes())) == tree);
     let (lonely, busy) = (of_tree(0).unwrap(), of_tree(1).unwrap());
     let mut model = Model::new();
     write(&engine, &mut model, &lonely.to_be_bytes(), Kind::Value, 1, b"once");
@@ -375,7 +377,7 @@ fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
         while engine.flush_one().unwrap() == Work::Done {}
         most = most.max(engine.stats().wal_segments);
     }
-    assert!(most <= engine.log_bound() as u64 + 2, "{most} segments");
+    assert!(most <= log_bound(&engine.core) as u64 + 2, "{most} segments");
     assert!(engine.stats().wal_bytes > (most + 10) * options.segment_bytes as u64);
     check(&engine, &model);
 }

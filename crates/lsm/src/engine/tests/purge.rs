@@ -31,7 +31,7 @@ fn write(engine: &Engine, keys: std::ops::Range<u8>, kind: Kind, time: u64) {
 }
 
 fn entries(engine: &Engine) -> u64 {
-    let state = engine.trees[0].load_full();
+    let state = engine.core.trees.tree(0).load_full();
     state.levels.iter().flatten().map(|table| table.meta().entries).sum()
 }
 

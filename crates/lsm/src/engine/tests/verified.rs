@@ -271,8 +271,16 @@ fn damage_is_told_with_its_keys_and_the_scan_goes_on_behind_it() {
     let (disk, options) = (MemDisk::new(), Options { bloom_bits: 10, ..tiny(0) });
     let (engine, model) = store_of_tables(&disk, &options);
     check(&engine, &model);
-    let tables: Vec<_> =
-        engine.trees[0].load_full().levels.iter().flatten().map(|t| t.meta().clone()).collect();
+    let tables: Vec<_> = engine
+        .core
+        .trees
+        .tree(0)
+        .load_full()
+        .levels
+        .iter()
+        .flatten()
+        .map(|t| t.meta().clone())
+        .collect();
     assert!(tables.len() > 3);
     assert_eq!(scan_damaged(&engine, &model, 0).len(), 0);
     let mut narrow = 0;

@@ -18,10 +18,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::background::YIELD_BYTES;
-use super::read::Snapshot;
-use super::tree::{TreeState, tables_over};
-use super::{InternalKey, hash_of, tree_of};
+use super::internal_key::{InternalKey, hash_of, tree_of};
+use super::snapshot::Snapshot;
+use super::tree::{TreeState, tables_covering};
+use super::yield_budget::YIELD_BYTES;
 use crate::batch::Space;
 use crate::error::Error;
 use crate::memtable::MemtableIter;
@@ -264,7 +264,7 @@ impl VerifiedScan {
         let state = &self.trees[tree_of(self.trees.len(), hash)];
         let outranks =
             |raw: &[u8]| RecordRef::parse(raw).is_ok_and(|found| found.order(&record).is_gt());
-        tables_over(&state.levels, key)
+        tables_covering(&state.levels, key)
             .filter(|table| table.meta().max_version > record.version())
             .any(|table| match table.get(key, hash, Wait::Yes) {
                 Ok(TableGet::Found(raw)) => outranks(&raw),

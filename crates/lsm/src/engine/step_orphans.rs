@@ -14,8 +14,10 @@
 
 use std::sync::Arc;
 
-use super::tree::tables_over;
-use super::{Engine, hash_of};
+use super::compactor::Compactor;
+use super::core::Core;
+use super::internal_key::hash_of;
+use super::tree::tables_covering;
 use crate::batch::Space;
 use crate::error::Error;
 use crate::leftovers::Dropping;
@@ -28,7 +30,9 @@ use record::RecordRef;
 const ASKED_AGAIN: usize = 64;
 
 /// State of a compaction step that may drop orphaned records.
-pub(super) struct StepLeftovers<'a> {
+pub(super) struct StepOrphans<'a> {
+    core: &'a Core,
+    compactor: &'a Compactor,
     dropping: Option<Dropping<'a>>,
     /// Sample of the dropped keys, with their copies.
     dropped: Vec<(Vec<u8>, Copies)>,
@@ -45,17 +49,16 @@ impl Copies {
     }
 }
 
-impl<'a> StepLeftovers<'a> {
+impl<'a> StepOrphans<'a> {
     /// Starts a step.
-    pub(super) fn begin(engine: &'a Engine) -> Self {
-        let dropping = engine.options.purge.leftovers().step();
-        Self { dropping, dropped: Vec::new() }
+    pub(super) fn begin(core: &'a Core, compactor: &'a Compactor) -> Self {
+        let dropping = core.options.purge.leftovers().step();
+        Self { core, compactor, dropping, dropped: Vec::new() }
     }
 
     /// Returns true if the step drops the record. `inputs`: sorted ids of the merged tables.
-    pub(super) fn goes(
+    pub(super) fn drops(
         &mut self,
-        engine: &Engine,
         (tree, inputs): (usize, &[u64]),
         ikey: &[u8],
         (record, reach): (RecordRef<'_>, Reach),
@@ -66,7 +69,7 @@ impl<'a> StepLeftovers<'a> {
         if ikey[0] != Space::Data as u8 || copies.are_placed(dropping, key) {
             return Ok(false);
         }
-        if engine.is_elsewhere(tree, inputs, ikey)? {
+        if self.is_elsewhere(tree, inputs, ikey)? {
             return Ok(false);
         }
         if self.dropped.len() < ASKED_AGAIN {
@@ -86,19 +89,19 @@ impl<'a> StepLeftovers<'a> {
         // A surviving orphaned record will meet the other records of its key in a later merge.
         outputs.iter().for_each(|table| table.was_asked_for_leftovers(dropping.number));
     }
-}
 
-impl Engine {
     /// Returns true if a memtable, or a table that is not merged, holds a record of the key.
     fn is_elsewhere(&self, tree: usize, inputs: &[u64], ikey: &[u8]) -> Result<bool, Error> {
-        let state = self.trees[tree].load_full();
-        if Self::in_memtables(&state, ikey) {
+        let state = self.core.trees.tree(tree).load_full();
+        if state.in_memtables(ikey) {
             return Ok(true);
         }
         let hash = hash_of(&ikey[1..]);
         let is_input = |table: &Arc<Table>| inputs.binary_search(&table.meta().id).is_ok();
-        for table in tables_over(&state.levels, ikey).filter(|table| !is_input(table)) {
-            let found = table.get(ikey, hash, Wait::Yes).map_err(|error| self.unread(error))?;
+        for table in tables_covering(&state.levels, ikey).filter(|table| !is_input(table)) {
+            let found = table
+                .get(ikey, hash, Wait::Yes)
+                .map_err(|error| self.compactor.classify_read(self.core, error))?;
             if found != TableGet::Absent {
                 return Ok(true);
             }
