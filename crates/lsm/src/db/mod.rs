@@ -8,12 +8,12 @@
 //! ```
 
 mod commit;
+mod compaction_steps;
 mod complaints;
 #[cfg(test)]
 mod tests;
 mod threads;
 mod times;
-mod whole;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -216,7 +216,8 @@ impl Db {
     }
 
     fn ask_for(&self, ask: fn(&mut Compactions, Moment, u64) -> u64) -> u64 {
-        let (now, bytes) = (whole::now(self.shared.opened), self.shared.engine.table_bytes());
+        let (now, bytes) =
+            (compaction_steps::now(self.shared.opened), self.shared.engine.table_bytes());
         let number = ask(&mut self.shared.compactions.lock(), now, bytes);
         self.shared.signals.compaction.notify();
         number
