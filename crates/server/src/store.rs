@@ -56,7 +56,7 @@ pub fn store_error(error: &Error) -> StoreError {
     match error {
         Error::Busy { what } => StoreError::Busy(what),
         Error::Closing => StoreError::Busy("the node is shutting down"),
-        Error::Failed { begun, .. } => {
+        Error::Failed { outcome_unknown: begun, .. } => {
             StoreError::Failed { begun: *begun, detail: error.to_string() }
         }
         // All other errors occur before the log is touched.
@@ -143,7 +143,7 @@ mod tests {
         let full = Error::NoSpace { what: "tables" };
         assert!(matches!(error(full), StoreError::NoSpace(_)));
         for begun in [false, true] {
-            let failed = Error::Failed { cause: "sync".into(), begun };
+            let failed = Error::Failed { cause: "sync".into(), outcome_unknown: begun };
             assert!(matches!(error(failed), StoreError::Failed { begun: b, .. } if b == begun));
         }
     }

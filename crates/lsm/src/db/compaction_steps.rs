@@ -18,7 +18,7 @@ pub(super) fn now(opened: Instant) -> Moment {
 impl Shared {
     /// Executes a step of the requested compaction; returns false if none is requested. `run`: the
     /// compaction thread's progress.
-    pub(super) fn compact_asked(&self, run: &mut Option<FullCompaction>) -> bool {
+    pub(super) fn compact_requested(&self, run: &mut Option<FullCompaction>) -> bool {
         if self.compactions.lock().current().is_none() {
             return false;
         }

@@ -9,21 +9,21 @@
 
 mod commit;
 mod compaction_steps;
-mod complaints;
 #[cfg(test)]
 mod tests;
 mod threads;
 mod times;
+mod warning_limiter;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use commit::CommitQueue;
-use complaints::Complaints;
 use parking_lot::Mutex;
 use profile::{Place, WaitKind};
 use threads::{Signals, Threads};
 use times::Times;
+use warning_limiter::WarningLimiter;
 
 use crate::asked_compactions::{Compaction, Compactions, Moment};
 use crate::batch::{Batch, Space};
@@ -67,7 +67,7 @@ struct Shared {
     signals: Signals,
     times: Times,
     compactions: Mutex<Compactions>,
-    complaints: Complaints,
+    warnings: WarningLimiter,
     opened: Instant,
 }
 
@@ -78,8 +78,8 @@ impl Db {
         let engine = Engine::open(disk, options)?;
         let (queue, signals, times) = (CommitQueue::new(), Signals::default(), Times::new());
         let (compactions, opened) = (Mutex::default(), Instant::now());
-        let complaints = Complaints::default();
-        let shared = Shared { engine, queue, signals, times, compactions, complaints, opened };
+        let warnings = WarningLimiter::default();
+        let shared = Shared { engine, queue, signals, times, compactions, warnings, opened };
         let shared = Arc::new(shared);
         let threads = Threads::start(&shared)?;
         Ok(Self { shared, threads: Some(threads) })
@@ -139,7 +139,7 @@ impl Db {
         if let Err(failed) = self.shared.engine.healthy() {
             failed
         } else if self.shared.signals.starved() {
-            self.shared.signals.no_room_for("tables")
+            self.shared.signals.space_error("tables")
         } else {
             Error::Busy { what: "flush or compaction backlog is too large" }
         }

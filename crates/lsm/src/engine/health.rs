@@ -28,7 +28,7 @@ impl Health {
     /// Fails if the store rejects writes.
     pub(super) fn check(&self) -> Result<(), Error> {
         match self.failed.get() {
-            Some(cause) => Err(Error::Failed { cause: Arc::clone(cause), begun: false }),
+            Some(cause) => Err(Error::Failed { cause: Arc::clone(cause), outcome_unknown: false }),
             None => Ok(()),
         }
     }
@@ -49,13 +49,13 @@ impl Health {
             let limit = if error.is_over_file_limit() { OVER_LIMIT } else { "" };
             format!("{error}{limit}").into()
         });
-        Error::Failed { cause: Arc::clone(cause), begun: false }
+        Error::Failed { cause: Arc::clone(cause), outcome_unknown: false }
     }
 
     /// [`Health::fail`] for a write that may be partly in the log.
     pub(super) fn fail_outcome_unknown(&self, error: &Error) -> Error {
         match self.fail(error) {
-            Error::Failed { cause, .. } => Error::Failed { cause, begun: true },
+            Error::Failed { cause, .. } => Error::Failed { cause, outcome_unknown: true },
             other => other,
         }
     }
@@ -63,6 +63,6 @@ impl Health {
     /// Classifies an error of background work. A full disk and a lack of descriptors are transient;
     /// any other error makes the store reject writes.
     pub(super) fn classify(&self, error: Error) -> Error {
-        if error.passes() { error } else { self.fail(&error) }
+        if error.is_transient() { error } else { self.fail(&error) }
     }
 }

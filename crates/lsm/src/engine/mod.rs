@@ -284,13 +284,13 @@ impl Engine {
     /// torn tail. If there is no space for this, the log stays as it is, synced.
     pub fn close(&self) -> Result<(), Error> {
         self.sync_log()?;
-        self.unless_it_passes(self.empty_log())?;
-        self.unless_it_passes(self.core.edit_manifest(&[self.write_path.log_end()]))
+        self.unless_transient(self.empty_log())?;
+        self.unless_transient(self.core.edit_manifest(&[self.write_path.log_end()]))
     }
 
-    fn unless_it_passes(&self, closed: Result<(), Error>) -> Result<(), Error> {
+    fn unless_transient(&self, closed: Result<(), Error>) -> Result<(), Error> {
         match closed {
-            Err(error) if error.passes() => {
+            Err(error) if error.is_transient() => {
                 self.healthy()?;
                 tracing::warn!(%error, "cannot flush at close; the log is synced and will be \
                     replayed at the next start");

@@ -28,7 +28,8 @@ use crate::manifest::{self, Edit, Manifest, ManifestState};
 use crate::options::Options;
 use crate::table::file_name;
 use crate::wal::{
-    Expected, LogEnd, Recovered, Wal, parse_segment_name, recover, refuse_stale, segment_name,
+    Expected, Recovered, SegmentEnd, Wal, check_not_stale, parse_segment_name, recover,
+    segment_name,
 };
 
 /// Bytes of the first log segment of a process run. The open waits until its zeros are written; the
@@ -44,7 +45,7 @@ impl Engine {
         let manifest = if manifest::exists(&names) {
             Manifest::open(Arc::clone(&disk), identity.store_id, |state, edits| {
                 // The check comes before any write or removal: a refusal must destroy no evidence.
-                refuse_stale(&*disk, &expected(state, identity.store_id), edits)
+                check_not_stale(&*disk, &expected(state, identity.store_id), edits)
             })?
         } else if has_log || names.iter().any(|name| name.ends_with(".sst")) {
             return Err(Error::corrupt("MANIFEST", 0, "it is missing, but there is data"));
@@ -137,9 +138,9 @@ impl Engine {
     /// full disk does not prevent the open.
     fn settle_log(&self, state: &ManifestState) -> Result<(), Error> {
         self.rotate_all();
-        if state.ends.iter().any(LogEnd::has_groups) {
+        if state.ends.iter().any(SegmentEnd::has_groups) {
             match self.flush_rotated() {
-                Err(error) if error.passes() => {
+                Err(error) if error.is_transient() => {
                     tracing::warn!(%error, "cannot flush the recovered log; its records stay in \
                         the log");
                 }

@@ -30,7 +30,7 @@ pub struct Committed {
     /// A memtable waits for its flush.
     pub rotated: bool,
     /// The prepared segment has been activated.
-    pub switched: bool,
+    pub segment_activated: bool,
 }
 
 impl WritePath {
@@ -89,7 +89,7 @@ impl WritePath {
         let payload_len = batches.clone().map(Batch::byte_len).sum();
         let operations: usize = batches.clone().map(Batch::len).sum();
         let mut committed = Committed {
-            switched: self.make_room_in_log(core, &mut writer, payload_len)?,
+            segment_activated: self.make_room_in_log(core, &mut writer, payload_len)?,
             rotated: writer.make_room(core, CommitWriter::bound(payload_len, operations)),
         };
         let wal = writer.wal.as_mut().expect("set when the store is open");
@@ -125,12 +125,12 @@ impl WritePath {
         payload_len: usize,
     ) -> Result<bool, Error> {
         let wal = writer.wal.as_mut().expect("set when the store is open");
-        if !wal.needs_switch(payload_len) {
+        if !wal.needs_new_segment(payload_len) {
             return Ok(false);
         }
         let next = self.take_segment(core, Wal::segment_bound(payload_len))?;
         let edits = core.manifest.edits();
-        wal.switch(next, edits).map_err(|error| core.health().fail(&error))?;
+        wal.activate(next, edits).map_err(|error| core.health().fail(&error))?;
         core.counters.wal_segments.store(wal.segment_count() as u64, Ordering::Relaxed);
         Ok(true)
     }
@@ -177,7 +177,7 @@ impl WritePath {
         let edits = core.manifest.edits();
         let mut writer = lock(&self.writer);
         let wal = writer.wal.as_mut().expect("set when the store is open");
-        let activated = wal.switch(last, edits).and_then(|()| wal.sync());
+        let activated = wal.activate(last, edits).and_then(|()| wal.sync());
         activated.map_err(|error| core.health().fail(&error))
     }
 
@@ -195,7 +195,7 @@ impl WritePath {
     /// commits.
     pub(super) fn sync(&self, core: &Core) -> Result<(), Error> {
         core.health().check()?;
-        let _retired_segments_stay = lock(&self.syncing);
+        let _released_segments_stay = lock(&self.syncing);
         let target = {
             let writer = lock(&self.writer);
             let wal = writer.wal.as_ref().expect("set when the store is open");
@@ -223,15 +223,15 @@ impl WritePath {
 
     /// Removes the segments before `oldest_segment`.
     pub(super) fn release_segments(&self, core: &Core, oldest_segment: u64) {
-        let retired = {
+        let released = {
             let mut writer = lock(&self.writer);
             let Some(wal) = writer.wal.as_mut() else { return };
-            let retired = wal.retire(oldest_segment);
+            let released = wal.release_segments(oldest_segment);
             core.counters.wal_segments.store(wal.segment_count() as u64, Ordering::Relaxed);
-            retired
+            released
         };
         let _not_being_synced = lock(&self.syncing);
-        for segment in retired {
+        for segment in released {
             core.files.remove(&segment_name(segment));
         }
     }
@@ -240,7 +240,7 @@ impl WritePath {
     /// would keep working, but data written through them could not be found again.
     pub(super) fn check_directory(&self, core: &Core) -> Result<(), Error> {
         core.health().check()?;
-        let _retired_segments_stay = lock(&self.syncing);
+        let _released_segments_stay = lock(&self.syncing);
         let segment = lock(&self.writer).wal.as_ref().map(|wal| segment_name(wal.end().segment));
         let names = [STORE, manifest::NAME].into_iter().chain(segment.as_deref());
         for name in names {

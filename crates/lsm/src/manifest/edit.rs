@@ -2,7 +2,7 @@
 
 use super::{ManifestState, Placed};
 use crate::table::{Purgeable, TableMeta};
-use crate::wal::LogEnd;
+use crate::wal::SegmentEnd;
 use record::Version;
 
 /// One change of the state. Edits applied together become durable together.
@@ -31,7 +31,7 @@ pub(crate) enum Edit {
         oldest_segment: u64,
     },
     /// Records the end of a segment of an earlier process run.
-    End(LogEnd),
+    End(SegmentEnd),
 }
 
 const RESET: u8 = 1;
@@ -181,12 +181,12 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn encode_end(out: &mut Vec<u8>, end: &LogEnd) {
+fn encode_end(out: &mut Vec<u8>, end: &SegmentEnd) {
     put(out, &[end.segment, end.end, end.next_sequence]);
 }
 
-fn decode_end(input: &mut Input<'_>) -> Result<LogEnd, &'static str> {
-    Ok(LogEnd { segment: input.u64()?, end: input.u64()?, next_sequence: input.u64()? })
+fn decode_end(input: &mut Input<'_>) -> Result<SegmentEnd, &'static str> {
+    Ok(SegmentEnd { segment: input.u64()?, end: input.u64()?, next_sequence: input.u64()? })
 }
 
 fn encode_placed(out: &mut Vec<u8>, placed: &Placed) {

@@ -31,7 +31,7 @@ fn placed(id: u64, key: &'static [u8]) -> Placed {
 
 /// One edit of every kind, in a plausible order.
 fn edits() -> Vec<Vec<Edit>> {
-    let end = |segment, end| Edit::End(LogEnd { segment, end, next_sequence: 9 });
+    let end = |segment, end| Edit::End(SegmentEnd { segment, end, next_sequence: 9 });
     vec![
         vec![Edit::Floor { sequence: 1, oldest_segment: 1 }],
         vec![Edit::Add(placed(1, b"a")), Edit::Flushed { tree: 1, sequence: 4 }],

@@ -99,7 +99,7 @@ fn layout(capacity: usize) -> Layout {
     Layout::from_size_align(capacity, ALIGN).expect("capacity is bounded by Options")
 }
 
-fn lives(kind: Kind) -> bool {
+fn is_value(kind: Kind) -> bool {
     kind == Kind::Value
 }
 
@@ -342,7 +342,7 @@ impl Inserter {
         }
         if std::ptr::eq(link, newest) {
             let was = node.newest().record().kind();
-            self.count(node.key(), i64::from(lives(record.kind())) - i64::from(lives(was)));
+            self.count(node.key(), i64::from(is_value(record.kind())) - i64::from(is_value(was)));
         }
         let entry = self.write_entry(record, late, sequence, link.load(Atomic::Relaxed));
         link.store(entry, Atomic::Release);
@@ -365,7 +365,7 @@ impl Inserter {
         late: bool,
         sequence: u64,
     ) -> u32 {
-        self.count(key, i64::from(lives(record.kind())));
+        self.count(key, i64::from(is_value(record.kind())));
         let height = self.random_height();
         let node = self.write_node(key, height);
         let entry = self.write_entry(record, late, sequence, 0);

@@ -193,7 +193,7 @@ fn a_hint_whose_removal_failed_later_waits_too_unless_the_store_is_closed_for_go
     let mut stage = Stage::new();
     let mut own = stage.event_loop();
     let delivered = Delivered { peer: B, hints: 2, bytes: 300 };
-    let for_good = lsm::Error::Failed { cause: "sync".into(), begun: true };
+    let for_good = lsm::Error::Failed { cause: "sync".into(), outcome_unknown: true };
     for (error, waiting) in [(for_good, (0, 0)), (failed(), (2, 300))] {
         let purpose = Purpose::Delivered(delivered);
         own.written(&mut stage, purpose, &Err(WriteError::Store(error)));

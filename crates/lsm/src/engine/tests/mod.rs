@@ -331,7 +331,7 @@ fn batches_are_atomic_across_trees_and_spaces() {
     }
 }
 
-/// The interval sync runs concurrently with commits and flushes, which retire the segments that it
+/// The interval sync runs concurrently with commits and flushes, which release the segments that it
 /// syncs.
 #[test]
 fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {

@@ -200,7 +200,9 @@ fn a_write_alone_whose_log_was_written_is_not_said_to_be_refused() {
     let mut stage = Stage::of(&["a"]);
     let mut own = stage.event_loop();
     put(&mut stage, &mut own, &Bytes::from_static(b"key"), ONE);
-    let failed = |begun| WriteError::Store(lsm::Error::Failed { cause: "test".into(), begun });
+    let failed = |outcome_unknown| {
+        WriteError::Store(lsm::Error::Failed { cause: "test".into(), outcome_unknown })
+    };
     for begun in [true, false] {
         for purpose in stage.commit() {
             own.written(&mut stage, purpose, &Err(failed(begun)));

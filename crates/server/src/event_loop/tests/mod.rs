@@ -222,7 +222,7 @@ fn a_hint_that_was_not_stored_marks_its_partition() {
         write_alone(&mut stage, &mut own);
         for purpose in stage.commit() {
             assert!(matches!(purpose, Purpose::Hint(_)) && !refused, "{purpose:?}");
-            let failed = lsm::Error::Failed { cause: "sync".into(), begun: true };
+            let failed = lsm::Error::Failed { cause: "sync".into(), outcome_unknown: true };
             own.written(&mut stage, purpose, &Err(WriteError::Store(failed)));
         }
         for peer in [NodeId(1), NodeId(2)] {
