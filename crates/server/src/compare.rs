@@ -77,7 +77,7 @@ pub fn compare(
             }
             continue;
         }
-        let is_gone = PurgeRule::goes_by(record, *watermark);
+        let is_gone = PurgeRule::is_purgeable_at(record, *watermark);
         let outline = record.outline();
         match detail {
             // Replicas need not purge at the same time.

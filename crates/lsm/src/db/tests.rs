@@ -200,7 +200,7 @@ fn a_compaction_that_is_asked_for_goes_on_beside_writes_and_ends() {
 
 /// The compaction in progress may have passed any part of the store when dropping starts.
 #[test]
-fn one_that_is_asked_for_anew_begins_after_that_and_leaves_no_leftovers() {
+fn one_that_is_asked_for_anew_begins_after_that_and_leaves_no_orphans() {
     let (disk, purge) = (MemDisk::new(), Arc::new(PurgeRule::never()));
     let wanted = Options { sync: SyncMode::Never, purge: Arc::clone(&purge), ..options() };
     let db = Db::open(Arc::new(disk), wanted).unwrap();
@@ -210,7 +210,7 @@ fn one_that_is_asked_for_anew_begins_after_that_and_leaves_no_leftovers() {
     }
     let first = db.ask_to_compact();
     db.put(Space::Data, &key(1, 9999), Version { time: 9999, origin: 1 }, b"in memory").unwrap();
-    purge.drop_leftovers(|key, _| key.starts_with(b"key-0"));
+    purge.drop_orphans(|key, _| key.starts_with(b"key-0"));
     let anew = db.ask_to_compact_anew();
     assert_eq!(anew, first + 1);
     assert_eq!(compacted(&db, first).failed, None);

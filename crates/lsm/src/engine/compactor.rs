@@ -40,10 +40,10 @@ impl Compactor {
 
     /// Returns true if there is nothing left to flush or compact.
     pub(super) fn is_idle(&self, core: &Core) -> bool {
-        let reached = core.options.purge.reached();
+        let purge_limit = core.options.purge.purge_limit();
         core.trees.iter().all(|tree| {
             let state = tree.load();
-            let shapes = shapes(&state.levels, |table| table.purgeable(reached).0);
+            let shapes = shapes(&state.levels, |table| table.purgeable(purge_limit).0);
             let choice = self.unless_damaged(choose(&shapes, &core.targets()));
             state.immutables.is_empty() && choice == Choice::Nothing
         })
@@ -51,7 +51,7 @@ impl Compactor {
 
     /// Executes the most urgent compaction, or one that purges records if no other is due.
     pub(super) fn compact_one(&self, core: &Core) -> Result<Work, Error> {
-        let (targets, reached) = (core.targets(), core.options.purge.reached());
+        let (targets, purge_limit) = (core.targets(), core.options.purge.purge_limit());
         let urgency = |tree: &usize| {
             let levels = &core.trees.tree(*tree).load().levels;
             targets.urgency(&shapes(levels, |_| 0))
@@ -60,7 +60,7 @@ impl Compactor {
             (0..core.trees.len()).map(|tree| (tree, urgency(&tree))).collect();
         trees.sort_by(|a, b| b.1.total_cmp(&a.1));
         for (tree, _) in trees {
-            let purgeable = |table: &Table| table.purgeable(reached).0;
+            let purgeable = |table: &Table| table.purgeable(purge_limit).0;
             let choose = |levels: &Levels| choose(&shapes(levels, purgeable), &targets);
             match self.compact_tree(core, tree, choose) {
                 Ok(Work::Nothing) | Err(Error::Corrupt { .. }) => {}
@@ -112,15 +112,15 @@ impl Compactor {
         let read: u64 = inputs.iter().map(|table| table.meta().bytes).sum();
         // Read before the first record is checked: a limit that rises later was not applied to all
         // records.
-        let reached = core.options.purge.reached();
-        let mut leftovers = StepOrphans::begin(core, self);
-        let outputs = self.merge_tables(core, tree, &inputs, &mut leftovers)?;
+        let purge_limit = core.options.purge.purge_limit();
+        let mut orphans = StepOrphans::begin(core, self);
+        let outputs = self.merge_tables(core, tree, &inputs, &mut orphans)?;
         for table in &outputs {
             if is_bottommost(&state.levels, to, table.meta()) {
-                table.was_asked(reached);
+                table.set_purge_checked_up_to(purge_limit);
             }
         }
-        leftovers.check(&outputs);
+        orphans.check(&outputs);
         let written: u64 = outputs.iter().map(|table| table.meta().bytes).sum();
         let place = |table: &Arc<Table>| {
             Edit::Add(Placed { tree: tree as u8, level: to as u8, meta: table.meta().clone() })
@@ -143,7 +143,7 @@ impl Compactor {
         core: &Core,
         tree: usize,
         inputs: &[Arc<Table>],
-        leftovers: &mut StepOrphans<'_>,
+        orphans: &mut StepOrphans<'_>,
     ) -> Result<Vec<Arc<Table>>, Error> {
         let sources = inputs
             .iter()
@@ -156,7 +156,7 @@ impl Compactor {
         merge.seek(&[]).map_err(|error| self.classify_read(core, error))?;
         while merge.valid() {
             let (key, record, reach) = (merge.key(), merge.record(), merge.reach());
-            let goes = leftovers.drops((tree, &input_ids), key, (record, reach))?
+            let goes = orphans.drops((tree, &input_ids), key, (record, reach))?
                 || may_purge(core, tree, &input_ids, key, record);
             if !goes {
                 let out = match &mut writer {

@@ -103,7 +103,7 @@ impl Core {
             failed: self.health().cause(),
             ..Stats::default()
         };
-        let (mut keys, reached) = (0, self.options.purge.reached());
+        let (mut keys, purge_limit) = (0, self.options.purge.purge_limit());
         for tree in self.trees.iter() {
             let state = tree.load();
             keys += state.memtables().map(|memtable| memtable.live()).sum::<i64>();
@@ -116,7 +116,7 @@ impl Core {
             stats.immutable_bytes += state.immutables.iter().map(|m| m.used() as u64).sum::<u64>();
             let shapes = shapes(&state.levels, |_| 0);
             stats.compaction_debt_bytes += self.targets().debt(&shapes);
-            let purgeable = |table: &Arc<Table>| table.purgeable(reached).1;
+            let purgeable = |table: &Arc<Table>| table.purgeable(purge_limit).1;
             stats.purgeable_bytes += state.levels.iter().flatten().map(purgeable).sum::<u64>();
             stats.levels.resize(state.levels.len(), LevelStats::default());
             for (sum, level) in stats.levels.iter_mut().zip(state.levels.iter()) {

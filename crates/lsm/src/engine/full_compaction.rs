@@ -25,10 +25,11 @@ pub struct FullCompaction {
 impl FullCompaction {
     /// Executes the next step; [`Work::Nothing`] = the compaction is complete.
     pub(super) fn next_step(&mut self, core: &Core, compactor: &Compactor) -> Result<Work, Error> {
-        let reached = core.options.purge.reached();
-        let dropping = core.options.purge.leftovers().number();
-        let purgeable =
-            |table: &Table| table.purgeable_at_most(reached).max(table.leftovers_at_most(dropping));
+        let purge_limit = core.options.purge.purge_limit();
+        let dropping = core.options.purge.orphans().number();
+        let purgeable = |table: &Table| {
+            table.purgeable_at_most(purge_limit).max(table.orphans_at_most(dropping))
+        };
         while self.tree < core.trees.len() {
             compactor.check_not_closing(core)?;
             // A failed step must be repeated, so it advances a copy of the position.

@@ -126,12 +126,12 @@ impl<'a> Removal<'a> {
         }
         let (mut unfinished, mut removed) = (Unfinished::new(core), 0);
         for table in tables.iter().rev() {
-            let (mut writer, mut asked) = (None, self.of_table(table)?);
+            let (mut writer, mut pass) = (None, self.of_table(table)?);
             let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
             iter.seek_to_first()?;
             while iter.valid() {
                 let record = RecordRef::trusted(iter.record());
-                if asked.goes(iter.key(), record)? {
+                if pass.goes(iter.key(), record)? {
                     removed += 1;
                 } else {
                     let out = match &mut writer {
@@ -182,12 +182,12 @@ impl<'a> Removal<'a> {
         if !self.may_be_of(table) {
             return Ok(());
         }
-        let mut asked = self.of_table(table)?;
+        let mut pass = self.of_table(table)?;
         let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
         iter.seek_to_first()?;
         while iter.valid() {
             let record = RecordRef::trusted(iter.record());
-            if asked.goes(iter.key(), record)? {
+            if pass.goes(iter.key(), record)? {
                 each(iter.key(), record);
             }
             iter.next()?;

@@ -1,4 +1,4 @@
-//! The orphaned records ([`crate::leftovers`]) that one compaction step drops.
+//! The orphaned records ([`crate::orphans`]) that one compaction step drops.
 //!
 //! A record is dropped only if nothing of its key exists elsewhere in the store, as for purging,
 //! because otherwise older records that it hides would become visible. This step looks the key up
@@ -20,14 +20,14 @@ use super::internal_key::hash_of;
 use super::tree::tables_covering;
 use crate::batch::Space;
 use crate::error::Error;
-use crate::leftovers::Dropping;
 use crate::local::Reach;
+use crate::orphans::Dropping;
 use crate::table::{Table, TableGet, Wait};
 use record::RecordRef;
 
 /// Number of dropped keys whose placement is checked again before the step replaces its tables. A
 /// sample suffices to detect an owner that violates its contract; all keys could fill the memory.
-const ASKED_AGAIN: usize = 64;
+const MAX_CHECKED_AGAIN: usize = 64;
 
 /// State of a compaction step that may drop orphaned records.
 pub(super) struct StepOrphans<'a> {
@@ -52,7 +52,7 @@ impl Copies {
 impl<'a> StepOrphans<'a> {
     /// Starts a step.
     pub(super) fn begin(core: &'a Core, compactor: &'a Compactor) -> Self {
-        let dropping = core.options.purge.leftovers().step();
+        let dropping = core.options.purge.orphans().step();
         Self { core, compactor, dropping, dropped: Vec::new() }
     }
 
@@ -72,7 +72,7 @@ impl<'a> StepOrphans<'a> {
         if self.is_elsewhere(tree, inputs, ikey)? {
             return Ok(false);
         }
-        if self.dropped.len() < ASKED_AGAIN {
+        if self.dropped.len() < MAX_CHECKED_AGAIN {
             self.dropped.push((key.to_vec(), copies));
         }
         Ok(true)
@@ -87,7 +87,7 @@ impl<'a> StepOrphans<'a> {
             assert!(!is_placed, "{key_name} was placed here while what was left of it went");
         }
         // A surviving orphaned record will meet the other records of its key in a later merge.
-        outputs.iter().for_each(|table| table.was_asked_for_leftovers(dropping.number));
+        outputs.iter().for_each(|table| table.set_orphans_checked_in(dropping.number));
     }
 
     /// Returns true if a memtable, or a table that is not merged, holds a record of the key.

@@ -102,41 +102,40 @@ impl TableMeta {
 impl Table {
     /// Records the purge limit that a compaction applied to every record of this table, when
     /// nothing below the table overlapped it. Avoids rewriting the table until the limit advances.
-    pub(crate) fn was_asked(&self, reached: Option<u64>) {
+    pub(crate) fn set_purge_checked_up_to(&self, purge_limit: Option<u64>) {
         // A table is checked once, while it is written.
-        let _ = self.asked.set(reached);
+        let _ = self.purge_checked_up_to.set(purge_limit);
     }
 
     /// Estimates the records that may be purged now but could not be when the table was written:
     /// number of records, and their bytes.
-    pub(crate) fn purgeable(&self, reached: Option<u64>) -> (u64, u64) {
-        let asked = self.asked.get().copied().flatten();
-        let has_come = |reached: Option<u64>, kind: &Purgeable| {
-            reached.is_some_and(|reached| kind.latest <= reached)
-        };
+    pub(crate) fn purgeable(&self, purge_limit: Option<u64>) -> (u64, u64) {
+        let checked = self.purge_checked_up_to.get().copied().flatten();
+        let has_come =
+            |limit: Option<u64>, kind: &Purgeable| limit.is_some_and(|limit| kind.latest <= limit);
         let kinds = [self.meta.deleted, self.meta.expiring].into_iter();
-        let goes = kinds.filter(|kind| has_come(reached, kind) && !has_come(asked, kind));
+        let goes = kinds.filter(|kind| has_come(purge_limit, kind) && !has_come(checked, kind));
         goes.fold((0, 0), |(records, bytes), kind| (records + kind.records, bytes + kind.bytes))
     }
 
     /// Upper bound of the records that may be purged now.
-    pub(crate) fn purgeable_at_most(&self, reached: Option<u64>) -> u64 {
+    pub(crate) fn purgeable_at_most(&self, purge_limit: Option<u64>) -> u64 {
         let meta = &self.meta;
-        let is_reached = reached.is_some_and(|reached| meta.min_when <= reached);
-        if is_reached { meta.deleted.records + meta.expiring.records } else { 0 }
+        let has_come = purge_limit.is_some_and(|limit| meta.min_when <= limit);
+        if has_come { meta.deleted.records + meta.expiring.records } else { 0 }
     }
 
     /// Records that a compaction checked every record of this table in the cleanup `number`.
-    pub(crate) fn was_asked_for_leftovers(&self, number: u64) {
+    pub(crate) fn set_orphans_checked_in(&self, number: u64) {
         // A table is checked once, while it is written.
-        let _ = self.asked_for_leftovers.set(number);
+        let _ = self.orphans_checked_in.set(number);
     }
 
     /// Upper bound of the orphaned records that the cleanup `number` has not checked: all records
     /// of the table, unless it holds no user keys.
-    pub(crate) fn leftovers_at_most(&self, number: Option<u64>) -> u64 {
-        let is_asked = number.is_none() || self.asked_for_leftovers.get().copied() == number;
+    pub(crate) fn orphans_at_most(&self, number: Option<u64>) -> u64 {
+        let is_checked = number.is_none() || self.orphans_checked_in.get().copied() == number;
         let has_data = self.meta.smallest.first() == Some(&(Space::Data as u8));
-        if is_asked || !has_data { 0 } else { self.meta.entries }
+        if is_checked || !has_data { 0 } else { self.meta.entries }
     }
 }

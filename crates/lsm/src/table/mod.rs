@@ -104,11 +104,12 @@ pub(crate) struct Table {
     top: Top,
     cache: Arc<BlockCache>,
     /// Purge limit of the compaction that wrote the table, if it checked every record
-    /// ([`Table::was_asked`]). [`Table::purgeable`] does not count records up to this time.
-    asked: OnceLock<Option<u64>>,
-    /// Number of the cleanup of orphaned records ([`crate::leftovers`]) in which a compaction wrote
+    /// ([`Table::set_purge_checked_up_to`]). [`Table::purgeable`] does not count records up to this
+    /// time.
+    purge_checked_up_to: OnceLock<Option<u64>>,
+    /// Number of the cleanup of orphaned records ([`crate::orphans`]) in which a compaction wrote
     /// the table, if it checked every record.
-    asked_for_leftovers: OnceLock<u64>,
+    orphans_checked_in: OnceLock<u64>,
     /// Set once the table has been replaced: the list that receives the table's id when its last
     /// reader drops it.
     obsolete: OnceLock<Arc<Mutex<Vec<u64>>>>,
@@ -217,7 +218,7 @@ impl Table {
         let top = Top::decode(top, tail.top.offset)
             .map_err(|Malformed| Error::corrupt(&name, tail.top.offset, "malformed top block"))?;
         let meta = meta.clone();
-        let (asked, asked_for_leftovers) = (OnceLock::new(), OnceLock::new());
+        let (purge_checked_up_to, orphans_checked_in) = (OnceLock::new(), OnceLock::new());
         Ok(Self {
             file,
             name,
@@ -225,8 +226,8 @@ impl Table {
             seed,
             top,
             cache,
-            asked,
-            asked_for_leftovers,
+            purge_checked_up_to,
+            orphans_checked_in,
             obsolete: OnceLock::new(),
         })
     }

@@ -486,7 +486,7 @@ impl Ledger {
         let is_majority = 2 * quorum.ack > quorum.from;
         let Proven { at, watermark, ranks } = &self.proven;
         let is_proven = *at > 0 && operation.begun > *at && record.when() <= *watermark;
-        let is_gone = PurgeRule::goes_by(record.view(), *watermark);
+        let is_gone = PurgeRule::is_purgeable_at(record.view(), *watermark);
         if is_usual
             && is_majority
             && is_proven

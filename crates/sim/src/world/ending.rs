@@ -295,7 +295,7 @@ impl World {
                         let process = self.machines[node].process.as_ref();
                         let watermark = process.map_or(0, |p| p.shared.repair.proofs.watermark());
                         let belongs = self.belongs_to(node, &key, &record);
-                        if belongs && !PurgeRule::goes_by(record.view(), watermark) {
+                        if belongs && !PurgeRule::is_purgeable_at(record.view(), watermark) {
                             held.insert(node, record);
                         }
                     }

@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::ballots::store;
-use super::verified::{KEYS, run, scan_damaged, step, store_of_tables, tiny};
+use super::verified_scan::{KEYS, run, scan_damaged, step, store_of_tables, tiny};
 use super::*;
 use crate::error::Error;
 use crate::table::file_name;

@@ -15,9 +15,9 @@ use record::{Fields, Kind};
 mod ballots;
 mod discard;
 mod expiry;
-mod leftovers;
+mod orphans;
 mod purge;
-mod verified;
+mod verified_scan;
 
 type Model = BTreeMap<Vec<u8>, Record>;
 

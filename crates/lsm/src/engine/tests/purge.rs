@@ -229,7 +229,7 @@ proptest! {
         flush_all(&engine);
         engine.compact_all().unwrap();
         check_purged(&engine, &model, &rule);
-        let goes = |record: &&Record| PurgeRule::goes_by(record.view(), rule.watermark());
+        let goes = |record: &&Record| PurgeRule::is_purgeable_at(record.view(), rule.watermark());
         let stay = model.len() - model.values().filter(goes).count();
         prop_assert_eq!(entries(&engine), stay as u64, "all that may go is gone");
     }
@@ -241,7 +241,7 @@ fn check_purged(engine: &Engine, model: &Model, rule: &PurgeRule) {
         match engine.get(Space::Data, key, Wait::Yes).unwrap() {
             Lookup::Found(found) => assert_eq!(rank(&found), rank(expected)),
             Lookup::Absent => assert!(
-                PurgeRule::goes_by(expected.view(), watermark),
+                PurgeRule::is_purgeable_at(expected.view(), watermark),
                 "{expected:?} is gone at {watermark}"
             ),
             other => panic!("{other:?}"),
