@@ -37,4 +37,4 @@ pub use record::{
     RecordRef, Steps, Version,
 };
 pub use stats::{COMMIT_BUCKETS, FIRST_COMMIT_NANOS, LevelStats, Stats};
-pub use table::Wait;
+pub use table::ReadMode;

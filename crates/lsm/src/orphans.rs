@@ -11,8 +11,8 @@
 //!
 //! A step drops every record that is not placed here when the step checks it: values, tombstones
 //! and superseded records, of plain and conditional writes. A record of a plain write counts as
-//! placed here if a record that it has hidden is (`local/reach.rs`). A record of a conditional
-//! write may stay if an older record that is placed here arrived in the meantime.
+//! placed here if a record that it has hidden is (`local/hidden_copies.rs`). A record of a
+//! conditional write may stay if an older record that is placed here arrived in the meantime.
 //!
 //! A dropped record disappears when the step ends, which is later than its check. The owner
 //! therefore keeps a contract from [`PurgeRule::drop_orphans`] until [`PurgeRule::is_dropping`]

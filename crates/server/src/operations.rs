@@ -140,7 +140,7 @@ pub(crate) fn parse(asked: WriteName, entry: &Record) -> Result<Recalled, StoreE
 
 #[cfg(test)]
 mod tests {
-    use lsm::{Lookup, Wait};
+    use lsm::{Lookup, ReadMode};
 
     use super::*;
     use crate::stage::Stage;
@@ -160,7 +160,8 @@ mod tests {
     }
 
     fn found(stage: &Stage, id: u64) -> Option<Recalled> {
-        let entry = stage.engine.get(Space::Idempotency, &name(b"k", id), Wait::No).unwrap();
+        let entry =
+            stage.engine.get(Space::Idempotency, &name(b"k", id), ReadMode::NonBlocking).unwrap();
         let Lookup::Found(entry) = entry else { return None };
         Some(parse(WriteName { id, digest: 0 }, &entry).unwrap())
     }
@@ -197,7 +198,10 @@ mod tests {
             Store::commit(&stage.engine, batch).unwrap();
         };
         let told = |digest| {
-            let entry = stage.engine.get(Space::Idempotency, &name(b"k", 5), Wait::No).unwrap();
+            let entry = stage
+                .engine
+                .get(Space::Idempotency, &name(b"k", 5), ReadMode::NonBlocking)
+                .unwrap();
             let Lookup::Found(entry) = entry else { panic!("it was put") };
             (parse(WriteName { id: 5, digest }, &entry).unwrap(), entry.extension())
         };
@@ -236,7 +240,10 @@ mod tests {
         put(&stage.shared, &mut batch, (b"k", &record(99, &[(5, Some(8))])), Via::Replica).unwrap();
         Store::commit(&stage.engine, batch).unwrap();
         let get = || {
-            let entry = stage.engine.get(Space::Idempotency, &name(b"k", 5), Wait::No).unwrap();
+            let entry = stage
+                .engine
+                .get(Space::Idempotency, &name(b"k", 5), ReadMode::NonBlocking)
+                .unwrap();
             let Lookup::Found(entry) = entry else { panic!("it was put") };
             remembered(&name(b"k", 5), &entry).unwrap()
         };
@@ -250,7 +257,8 @@ mod tests {
         let tag = Tag { version: FAMILY, last: Some((20, 5)) };
         let done = Done::Changed { tag, result: Some(8), expiry_ms: 0, fence: 0 };
         assert_eq!(found(&stage, 5), Some(Recalled::Stored { ballot: 60, done }));
-        let entry = stage.engine.get(Space::Idempotency, &name(b"k", 5), Wait::No).unwrap();
+        let entry =
+            stage.engine.get(Space::Idempotency, &name(b"k", 5), ReadMode::NonBlocking).unwrap();
         let Lookup::Found(entry) = entry else { panic!("it was put") };
         assert_eq!(remembered(&name(b"k", 4), &entry), None, "it is another one's");
     }

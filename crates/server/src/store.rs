@@ -68,7 +68,7 @@ pub fn store_error(error: &Error) -> StoreError {
 mod tests {
     use std::sync::Arc;
 
-    use lsm::{Fields, Kind, Lookup, MemDisk, Options, Record, Space, Version, Wait, Work};
+    use lsm::{Fields, Kind, Lookup, MemDisk, Options, ReadMode, Record, Space, Version, Work};
     use protocol::Clock;
 
     use super::*;
@@ -123,7 +123,7 @@ mod tests {
         }
         while engine.compact_one().unwrap() == Work::Done {}
         let is_held = |key: &&str| {
-            let found = engine.get(Space::Data, key.as_bytes(), Wait::Yes).unwrap();
+            let found = engine.get(Space::Data, key.as_bytes(), ReadMode::Blocking).unwrap();
             matches!(found, Lookup::Found(_))
         };
         expires.map(|(key, _)| key).into_iter().filter(is_held).collect()

@@ -8,7 +8,7 @@ use super::*;
 use crate::disk::MemDisk;
 use crate::engine::Lookup;
 use crate::purge::PurgeRule;
-use crate::table::Wait;
+use crate::table::ReadMode;
 
 fn options() -> Options {
     Options {
@@ -82,13 +82,22 @@ fn a_read_that_must_not_wait_says_so_on_a_cold_disk() {
     let disk = MemDisk::new();
     let db = open(&disk, SyncMode::Never);
     db.put(Space::Data, b"k", Version::default(), b"v").unwrap();
-    assert!(matches!(db.engine().get(Space::Data, b"k", Wait::No).unwrap(), Lookup::Found(_)));
+    assert!(matches!(
+        db.engine().get(Space::Data, b"k", ReadMode::NonBlocking).unwrap(),
+        Lookup::Found(_)
+    ));
     db.flush().unwrap();
     disk.set_cold(true);
-    assert!(matches!(db.engine().get(Space::Data, b"k", Wait::No).unwrap(), Lookup::WouldBlock));
+    assert!(matches!(
+        db.engine().get(Space::Data, b"k", ReadMode::NonBlocking).unwrap(),
+        Lookup::WouldBlock
+    ));
     assert!(db.get(Space::Data, b"k").unwrap().is_some());
     assert!(
-        matches!(db.engine().get(Space::Data, b"k", Wait::No).unwrap(), Lookup::Found(_)),
+        matches!(
+            db.engine().get(Space::Data, b"k", ReadMode::NonBlocking).unwrap(),
+            Lookup::Found(_)
+        ),
         "cached now"
     );
 }
@@ -120,7 +129,8 @@ fn all_that_a_read_takes_is_within_the_room() {
     let db = open(&MemDisk::new(), SyncMode::Never);
     let version = |time| Version { time, origin: 0 };
     db.put(Space::Data, b"k", version(9), &[9; LEN]).unwrap();
-    let too_long = |room| match db.engine().get(Space::Data, b"k", Wait::Within(room)).unwrap() {
+    let too_long = |room| match db.engine().get(Space::Data, b"k", ReadMode::Limited(room)).unwrap()
+    {
         Lookup::TooLong(bytes) => bytes,
         other => panic!("{other:?}"),
     };
@@ -129,7 +139,7 @@ fn all_that_a_read_takes_is_within_the_room() {
     db.flush().unwrap();
     db.put(Space::Data, b"k", version(5), &[5; LEN]).unwrap();
     assert!(too_long(LEN + 100) > LEN + 100, "the older one, then the newer one");
-    let found = db.engine().get(Space::Data, b"k", Wait::Within(3 * LEN)).unwrap();
+    let found = db.engine().get(Space::Data, b"k", ReadMode::Limited(3 * LEN)).unwrap();
     assert!(matches!(found, Lookup::Found(record) if record.view().version() == version(9)));
 }
 

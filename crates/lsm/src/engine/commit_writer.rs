@@ -11,8 +11,8 @@ use crate::memtable::{Inserted, Memtable, MemtableWriter};
 use crate::wal::Wal;
 use record::Version;
 
-/// Upper bound of a node's bytes beyond its key and record (head, tower, padding). `CommitWriter::bound`
-/// checks it against the memtable.
+/// Upper bound of a node's bytes beyond its key and record (head, tower, padding).
+/// `CommitWriter::bound` checks it against the memtable.
 const NODE_OVERHEAD: usize = 96;
 /// Bytes of a memtable beyond its target, so that a group seldom forces an early rotation.
 const MEMTABLE_SLACK: usize = 256 * 1024;

@@ -155,15 +155,15 @@ impl Compactor {
         let mut yield_budget = YieldBudget::default();
         merge.seek(&[]).map_err(|error| self.classify_read(core, error))?;
         while merge.valid() {
-            let (key, record, reach) = (merge.key(), merge.record(), merge.reach());
-            let goes = orphans.drops((tree, &input_ids), key, (record, reach))?
+            let (key, record, hidden) = (merge.key(), merge.record(), merge.hidden_copies());
+            let goes = orphans.drops((tree, &input_ids), key, (record, hidden))?
                 || may_purge(core, tree, &input_ids, key, record);
             if !goes {
                 let out = match &mut writer {
                     Some(out) => out,
                     None => writer.insert(unfinished.table()?),
                 };
-                let raw = raw_with(&record, reach);
+                let raw = raw_with(&record, hidden);
                 out.add(key, &raw).map_err(|error| core.health().classify(error))?;
                 if out.bytes_written() >= core.options.table_bytes {
                     writer.take().map_or(Ok(()), |full| unfinished.finish(full))?;

@@ -15,7 +15,7 @@ use crate::batch::Space;
 use crate::error::Error;
 use crate::local::set_late;
 use crate::manifest::{Edit, Placed};
-use crate::table::{Table, TableWriter, VerifiedIter, Walked};
+use crate::table::{ScanStats, Table, TableWriter, VerifiedIter};
 use record::RecordRef;
 
 /// Keys of a space from `first` to `last`, both inclusive.
@@ -99,18 +99,18 @@ impl<'a> Discard<'a> {
         let meets = |first: &[u8], last: &[u8]| {
             ranges.iter().any(|(from, to)| first <= &to[..] && &from[..] <= last)
         };
-        let walked: Arc<Walked> = Arc::default();
+        let stats: Arc<ScanStats> = Arc::default();
         let end = vec![u8::MAX];
-        let mut iter = VerifiedIter::new(vec![Arc::clone(table)], 0, end, Arc::clone(&walked));
+        let mut iter = VerifiedIter::new(vec![Arc::clone(table)], 0, end, Arc::clone(&stats));
         let (mut unfinished, mut writer) = (Unfinished::new(core), None);
         let (mut is_mended, mut is_left, mut late) = (false, false, Vec::new());
         iter.seek(&[]);
         loop {
-            while let Some(unread) = walked.take_unread() {
-                let first = unread.first.max(table.meta().smallest.to_vec());
-                let last = unread.last.min(table.meta().largest.to_vec());
+            while let Some(range) = stats.take_unreadable() {
+                let first = range.first.max(table.meta().smallest.to_vec());
+                let last = range.last.min(table.meta().largest.to_vec());
                 // The new table gets a new filter in any case.
-                let lost = unread.lost.filter(|_| !is_within(&first, &last));
+                let lost = range.lost.filter(|_| !is_within(&first, &last));
                 let Some((lost_first, lost_last)) = lost else {
                     is_mended |= meets(&first, &last);
                     continue;

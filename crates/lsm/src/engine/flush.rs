@@ -79,7 +79,7 @@ fn write_memtable(core: &Core, memtable: &Arc<Memtable>) -> Result<Arc<Table>, E
     let mut writer = unfinished.table()?;
     let mut yield_budget = YieldBudget::default();
     while iter.valid() {
-        let raw = raw_with(&iter.record(), iter.reach());
+        let raw = raw_with(&iter.record(), iter.hidden_copies());
         writer.add(iter.key(), &raw).map_err(|error| core.health().classify(error))?;
         yield_budget.take(&core.backlog, raw.len());
         iter.next();
@@ -91,7 +91,8 @@ fn write_memtable(core: &Core, memtable: &Arc<Memtable>) -> Result<Arc<Table>, E
     Ok(table)
 }
 
-/// Makes the manifest and the tree name `table` instead of `memtable`, whose last sequence is `last`.
+/// Makes the manifest and the tree name `table` instead of `memtable`, whose last sequence is
+/// `last`.
 fn install(
     core: &Core,
     write_path: &WritePath,

@@ -3,7 +3,7 @@
 use super::tree::{TreeState, tables_covering};
 use crate::error::Error;
 use crate::local::is_late;
-use crate::table::{INLINE_MAX, TableGet, Wait, file_name};
+use crate::table::{INLINE_MAX, ReadMode, TableGet, file_name};
 use record::{Kind, Rank, Record, RecordRef, Version};
 
 /// Result of [`Engine::get`](super::Engine::get).
@@ -79,8 +79,8 @@ impl Newest {
 /// The newest record that [`Engine::look`](super::Engine::look) has found so far, with its rank.
 pub(super) type Best = Option<(Rank, RecordHead)>;
 
-/// Keeps a record that [`Engine::look`](super::Engine::look) found if it is the newest so far. Returns true if the
-/// record is late, so that an older memtable or table may hold a newer one.
+/// Keeps a record that [`Engine::look`](super::Engine::look) found if it is the newest so far.
+/// Returns true if the record is late, so that an older memtable or table may hold a newer one.
 pub(super) fn offer(best: &mut Best, record: &RecordRef<'_>) -> bool {
     let rank = record.rank();
     if best.as_ref().is_none_or(|(best, _)| *best < rank) {
@@ -106,7 +106,7 @@ pub(super) fn search(
     state: &TreeState,
     key: &[u8],
     hash: u64,
-    wait: Wait,
+    mode: ReadMode,
     newest: &mut Newest,
 ) -> Result<Searched, Error> {
     // Records read before the search continues stay in memory, so they count.
@@ -114,9 +114,9 @@ pub(super) fn search(
     for memtable in state.memtables() {
         if let Some(found) = memtable.get(key, hash) {
             let bytes = found.raw().len();
-            match wait {
-                Wait::No if bytes > INLINE_MAX => return Ok(Searched::WouldBlock),
-                Wait::Within(room) if bytes > INLINE_MAX && read + bytes > room => {
+            match mode {
+                ReadMode::NonBlocking if bytes > INLINE_MAX => return Ok(Searched::WouldBlock),
+                ReadMode::Limited(room) if bytes > INLINE_MAX && read + bytes > room => {
                     return Ok(Searched::TooLong(read + bytes));
                 }
                 _ => read += bytes,
@@ -128,9 +128,9 @@ pub(super) fn search(
         }
     }
     for table in tables_covering(&state.levels, key) {
-        let left = match wait {
-            Wait::Within(room) => Wait::Within(room.saturating_sub(read)),
-            Wait::Yes | Wait::No => wait,
+        let left = match mode {
+            ReadMode::Limited(room) => ReadMode::Limited(room.saturating_sub(read)),
+            ReadMode::Blocking | ReadMode::NonBlocking => mode,
         };
         match table.get(key, hash, left)? {
             TableGet::Absent => {}

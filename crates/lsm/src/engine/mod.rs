@@ -87,7 +87,7 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::purge::PurgeRule;
 use crate::stats::Stats;
-use crate::table::Wait;
+use crate::table::ReadMode;
 use record::{Record, Version};
 
 /// Maximum number of rotated memtables of a tree that wait for their flush. With the active one
@@ -135,8 +135,8 @@ impl Engine {
     }
 
     /// The newest record of `key`, verified.
-    pub fn get(&self, space: Space, key: &[u8], wait: Wait) -> Result<Lookup, Error> {
-        self.core.trees.get(space, key, wait)
+    pub fn get(&self, space: Space, key: &[u8], mode: ReadMode) -> Result<Lookup, Error> {
+        self.core.trees.get(space, key, mode)
     }
 
     /// Reads the newest record of `key`, tombstones included; waits for the disk if necessary.

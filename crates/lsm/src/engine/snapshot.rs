@@ -100,6 +100,6 @@ impl Scan {
     /// Copies of the records that the last returned one has hidden in this store, 0 = the cluster's
     /// default: only the greatest other number, and none that the record's own number covers.
     pub fn hidden_copies(&self) -> impl Iterator<Item = u8> + use<> {
-        self.merge.reach().copies()
+        self.merge.hidden_copies().copies()
     }
 }

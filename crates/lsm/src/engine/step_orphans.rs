@@ -6,11 +6,11 @@
 //! keep all records below.
 //!
 //! **A plain record is dropped only if neither the record itself nor any record that it has hidden
-//! is placed here.** A hidden record may have had more copies ([`Reach`]). This node may have
-//! counted towards the acknowledgment of its write; without any record of the key, that write would
-//! seem never to have happened here. The plain record stays in its stead, just as a repair round
-//! copies it to the nodes that hold what it hides. A record of a conditional write is judged by its
-//! own copies: it may be one that no majority has, and this node does not complete it.
+//! is placed here.** A hidden record may have had more copies ([`HiddenCopies`]). This node may
+//! have counted towards the acknowledgment of its write; without any record of the key, that write
+//! would seem never to have happened here. The plain record stays in its stead, just as a repair
+//! round copies it to the nodes that hold what it hides. A record of a conditional write is judged
+//! by its own copies: it may be one that no majority has, and this node does not complete it.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use super::internal_key::hash_of;
 use super::tree::tables_covering;
 use crate::batch::Space;
 use crate::error::Error;
-use crate::local::Reach;
+use crate::local::HiddenCopies;
 use crate::orphans::Dropping;
-use crate::table::{Table, TableGet, Wait};
+use crate::table::{ReadMode, Table, TableGet};
 use record::RecordRef;
 
 /// Number of dropped keys whose placement is checked again before the step replaces its tables. A
@@ -38,14 +38,14 @@ pub(super) struct StepOrphans<'a> {
     dropped: Vec<(Vec<u8>, Copies)>,
 }
 
-/// Number of copies of a record, and the reach of the records that it has hidden.
+/// Number of copies of a record, and those of the records that it has hidden.
 #[derive(Clone, Copy)]
-struct Copies(u8, Reach);
+struct Copies(u8, HiddenCopies);
 
 impl Copies {
     fn are_placed(self, dropping: &Dropping<'_>, key: &[u8]) -> bool {
-        let Self(own, reach) = self;
-        dropping.is_placed(key, own) || reach.copies().any(|more| dropping.is_placed(key, more))
+        let Self(own, hidden) = self;
+        dropping.is_placed(key, own) || hidden.copies().any(|more| dropping.is_placed(key, more))
     }
 }
 
@@ -61,11 +61,11 @@ impl<'a> StepOrphans<'a> {
         &mut self,
         (tree, inputs): (usize, &[u64]),
         ikey: &[u8],
-        (record, reach): (RecordRef<'_>, Reach),
+        (record, hidden): (RecordRef<'_>, HiddenCopies),
     ) -> Result<bool, Error> {
         let Some(dropping) = &self.dropping else { return Ok(false) };
-        let reach = if record.ballot() == 0 { reach } else { Reach::default() };
-        let (key, copies) = (&ikey[1..], Copies(record.copies(), reach));
+        let hidden = if record.ballot() == 0 { hidden } else { HiddenCopies::default() };
+        let (key, copies) = (&ikey[1..], Copies(record.copies(), hidden));
         if ikey[0] != Space::Data as u8 || copies.are_placed(dropping, key) {
             return Ok(false);
         }
@@ -100,7 +100,7 @@ impl<'a> StepOrphans<'a> {
         let is_input = |table: &Arc<Table>| inputs.binary_search(&table.meta().id).is_ok();
         for table in tables_covering(&state.levels, ikey).filter(|table| !is_input(table)) {
             let found = table
-                .get(ikey, hash, Wait::Yes)
+                .get(ikey, hash, ReadMode::Blocking)
                 .map_err(|error| self.compactor.classify_read(self.core, error))?;
             if found != TableGet::Absent {
                 return Ok(true);

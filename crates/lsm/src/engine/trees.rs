@@ -10,7 +10,7 @@ use super::tree::{Levels, Tree, TreeState, tables_covering};
 use crate::batch::Space;
 use crate::error::Error;
 use crate::memtable::Memtable;
-use crate::table::{Table, TableGet, Wait, file_name};
+use crate::table::{ReadMode, Table, TableGet, file_name};
 use record::{Record, RecordRef, Version};
 
 /// The trees of a store.
@@ -54,12 +54,12 @@ impl Trees {
     }
 
     /// See [`Engine::get`](super::Engine::get).
-    pub(super) fn get(&self, space: Space, key: &[u8], wait: Wait) -> Result<Lookup, Error> {
+    pub(super) fn get(&self, space: Space, key: &[u8], mode: ReadMode) -> Result<Lookup, Error> {
         let hash = hash_of(key);
         let internal = InternalKey::new(space, key);
         let state = self.trees[self.index_of(hash)].load();
         let mut newest = Newest::default();
-        let searched = search(&state, internal.bytes(), hash, wait, &mut newest)?;
+        let searched = search(&state, internal.bytes(), hash, mode, &mut newest)?;
         match searched {
             Searched::Everywhere => {}
             Searched::WouldBlock => return Ok(Lookup::WouldBlock),
@@ -72,7 +72,7 @@ impl Trees {
 
     /// See [`Engine::read`](super::Engine::read).
     pub(super) fn read(&self, space: Space, key: &[u8]) -> Result<Option<Record>, Error> {
-        match self.get(space, key, Wait::Yes)? {
+        match self.get(space, key, ReadMode::Blocking)? {
             Lookup::Found(record) => Ok(Some(record)),
             Lookup::Absent => Ok(None),
             Lookup::WouldBlock | Lookup::TooLong(_) => {
@@ -95,7 +95,7 @@ impl Trees {
             }
         }
         for table in tables_covering(&state.levels, internal.bytes()) {
-            match table.get(internal.bytes(), hash, Wait::No)? {
+            match table.get(internal.bytes(), hash, ReadMode::NonBlocking)? {
                 TableGet::Absent => {}
                 TableGet::WouldBlock | TableGet::TooLong(_) => return Ok(HeadLookup::WouldBlock),
                 TableGet::Found(raw) => {
@@ -131,7 +131,7 @@ impl Trees {
             if meta.max_version <= newest || key < &meta.smallest[..] || key > &meta.largest[..] {
                 continue;
             }
-            match table.get(key, hash, Wait::No)? {
+            match table.get(key, hash, ReadMode::NonBlocking)? {
                 TableGet::Absent => {}
                 TableGet::WouldBlock | TableGet::TooLong(_) => return Ok(Newer::WouldBlock),
                 TableGet::Found(raw) => {

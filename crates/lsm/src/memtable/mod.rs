@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use record::{RecordRef, Version};
 
-use crate::local::Reach;
+use crate::local::HiddenCopies;
 
 mod skiplist;
 #[cfg(test)]
@@ -146,13 +146,13 @@ impl MemtableIter {
         self.memtable.list.entry(entry).expect("offsets of entries are not 0").record()
     }
 
-    /// Reach of the records that the current one hides in this memtable.
-    pub(crate) fn reach(&self) -> Reach {
+    /// Copies of the records that the current one hides in this memtable.
+    pub(crate) fn hidden_copies(&self) -> HiddenCopies {
         let (_, entry) = self.at.expect("only asked while valid");
         let newest = self.memtable.list.entry(entry).expect("offsets of entries are not 0");
         let hidden = std::iter::successors(newest.older(), Entry::older);
-        let copies = hidden.map(|entry| Reach::of(entry.record().copies()));
-        copies.fold(Reach::default(), Reach::and).beyond(newest.record().copies())
+        let copies = hidden.map(|entry| HiddenCopies::of(entry.record().copies()));
+        copies.fold(HiddenCopies::default(), HiddenCopies::and).beyond(newest.record().copies())
     }
 
     /// Moves to the next key.

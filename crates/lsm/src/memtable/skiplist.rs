@@ -36,7 +36,7 @@ use std::sync::atomic::{
 };
 
 use crate::batch::Space;
-use crate::local::{Reach, set_late, set_reach};
+use crate::local::{HiddenCopies, set_hidden_copies, set_late};
 use record::{Kind, RecordRef};
 
 /// Maximum number of levels: 4^12 = 16 M nodes before searches grow longer.
@@ -409,8 +409,8 @@ impl Inserter {
             record_at.copy_from_nonoverlapping(raw.as_ptr(), raw.len());
             let raw = std::slice::from_raw_parts_mut(record_at, raw.len());
             set_late(raw, late);
-            // The reach describes the node that sent the record, not this store.
-            set_reach(raw, Reach::default());
+            // The hidden copies are those of the node that sent the record, not of this store.
+            set_hidden_copies(raw, HiddenCopies::default());
         }
         offset
     }

@@ -227,7 +227,10 @@ fn what_is_to_be_remembered_is_told_stored_once_it_is_and_refused_a_little_later
     let mut own = stage.event_loop();
     stage.write(&mut own);
     assert_eq!(returned(&mut stage), Some(Ok(protocol::Reply::Stored)));
-    let read = stage.engine.get(lsm::Space::Idempotency, &entry.name(), lsm::Wait::No).unwrap();
+    let read = stage
+        .engine
+        .get(lsm::Space::Idempotency, &entry.name(), lsm::ReadMode::NonBlocking)
+        .unwrap();
     let lsm::Lookup::Found(read) = read else { panic!("it was stored") };
     assert_eq!(crate::operations::remembered(&entry.name(), &read), Some(entry));
 }

@@ -83,7 +83,7 @@ impl Directory {
 
     /// Returns true if a crash could restore this file.
     pub(super) fn reaches(&self, inode: u64) -> bool {
-        let linked = |entry: &NameChange| matches!(entry, NameChange::Link { inode: of, .. } if *of == inode);
+        let linked = |change: &NameChange| matches!(change, NameChange::Link { inode: of, .. } if *of == inode);
         self.names.values().chain(self.durable.values()).any(|of| *of == inode)
             || self.journal.iter().any(linked)
     }

@@ -39,7 +39,7 @@ pub(super) fn note(model: &mut Model, key: &[u8], record: Record) {
 fn check_all(engine: &Engine, model: &Model, times: u64) {
     let is = |found: RecordRef<'_>, expected: &Record| rank(&found.to_record()) == rank(expected);
     for (key, expected) in model {
-        match engine.get(Space::Data, key, Wait::Yes).unwrap() {
+        match engine.get(Space::Data, key, ReadMode::Blocking).unwrap() {
             Lookup::Found(found) => assert!(is(found.view(), expected), "{found:?} {expected:?}"),
             other => panic!("{other:?}, not {expected:?}"),
         }

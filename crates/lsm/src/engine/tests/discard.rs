@@ -151,7 +151,7 @@ fn other_damage_of_a_table_stays_what_it_is() {
             assert!(told.iter().all(|range| others.iter().any(|other| meets(range, other))));
             let reopened = open(&disk, &options);
             for (key, record) in &model {
-                let found = reopened.get(Space::Data, key, Wait::Yes);
+                let found = reopened.get(Space::Data, key, ReadMode::Blocking);
                 match found {
                     Ok(_) => assert!(same(&get(&reopened, key).unwrap(), record), "{key:?}"),
                     Err(Error::Corrupt { .. }) => assert!(is_within(&others, key), "{key:?}"),

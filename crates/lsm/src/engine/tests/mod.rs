@@ -82,7 +82,7 @@ struct RecordOf {
 }
 
 fn get(engine: &Engine, key: &[u8]) -> Option<RecordOf> {
-    match engine.get(Space::Data, key, Wait::Yes).unwrap() {
+    match engine.get(Space::Data, key, ReadMode::Blocking).unwrap() {
         Lookup::Found(record) => Some(RecordOf {
             version: record.view().version(),
             kind: record.view().kind(),
@@ -480,8 +480,9 @@ fn what_is_proven_does_not_hold_again() {
     }
     let above = Above { proven: 50, ..FUTURE };
     assert_eq!(engine.remove_above(above).unwrap(), 3);
-    let held =
-        |key: &[u8]| matches!(engine.get(Space::Data, key, Wait::Yes).unwrap(), Lookup::Found(_));
+    let held = |key: &[u8]| {
+        matches!(engine.get(Space::Data, key, ReadMode::Blocking).unwrap(), Lookup::Found(_))
+    };
     assert!(!held(b"proven"), "others may have purged what deleted it");
     assert!(held(b"single"), "it is nowhere else");
     assert!(held(b"newer-"), "others still have what deleted it");
@@ -499,7 +500,8 @@ fn records_of_other_spaces_stay() {
     engine.commit(std::iter::once(&batch)).unwrap();
     let both = Above { spaces: &[Space::Data, Space::Hints], ..FUTURE };
     assert_eq!(engine.remove_above(both).unwrap(), 2);
-    let held = |space| matches!(engine.get(space, b"key", Wait::Yes).unwrap(), Lookup::Found(_));
+    let held =
+        |space| matches!(engine.get(space, b"key", ReadMode::Blocking).unwrap(), Lookup::Found(_));
     assert_eq!([Space::Data, Space::Hints, Space::Node].map(held), [false, false, true]);
 }
 

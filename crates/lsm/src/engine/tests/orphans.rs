@@ -235,8 +235,8 @@ fn what_hides_something_that_is_placed_here_stays() {
             let found = engine.read(Space::Data, &[1]).unwrap().unwrap();
             assert_eq!((found.view().version(), found.view().copies()), (version(2), 1));
         }
-        // A newer record inherits the reach of the record that it hides, and is dropped once
-        // nothing in it is placed here.
+        // A newer record inherits the hidden copies of the record that it hides, and is dropped
+        // once nothing in it is placed here.
         store(&engine, &[1], &record(1, Kind::Tombstone, 3, 0, 2));
         whole(&engine, &rule);
         assert_eq!(keys_in_tables(&engine), [1, 2]);
@@ -304,7 +304,7 @@ fn a_snapshot_holds_what_goes_after_it() {
 fn check_left(engine: &Engine, model: &Model) {
     for (key, expected) in model {
         let copies = expected.view().copies();
-        match engine.get(Space::Data, key, Wait::Yes).unwrap() {
+        match engine.get(Space::Data, key, ReadMode::Blocking).unwrap() {
             Lookup::Found(found) => assert_eq!(rank(&found), rank(expected), "{key:?}"),
             Lookup::Absent => assert!(!is_placed(key, copies), "{key:?} is gone: {expected:?}"),
             other => panic!("{other:?}"),
@@ -520,7 +520,7 @@ impl World {
         for (key, expected) in &self.model {
             let is_proven = PurgeRule::is_purgeable_at(expected.view(), self.watermark);
             let may_go = !self.must_stay(key, expected) || is_proven;
-            match self.engine.get(Space::Data, key, Wait::Yes).unwrap() {
+            match self.engine.get(Space::Data, key, ReadMode::Blocking).unwrap() {
                 Lookup::Found(found) => assert_eq!(rank(&found), rank(expected)),
                 Lookup::Absent => assert!(may_go, "{key:?} is gone: {expected:?}"),
                 other => panic!("{other:?}"),

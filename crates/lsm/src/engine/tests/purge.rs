@@ -238,7 +238,7 @@ proptest! {
 fn check_purged(engine: &Engine, model: &Model, rule: &PurgeRule) {
     for (key, expected) in model {
         let watermark = rule.watermark();
-        match engine.get(Space::Data, key, Wait::Yes).unwrap() {
+        match engine.get(Space::Data, key, ReadMode::Blocking).unwrap() {
             Lookup::Found(found) => assert_eq!(rank(&found), rank(expected)),
             Lookup::Absent => assert!(
                 PurgeRule::is_purgeable_at(expected.view(), watermark),

@@ -64,7 +64,7 @@ fn open(bytes: Vec<u8>, meta: &TableMeta, cache_bytes: usize) -> Result<Arc<Tabl
 }
 
 fn get(table: &Table, key: &[u8]) -> Result<Option<Bytes>, Error> {
-    match table.get(key, xxh3_64(&key[1..]), Wait::Yes)? {
+    match table.get(key, xxh3_64(&key[1..]), ReadMode::Blocking)? {
         TableGet::Found(raw) => Ok(Some(raw)),
         TableGet::Absent => Ok(None),
         TableGet::WouldBlock | TableGet::TooLong(_) => {
@@ -197,7 +197,7 @@ fn a_read_that_must_not_wait_says_when_it_would() {
     disk.put_file("table", bytes);
     let cache = Arc::new(BlockCache::new(1 << 20));
     let table = Table::open(disk.open("table").unwrap(), &meta, STORE, cache).unwrap();
-    let try_get = |key: &[u8]| table.get(key, xxh3_64(&key[1..]), Wait::No).unwrap();
+    let try_get = |key: &[u8]| table.get(key, xxh3_64(&key[1..]), ReadMode::NonBlocking).unwrap();
     let key = b"\0user/000/00003";
     disk.set_cold(true);
     assert_eq!(try_get(key), TableGet::WouldBlock);
@@ -223,7 +223,8 @@ fn a_long_record_is_read_only_where_there_is_room_for_it() {
     model.insert(packed.clone(), record(&packed, 1, &vec![0; 1 << 20]));
     let (bytes, meta) = write(params(1), &model);
     let table = open(bytes, &meta, 1 << 20).unwrap();
-    let within = |key: &[u8], room| table.get(key, xxh3_64(&key[1..]), Wait::Within(room)).unwrap();
+    let within =
+        |key: &[u8], room| table.get(key, xxh3_64(&key[1..]), ReadMode::Limited(room)).unwrap();
     assert_eq!(within(&small, 0), TableGet::Found(model[&small].clone().into()));
     for (key, least, most) in [(&raw, 1 << 20, (1 << 20) + 100), (&packed, 1 << 20, 1100 << 10)] {
         let TableGet::TooLong(bytes) = within(key, 0) else { panic!("there was no room") };
@@ -336,7 +337,7 @@ fn the_index_knows_the_greatest_time_of_each_block() {
     for number in 0..table.top.partitions.len() {
         let partition = read_index(&table, number).unwrap();
         for block in &partition.blocks {
-            let Ok(content) = table.read_block(block.handle, Wait::Yes) else { panic!() };
+            let Ok(content) = table.read_block(block.handle, ReadMode::Blocking) else { panic!() };
             let (mut cursor, mut latest) = (Cursor::default(), 0);
             cursor.set_block(content).unwrap();
             cursor.seek_to_first().unwrap();

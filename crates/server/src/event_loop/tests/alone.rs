@@ -142,7 +142,7 @@ fn a_write_alone_is_answered_as_by_an_event() {
         assert!(matches!(alone[..], [Answer::Written(..)]));
         assert_eq!(alone, answers(&mut other), "{names:?}");
         assert_eq!(own.len(), 0);
-        assert!(stage.engine.get(Space::Data, &key, lsm::Wait::Yes).is_ok());
+        assert!(stage.engine.get(Space::Data, &key, lsm::ReadMode::Blocking).is_ok());
     }
 }
 
