@@ -1,7 +1,6 @@
 //! kvorum's storage engine: a log-structured merge-tree in which the record with the highest
 //! *version* of a key wins, whatever the order of arrival.
 
-mod asked_compactions;
 mod batch;
 mod cache;
 mod compaction;
@@ -16,11 +15,11 @@ mod merge;
 mod options;
 mod orphans;
 mod purge;
+mod requested_compactions;
 mod stats;
 mod table;
 mod wal;
 
-pub use asked_compactions::{Compaction, Compactions, Moment};
 pub use batch::{Batch, MAX_BATCH_LEN, MAX_KEY_LEN, Space};
 pub use db::{Db, Pressure};
 pub use disk::{Disk, File, MemDisk, RealDisk};
@@ -36,5 +35,6 @@ pub use record::{
     BadRecord, Fields, Kind, MAX_EXTENSION_LEN, MAX_OPERATIONS, MAX_RECORD_LEN, Operation, Record,
     RecordRef, Steps, Version,
 };
+pub use requested_compactions::{Compaction, Compactions, Moment};
 pub use stats::{COMMIT_BUCKETS, FIRST_COMMIT_NANOS, LevelStats, Stats};
 pub use table::ReadMode;

@@ -176,8 +176,9 @@ impl PurgeRule {
 
     /// Starts dropping orphaned records: user records that are not placed on this node according to
     /// `is_placed`, which gets the key and the record's number of copies. A compaction of the whole
-    /// store that starts afterwards ([`Db::ask_to_compact_anew`](crate::Db::ask_to_compact_anew))
-    /// removes all orphaned records that existed at its start.
+    /// store that starts afterwards
+    /// ([`Db::request_compaction_anew`](crate::Db::request_compaction_anew)) removes all orphaned
+    /// records that existed at its start.
     ///
     /// Until [`PurgeRule::is_dropping`] returns false, the owner must not store records of a key
     /// that `is_placed` rejects, and no such key may become placed here: a compaction step that

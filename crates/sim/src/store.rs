@@ -103,7 +103,7 @@ impl Store {
 
     /// Requests a compaction of the whole store that begins after this call; returns its number.
     pub(crate) fn compact(&mut self) -> u64 {
-        self.compactions.ask_anew(Moment::default(), 0)
+        self.compactions.request_anew(Moment::default(), 0)
     }
 
     /// Returns whether that compaction, or one after it, succeeded; `None` if neither has ended.

@@ -25,12 +25,12 @@ use threads::{Signals, Threads};
 use times::Times;
 use warning_limiter::WarningLimiter;
 
-use crate::asked_compactions::{Compaction, Compactions, Moment};
 use crate::batch::{Batch, Space};
 use crate::disk::Disk;
 use crate::engine::{Backlog, Engine, Scan, Snapshot};
 use crate::error::Error;
 use crate::options::{Options, SyncMode};
+use crate::requested_compactions::{Compaction, Compactions, Moment};
 use crate::stats::Stats;
 use record::{Record, Version};
 
@@ -205,20 +205,20 @@ impl Db {
     /// Requests a compaction of the whole store from the compaction thread, which alternates it
     /// with regular compactions. Returns the number of the compaction, which may already be in
     /// progress.
-    pub fn ask_to_compact(&self) -> u64 {
-        self.ask_for(Compactions::ask)
+    pub fn request_compaction(&self) -> u64 {
+        self.request_with(Compactions::request)
     }
 
     /// Requests a compaction of the whole store that starts after this call: one in progress may
     /// have passed the data in question. Returns the number of the compaction.
-    pub fn ask_to_compact_anew(&self) -> u64 {
-        self.ask_for(Compactions::ask_anew)
+    pub fn request_compaction_anew(&self) -> u64 {
+        self.request_with(Compactions::request_anew)
     }
 
-    fn ask_for(&self, ask: fn(&mut Compactions, Moment, u64) -> u64) -> u64 {
+    fn request_with(&self, request: fn(&mut Compactions, Moment, u64) -> u64) -> u64 {
         let (now, bytes) =
             (compaction_steps::now(self.shared.opened), self.shared.engine.table_bytes());
-        let number = ask(&mut self.shared.compactions.lock(), now, bytes);
+        let number = request(&mut self.shared.compactions.lock(), now, bytes);
         self.shared.signals.compaction.notify();
         number
     }

@@ -187,9 +187,9 @@ fn a_compaction_that_is_asked_for_goes_on_beside_writes_and_ends() {
         db.put(Space::Data, &key(0, time % 2000), version, &vec![time as u8; len]).unwrap();
     };
     (1..8000).for_each(|time| put(time, 200));
-    let number = db.ask_to_compact();
+    let number = db.request_compaction();
     let mut time = 8000;
-    let joined = db.ask_to_compact();
+    let joined = db.request_compaction();
     assert!((number..=number + 1).contains(&joined));
     while db.compactions().0.is_some() {
         put(time, 200);
@@ -199,7 +199,7 @@ fn a_compaction_that_is_asked_for_goes_on_beside_writes_and_ends() {
     assert_eq!((last.number, &last.failed), (joined, &None), "{last:?}");
     assert!(last.records > 0 && last.records == last.of_records && last.took.is_some(), "{last:?}");
     db.flush().unwrap();
-    let third = db.ask_to_compact();
+    let third = db.request_compaction();
     let last = compacted(&db, third);
     assert_eq!(db.stats().levels[0].tables, 0);
     assert!(last.bytes <= last.bytes_before, "{last:?}");
@@ -218,10 +218,10 @@ fn one_that_is_asked_for_anew_begins_after_that_and_leaves_no_orphans() {
         let version = Version { time: i + 1, origin: 1 };
         db.put(Space::Data, &key(i % 2, i), version, &[1; 200]).unwrap();
     }
-    let first = db.ask_to_compact();
+    let first = db.request_compaction();
     db.put(Space::Data, &key(1, 9999), Version { time: 9999, origin: 1 }, b"in memory").unwrap();
     purge.drop_orphans(|key, _| key.starts_with(b"key-0"));
-    let anew = db.ask_to_compact_anew();
+    let anew = db.request_compaction_anew();
     assert_eq!(anew, first + 1);
     assert_eq!(compacted(&db, first).failed, None);
     assert_eq!(compacted(&db, anew).failed, None);
@@ -250,11 +250,11 @@ fn a_compaction_that_fails_says_why() {
     fill(1);
     fill(5000);
     disk.set_capacity(Some(0));
-    let number = db.ask_to_compact();
+    let number = db.request_compaction();
     let last = compacted(&db, number);
     assert!(last.failed.as_ref().is_some_and(|why| why.contains("space")), "{last:?}");
     disk.set_capacity(None);
-    let number = db.ask_to_compact();
+    let number = db.request_compaction();
     assert_eq!(compacted(&db, number).failed, None);
 }
 
