@@ -66,7 +66,7 @@ pub fn look_around(engine: &Engine, keys: &[&[u8]]) {
         while let Some(seen) = scan.next() {
             if let Verified::Record(key, record) = seen {
                 let _ = (record.verify(key), record.expiry_ms(), record.extension());
-                let _ = record.steps();
+                let _ = record.op_history();
             }
         }
         let mut since = snapshot.verified_scan(space, b"b", Some(b"m"), 5);

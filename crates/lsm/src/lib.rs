@@ -32,8 +32,8 @@ pub use error::{Error, IoOp};
 pub use options::{Options, SyncMode};
 pub use purge::PurgeRule;
 pub use record::{
-    BadRecord, Fields, Kind, MAX_EXTENSION_LEN, MAX_OPERATIONS, MAX_RECORD_LEN, Operation, Record,
-    RecordRef, Steps, Version,
+    BadRecord, Fields, Kind, MAX_EXTENSION_LEN, MAX_OPERATIONS, MAX_RECORD_LEN, OpHistory,
+    Operation, Record, RecordRef, Version,
 };
 pub use requested_compactions::{Compaction, Compactions, Moment};
 pub use stats::{COMMIT_BUCKETS, FIRST_COMMIT_NANOS, LevelStats, Stats};

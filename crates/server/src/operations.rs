@@ -55,7 +55,7 @@ pub(crate) fn put(
     if time == 0 {
         return Ok(());
     }
-    let (steps, key_hash) = (record.steps(), xxh3_64(key));
+    let (steps, key_hash) = (record.op_history(), xxh3_64(key));
     for (step, operation) in steps.numbered() {
         let Operation { id, result, digest } = *operation;
         if has_idempotency_key(id) && !shared.has_stored(key, operation) {
@@ -89,7 +89,7 @@ pub(crate) fn put_entry(batch: &mut Batch, entry: &Remembered) -> Result<(), lsm
 
 /// Decodes an entry; `None` if its content does not belong to this key or is malformed.
 pub fn remembered(name: &[u8], entry: &Record) -> Option<Remembered> {
-    let is_right = entry.is_of(name);
+    let is_right = entry.verifies(name);
     let (key_hash, id) = name.split_first_chunk().filter(|_| is_right)?;
     let name = (u64::from_be_bytes(*key_hash), u64::from_be_bytes(id.try_into().ok()?));
     read(name, entry)

@@ -32,7 +32,7 @@ pub(super) struct TreeWriter {
     /// version is late, whatever its ballot.
     rotated_max: Version,
     /// Latest write time in any rotated memtable or table.
-    rotated_when: u64,
+    rotated_write_time: u64,
 }
 
 impl CommitWriter {
@@ -125,7 +125,7 @@ impl CommitWriter {
     pub(super) fn greatest_time(&self) -> u64 {
         let greatest = |tree: &TreeWriter| {
             let version = tree.rotated_max.max(tree.memtable.max_version());
-            version.time.max(tree.rotated_when).max(tree.memtable.max_when())
+            version.time.max(tree.rotated_write_time).max(tree.memtable.max_write_time())
         };
         self.trees.iter().map(greatest).max().unwrap_or(0)
     }
@@ -133,12 +133,12 @@ impl CommitWriter {
 
 impl TreeWriter {
     pub(super) fn new(memtable: MemtableWriter, tables_max: Version, tables_when: u64) -> Self {
-        Self { memtable, rotated_max: tables_max, rotated_when: tables_when }
+        Self { memtable, rotated_max: tables_max, rotated_write_time: tables_when }
     }
 
     fn rotate(&mut self, core: &Core, tree: &Tree, bound: usize) {
         self.rotated_max = self.rotated_max.max(self.memtable.max_version());
-        self.rotated_when = self.rotated_when.max(self.memtable.max_when());
+        self.rotated_write_time = self.rotated_write_time.max(self.memtable.max_write_time());
         let (memtable, memtable_writer) = new_memtable(core.options.memtable_bytes.max(bound));
         self.memtable = memtable_writer;
         tree.replace(|state| {

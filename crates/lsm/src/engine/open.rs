@@ -75,10 +75,10 @@ impl Engine {
             let levels = open_levels(&files, state, tree as u8)?;
             let metas = || levels.iter().flatten().map(|table| table.meta());
             let max_version = metas().map(|meta| meta.max_version).max().unwrap_or_default();
-            let max_when = metas().map(|meta| meta.max_when).max().unwrap_or_default();
+            let max_write_time = metas().map(|meta| meta.max_write_time).max().unwrap_or_default();
             let (memtable, writer) = new_memtable(options.memtable_bytes);
             trees.push(Tree::new(memtable, levels));
-            writers.push(TreeWriter::new(writer, max_version, max_when));
+            writers.push(TreeWriter::new(writer, max_version, max_write_time));
         }
         let core = Core {
             options,

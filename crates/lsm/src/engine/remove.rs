@@ -31,7 +31,7 @@ use record::RecordRef;
 /// Selects the records to remove.
 #[derive(Debug, Clone, Copy)]
 pub struct Above<'a> {
-    /// Records written up to this time ([`RecordRef::when`]) stay.
+    /// Records written up to this time ([`RecordRef::write_time`]) stay.
     pub time: u64,
     /// Records of other spaces stay.
     pub spaces: &'a [Space],
@@ -46,11 +46,11 @@ impl Above<'_> {
     }
 
     fn means(&self, key: &[u8], record: RecordRef<'_>) -> bool {
-        record.when() > self.time && self.is_of_spaces(key)
+        record.write_time() > self.time && self.is_of_spaces(key)
     }
 
     fn may_mean_some_of(&self, table: &Table) -> bool {
-        table.meta().max_when > self.time
+        table.meta().max_write_time > self.time
     }
 }
 
@@ -72,7 +72,9 @@ impl<'a> Removal<'a> {
     fn may_be_of(&self, table: &Table) -> bool {
         match self {
             Self::Meant(above) => above.may_mean_some_of(table),
-            Self::Under(above, over) => !over.is_empty() && table.meta().min_when <= above.proven,
+            Self::Under(above, over) => {
+                !over.is_empty() && table.meta().min_write_time <= above.proven
+            }
         }
     }
 
@@ -200,7 +202,7 @@ impl OfTable<'_> {
     fn goes(&mut self, key: &[u8], record: RecordRef<'_>) -> Result<bool, Error> {
         let Self { above, over } = self;
         let Some(over) = over else { return Ok(above.means(key, record)) };
-        let may_go = record.when() <= above.proven && record.copies() != 1;
+        let may_go = record.write_time() <= above.proven && record.copies() != 1;
         if !may_go || !above.is_of_spaces(key) {
             return Ok(false);
         }
@@ -230,7 +232,7 @@ pub(super) fn records_above(
         for table in tree.load_full().levels.iter().flatten() {
             Removal::Meant(above).walk(table, |key, record| {
                 let space = Space::from_u8(key[0]).expect("it is one of those that are meant");
-                each(space, &key[1..], record.when());
+                each(space, &key[1..], record.write_time());
             })?;
         }
     }

@@ -25,7 +25,7 @@ impl Snapshot {
     }
 
     /// [`Snapshot::scan`] without the tables in which everything was written before `since`
-    /// ([`RecordRef::when`]). A key whose newest record was written earlier may be returned with
+    /// ([`RecordRef::write_time`]). A key whose newest record was written earlier may be returned with
     /// another record or be missing. The cost is proportional to the data written since.
     pub fn scan_since(&self, space: Space, start: &[u8], end: Option<&[u8]>, since: u64) -> Scan {
         let mut sources = Vec::new();
@@ -50,7 +50,7 @@ fn sources_of(
     access: Access,
     sources: &mut Vec<Source>,
 ) {
-    let is_new = |table: &&Arc<Table>| table.meta().max_when >= since;
+    let is_new = |table: &&Arc<Table>| table.meta().max_write_time >= since;
     for memtable in state.memtables() {
         if memtable.sequences().is_some() {
             let iter = MemtableIter::new(Arc::clone(memtable), sequence);

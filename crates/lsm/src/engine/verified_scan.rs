@@ -115,7 +115,7 @@ enum Step {
 
 impl Snapshot {
     /// Keys of `space` in `start..end` (`None` = to the last) in order, each with its newest
-    /// record, tombstones included, if that was written after `since` ([`RecordRef::when`]); 0 =
+    /// record, tombstones included, if that was written after `since` ([`RecordRef::write_time`]); 0 =
     /// all. Every block is read from the disk, not from the cache, and verified; with `since` = 0
     /// filters are too. Damage does not end the scan.
     pub fn verified_scan(
@@ -238,7 +238,7 @@ impl VerifiedScan {
                 self.unyielded = 0;
                 std::thread::yield_now();
             }
-            if self.since > 0 && record.when() <= self.since {
+            if self.since > 0 && record.write_time() <= self.since {
                 continue;
             }
             if let Err(bad) = record.verify(&key[1..]) {

@@ -196,7 +196,7 @@ fn encode_placed(out: &mut Vec<u8>, placed: &Placed) {
     put(out, &[meta.id, meta.bytes, meta.entries, meta.tombstones, meta.check]);
     put(out, &[meta.max_version.time]);
     out.extend_from_slice(&meta.max_version.origin.to_le_bytes());
-    put(out, &[meta.min_when, meta.max_when]);
+    put(out, &[meta.min_write_time, meta.max_write_time]);
     for purgeable in [&meta.deleted, &meta.expiring] {
         put(out, &[purgeable.records, purgeable.bytes, purgeable.latest]);
     }
@@ -209,7 +209,7 @@ fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
     let (id, bytes, entries) = (input.u64()?, input.u64()?, input.u64()?);
     let (tombstones, check) = (input.u64()?, input.u64()?);
     let max_version = Version { time: input.u64()?, origin: input.u32()? };
-    let (min_when, max_when) = (input.u64()?, input.u64()?);
+    let (min_write_time, max_write_time) = (input.u64()?, input.u64()?);
     let (deleted, expiring) = (decode_purgeable(input)?, decode_purgeable(input)?);
     let (smallest, largest) = (input.bytes()?.to_vec(), input.bytes()?.to_vec());
     let meta = TableMeta {
@@ -220,8 +220,8 @@ fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
         smallest: smallest.into(),
         largest: largest.into(),
         max_version,
-        min_when,
-        max_when,
+        min_write_time,
+        max_write_time,
         deleted,
         expiring,
         check,

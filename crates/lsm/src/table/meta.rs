@@ -24,10 +24,10 @@ pub(crate) struct TableMeta {
     pub(crate) largest: Bytes,
     /// Highest version of any record.
     pub(crate) max_version: Version,
-    /// Earliest write time ([`RecordRef::when`]) of any record.
-    pub(crate) min_when: u64,
+    /// Earliest write time ([`RecordRef::write_time`]) of any record.
+    pub(crate) min_write_time: u64,
     /// Latest write time of any record.
-    pub(crate) max_when: u64,
+    pub(crate) max_write_time: u64,
     /// User tombstones and superseded records.
     pub(crate) deleted: Purgeable,
     /// User values with an expiry.
@@ -59,15 +59,15 @@ impl Purgeable {
 impl TableMeta {
     /// Adds the statistics of a record, the table's last so far.
     pub(super) fn note(&mut self, ikey: &[u8], record: RecordRef<'_>) {
-        let when = record.when();
+        let write_time = record.write_time();
         if self.smallest.is_empty() {
             self.smallest = Bytes::copy_from_slice(ikey);
         }
         if self.entries == 0 {
-            self.min_when = when;
+            self.min_write_time = write_time;
         }
-        self.min_when = self.min_when.min(when);
-        self.max_when = self.max_when.max(when);
+        self.min_write_time = self.min_write_time.min(write_time);
+        self.max_write_time = self.max_write_time.max(write_time);
         self.entries += 1;
         self.tombstones += u64::from(record.kind() == Kind::Tombstone);
         self.max_version = self.max_version.max(record.version());
@@ -86,14 +86,18 @@ impl TableMeta {
     /// table.
     pub(super) fn may_hold_of(&mut self, other: &Self) {
         let is_first = self.entries == 0;
-        self.min_when = if is_first { other.min_when } else { self.min_when.min(other.min_when) };
-        self.max_when = self.max_when.max(other.max_when);
+        self.min_write_time = if is_first {
+            other.min_write_time
+        } else {
+            self.min_write_time.min(other.min_write_time)
+        };
+        self.max_write_time = self.max_write_time.max(other.max_write_time);
         self.max_version = self.max_version.max(other.max_version);
     }
 
     /// Upper bound of all version times and write times in the table.
     pub(crate) fn latest(&self) -> u64 {
-        self.max_when.max(self.max_version.time)
+        self.max_write_time.max(self.max_version.time)
     }
 }
 
@@ -121,7 +125,7 @@ impl Table {
     /// Upper bound of the records that may be purged now.
     pub(crate) fn purgeable_at_most(&self, purge_limit: Option<u64>) -> u64 {
         let meta = &self.meta;
-        let has_come = purge_limit.is_some_and(|limit| meta.min_when <= limit);
+        let has_come = purge_limit.is_some_and(|limit| meta.min_write_time <= limit);
         if has_come { meta.deleted.records + meta.expiring.records } else { 0 }
     }
 

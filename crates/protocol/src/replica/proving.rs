@@ -126,7 +126,7 @@ impl Proving {
             Some(Reply::WrongEpoch)
         } else if cx.core.is_ahead(cx.now, record) {
             Some(Reply::Ahead)
-        } else if !record.is_of(key) {
+        } else if !record.verifies(key) {
             Some(Reply::Failed)
         } else if would_be_dropped(cx.core, key, record)
             || !acceptor.accepts_page(cx, op, demand.class, &items)

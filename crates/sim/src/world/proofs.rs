@@ -42,7 +42,7 @@ impl World {
             held.iter().flat_map(|(node, held)| held.iter().map(|(key, held)| (*node, key, held)))
         {
             let (record, _) = own;
-            if record.when() <= watermark && self.holds_for_readers(node, key, own) {
+            if record.write_time() <= watermark && self.holds_for_readers(node, key, own) {
                 let newest = newest.entry(key).or_insert(record);
                 *newest = if record.rank() > newest.rank() { record } else { newest };
             }

@@ -58,13 +58,13 @@ fn check_all(engine: &Engine, model: &Model, times: u64) {
         while let Some((key, record)) = scan.next().unwrap() {
             found.insert(key.to_vec(), record.to_record());
         }
-        for (key, expected) in model.iter().filter(|(_, held)| held.view().when() >= since) {
+        for (key, expected) in model.iter().filter(|(_, held)| held.view().write_time() >= since) {
             let found = found.get(key).unwrap_or_else(|| panic!("{expected:?} since {since}"));
             assert!(is(found.view(), expected), "{found:?}, not {expected:?} since {since}");
         }
         assert!(found.keys().all(|key| model.contains_key(key)));
     }
-    let times = model.values().map(|held| held.view().when().max(held.view().version().time));
+    let times = model.values().map(|held| held.view().write_time().max(held.view().version().time));
     assert!(engine.greatest_time() >= times.max().unwrap_or(0));
 }
 

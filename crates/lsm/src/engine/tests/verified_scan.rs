@@ -20,7 +20,7 @@ fn naive(engine: &Engine, since: u64) -> Vec<(Vec<u8>, Record)> {
     let mut scan = engine.snapshot().scan(Space::Data, b"", None);
     let mut found = Vec::new();
     while let Some((key, record)) = scan.next().unwrap() {
-        if since == 0 || record.when() > since {
+        if since == 0 || record.write_time() > since {
             found.push((key.to_vec(), record.to_record()));
         }
     }
@@ -257,7 +257,7 @@ pub(super) fn scan_damaged(engine: &Engine, model: &Model, since: u64) -> Vec<Da
             Verified::Pause { .. } => panic!("nobody asked for that"),
         }
     }
-    for (key, record) in model.iter().filter(|(_, record)| record.view().when() > since) {
+    for (key, record) in model.iter().filter(|(_, record)| record.view().write_time() > since) {
         let is_found = found.get(key).is_some_and(|found| rank(found) == rank(record));
         assert!(is_found || is_told(&told, key), "{key:?} is missing, and nothing was told");
     }

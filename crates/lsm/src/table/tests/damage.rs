@@ -68,8 +68,8 @@ fn a_truncated_or_foreign_table_is_not_opened() {
     assert!(error(&bytes, &told).contains("the manifest names"));
     for told in [
         TableMeta { entries: meta.entries + 1, ..meta.clone() },
-        TableMeta { min_when: meta.min_when - 1, ..meta.clone() },
-        TableMeta { max_when: meta.max_when + 1, ..meta.clone() },
+        TableMeta { min_write_time: meta.min_write_time - 1, ..meta.clone() },
+        TableMeta { max_write_time: meta.max_write_time + 1, ..meta.clone() },
         TableMeta { expiring: meta.deleted, ..meta.clone() },
     ] {
         assert!(error(&bytes, &told).contains("properties"));

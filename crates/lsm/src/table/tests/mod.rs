@@ -138,7 +138,7 @@ fn the_meta_describes_the_table() {
     assert_eq!(meta.smallest, model.keys().next().unwrap()[..]);
     assert_eq!(meta.largest, model.keys().next_back().unwrap()[..]);
     assert_eq!(meta.max_version, Version { time: 1_000, origin: 7 });
-    assert_eq!((meta.min_when, meta.max_when), (1, 1_000));
+    assert_eq!((meta.min_write_time, meta.max_write_time), (1, 1_000));
 }
 
 #[test]
@@ -271,8 +271,8 @@ fn check_fixture(name: &str, meta: &TableMeta, model: &Model) {
     check_against(&open(bytes.clone(), &meta, 0).unwrap(), model);
     let other = Purgeable { records: meta.deleted.records + 1, ..meta.deleted };
     for told in [
-        TableMeta { min_when: 2, ..meta.clone() },
-        TableMeta { max_when: meta.max_when - 1, ..meta.clone() },
+        TableMeta { min_write_time: 2, ..meta.clone() },
+        TableMeta { max_write_time: meta.max_write_time - 1, ..meta.clone() },
         TableMeta { deleted: other, ..meta.clone() },
         TableMeta { expiring: other, ..meta.clone() },
     ] {
@@ -299,7 +299,7 @@ fn the_format_is_what_the_fixtures_say() {
         write(params, &model)
     };
     let (_, meta) = insert(b"\0counter", &fields, b"41");
-    assert_eq!((meta.min_when, meta.max_when), (1, 1 << 41));
+    assert_eq!((meta.min_write_time, meta.max_write_time), (1, 1 << 41));
     insert(b"\0expires", &Fields { expiry_ms: 1, ..plain.clone() }, b"v");
     let superseded = Fields { kind: Kind::Superseded, ..plain };
     let (bytes, meta) = insert(b"\0superseded", &superseded, b"");
