@@ -1,5 +1,5 @@
-//! The operation history of a record: the last conditional writes of its key, by which a retried one is
-//! recognized.
+//! The operation history of a record: the last conditional writes of its key, by which a retried
+//! one is recognized.
 
 use crate::layout::BadRecord;
 
@@ -50,8 +50,8 @@ impl OpHistory {
         Self { step: self.step.wrapping_add(1), operations }
     }
 
-    /// Returns true if the history shows whether an operation was done that would be step `step` or a
-    /// later one.
+    /// Returns true if the history shows whether an operation was done that would be step `step` or
+    /// a later one.
     pub fn know_of(&self, id: u64, step: u32) -> bool {
         let forgotten = self.step.wrapping_sub(self.operations.len() as u32);
         comes_before(forgotten, step) || self.has(id)

@@ -121,7 +121,7 @@ impl CommitWriter {
         }
     }
 
-    /// See [`Engine::greatest_time`](super::Engine::greatest_time).
+    /// Upper bound of all version times and write times in the store.
     pub(super) fn greatest_time(&self) -> u64 {
         let greatest = |tree: &TreeWriter| {
             let version = tree.rotated_max.max(tree.memtable.max_version());

@@ -178,8 +178,8 @@ impl Engine {
     }
 
     /// Upper bound of all version times and write times
-    /// ([`RecordRef::write_time`](crate::RecordRef::write_time)) in all spaces. Records removed since may have
-    /// had the greatest one.
+    /// ([`RecordRef::write_time`](crate::RecordRef::write_time)) in all spaces. Records removed
+    /// since may have had the greatest one.
     pub fn greatest_time(&self) -> u64 {
         self.write_path.greatest_time()
     }

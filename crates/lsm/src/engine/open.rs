@@ -125,7 +125,7 @@ impl Engine {
         let store_id = core.files.store_id;
         let wal = Wal::start(store_id, first, found.next_sequence, edits, found.segments)?;
         write_path.start(core, wal);
-        core.trees.show(found.next_sequence - 1);
+        core.trees.make_visible(found.next_sequence - 1);
         for segment in found.discarded {
             core.files.remove(&segment_name(segment));
         }

@@ -45,11 +45,11 @@ impl Above<'_> {
         Space::from_u8(key[0]).is_some_and(|s| self.spaces.contains(&s))
     }
 
-    fn means(&self, key: &[u8], record: RecordRef<'_>) -> bool {
+    fn selects(&self, key: &[u8], record: RecordRef<'_>) -> bool {
         record.write_time() > self.time && self.is_of_spaces(key)
     }
 
-    fn may_mean_some_of(&self, table: &Table) -> bool {
+    fn may_select_from(&self, table: &Table) -> bool {
         table.meta().max_write_time > self.time
     }
 }
@@ -57,31 +57,31 @@ impl Above<'_> {
 /// One pass of the removal: …
 enum Removal<'a> {
     /// … the selected records, or …
-    Meant(Above<'a>),
+    Selected(Above<'a>),
     /// … the records up to the watermark that these tables' selected records hide.
-    Under(Above<'a>, Vec<Arc<Table>>),
+    Hidden(Above<'a>, Vec<Arc<Table>>),
 }
 
 /// The pass for one table, queried in the order of the table's keys.
-struct OfTable<'a> {
+struct TableRemoval<'a> {
     above: Above<'a>,
     over: Option<Vec<TableIter>>,
 }
 
 impl<'a> Removal<'a> {
-    fn may_be_of(&self, table: &Table) -> bool {
+    fn may_affect(&self, table: &Table) -> bool {
         match self {
-            Self::Meant(above) => above.may_mean_some_of(table),
-            Self::Under(above, over) => {
+            Self::Selected(above) => above.may_select_from(table),
+            Self::Hidden(above, over) => {
                 !over.is_empty() && table.meta().min_write_time <= above.proven
             }
         }
     }
 
-    fn of_table(&self, table: &Table) -> Result<OfTable<'a>, Error> {
+    fn for_table(&self, table: &Table) -> Result<TableRemoval<'a>, Error> {
         let (above, over) = match self {
-            Self::Meant(above) => return Ok(OfTable { above: *above, over: None }),
-            Self::Under(above, over) => (*above, over),
+            Self::Selected(above) => return Ok(TableRemoval { above: *above, over: None }),
+            Self::Hidden(above, over) => (*above, over),
         };
         let mut iters = Vec::with_capacity(over.len());
         for other in over {
@@ -89,7 +89,7 @@ impl<'a> Removal<'a> {
             iter.seek(&table.meta().smallest)?;
             iters.push(iter);
         }
-        Ok(OfTable { above, over: Some(iters) })
+        Ok(TableRemoval { above, over: Some(iters) })
     }
 
     fn remove_from(&self, core: &Core, tree: usize) -> Result<u64, Error> {
@@ -128,12 +128,12 @@ impl<'a> Removal<'a> {
         }
         let (mut unfinished, mut removed) = (Unfinished::new(core), 0);
         for table in tables.iter().rev() {
-            let (mut writer, mut pass) = (None, self.of_table(table)?);
+            let (mut writer, mut pass) = (None, self.for_table(table)?);
             let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
             iter.seek_to_first()?;
             while iter.valid() {
                 let record = RecordRef::trusted(iter.record());
-                if pass.goes(iter.key(), record)? {
+                if pass.removes(iter.key(), record)? {
                     removed += 1;
                 } else {
                     let out = match &mut writer {
@@ -181,15 +181,15 @@ impl<'a> Removal<'a> {
         table: &Arc<Table>,
         mut each: impl FnMut(&[u8], RecordRef<'_>),
     ) -> Result<(), Error> {
-        if !self.may_be_of(table) {
+        if !self.may_affect(table) {
             return Ok(());
         }
-        let mut pass = self.of_table(table)?;
+        let mut pass = self.for_table(table)?;
         let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
         iter.seek_to_first()?;
         while iter.valid() {
             let record = RecordRef::trusted(iter.record());
-            if pass.goes(iter.key(), record)? {
+            if pass.removes(iter.key(), record)? {
                 each(iter.key(), record);
             }
             iter.next()?;
@@ -198,12 +198,12 @@ impl<'a> Removal<'a> {
     }
 }
 
-impl OfTable<'_> {
-    fn goes(&mut self, key: &[u8], record: RecordRef<'_>) -> Result<bool, Error> {
+impl TableRemoval<'_> {
+    fn removes(&mut self, key: &[u8], record: RecordRef<'_>) -> Result<bool, Error> {
         let Self { above, over } = self;
-        let Some(over) = over else { return Ok(above.means(key, record)) };
-        let may_go = record.write_time() <= above.proven && record.copies() != 1;
-        if !may_go || !above.is_of_spaces(key) {
+        let Some(over) = over else { return Ok(above.selects(key, record)) };
+        let may_remove = record.write_time() <= above.proven && record.copies() != 1;
+        if !may_remove || !above.is_of_spaces(key) {
             return Ok(false);
         }
         for iter in over {
@@ -212,7 +212,7 @@ impl OfTable<'_> {
             }
             if iter.valid() && iter.key() == key {
                 let other = RecordRef::trusted(iter.record());
-                if above.means(key, other) {
+                if above.selects(key, other) {
                     return Ok(true);
                 }
             }
@@ -230,8 +230,9 @@ pub(super) fn records_above(
 ) -> Result<(), Error> {
     for tree in core.trees.iter() {
         for table in tree.load_full().levels.iter().flatten() {
-            Removal::Meant(above).walk(table, |key, record| {
-                let space = Space::from_u8(key[0]).expect("it is one of those that are meant");
+            Removal::Selected(above).walk(table, |key, record| {
+                let space =
+                    Space::from_u8(key[0]).expect("a selected record is of a selected space");
                 each(space, &key[1..], record.write_time());
             })?;
         }
@@ -244,12 +245,12 @@ pub(super) fn records_above(
 pub(super) fn remove_above(core: &Core, above: Above<'_>) -> Result<u64, Error> {
     for tree in 0..core.trees.len() {
         let levels = Levels::clone(&core.trees.tree(tree).load_full().levels);
-        let over = levels.iter().flatten().filter(|table| above.may_mean_some_of(table));
-        Removal::Under(above, over.cloned().collect()).remove_from(core, tree)?;
+        let over = levels.iter().flatten().filter(|table| above.may_select_from(table));
+        Removal::Hidden(above, over.cloned().collect()).remove_from(core, tree)?;
     }
     let mut removed = 0;
     for tree in 0..core.trees.len() {
-        removed += Removal::Meant(above).remove_from(core, tree)?;
+        removed += Removal::Selected(above).remove_from(core, tree)?;
     }
     core.files.delete_obsolete_tables();
     Ok(removed)

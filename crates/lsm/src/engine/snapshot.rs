@@ -25,8 +25,8 @@ impl Snapshot {
     }
 
     /// [`Snapshot::scan`] without the tables in which everything was written before `since`
-    /// ([`RecordRef::write_time`]). A key whose newest record was written earlier may be returned with
-    /// another record or be missing. The cost is proportional to the data written since.
+    /// ([`RecordRef::write_time`]). A key whose newest record was written earlier may be returned
+    /// with another record or be missing. The cost is proportional to the data written since.
     pub fn scan_since(&self, space: Space, start: &[u8], end: Option<&[u8]>, since: u64) -> Scan {
         let mut sources = Vec::new();
         for tree in &self.trees {

@@ -43,17 +43,17 @@ impl Trees {
         tree_of(self.trees.len(), hash)
     }
 
-    /// See [`Engine::sequence`](super::Engine::sequence).
+    /// Sequence of the last visible group.
     pub(super) fn sequence(&self) -> u64 {
         self.visible.load(Ordering::Acquire)
     }
 
     /// Makes all groups up to this sequence visible.
-    pub(super) fn show(&self, sequence: u64) {
+    pub(super) fn make_visible(&self, sequence: u64) {
         self.visible.store(sequence, Ordering::Release);
     }
 
-    /// See [`Engine::get`](super::Engine::get).
+    /// Looks up the newest record of a key: [`Engine::get`](super::Engine::get).
     pub(super) fn get(&self, space: Space, key: &[u8], mode: ReadMode) -> Result<Lookup, Error> {
         let hash = hash_of(key);
         let internal = InternalKey::new(space, key);
@@ -70,7 +70,7 @@ impl Trees {
         Ok(Lookup::Found(record))
     }
 
-    /// See [`Engine::read`](super::Engine::read).
+    /// Reads the newest record of a key: [`Engine::read`](super::Engine::read).
     pub(super) fn read(&self, space: Space, key: &[u8]) -> Result<Option<Record>, Error> {
         match self.get(space, key, ReadMode::Blocking)? {
             Lookup::Found(record) => Ok(Some(record)),
@@ -81,7 +81,7 @@ impl Trees {
         }
     }
 
-    /// See [`Engine::look`](super::Engine::look).
+    /// Looks up a record without its value: [`Engine::look`](super::Engine::look).
     pub(super) fn look(&self, space: Space, key: &[u8]) -> Result<HeadLookup, Error> {
         let hash = hash_of(key);
         let internal = InternalKey::new(space, key);
@@ -110,7 +110,7 @@ impl Trees {
         Ok(found_of(newest))
     }
 
-    /// See [`Engine::holds_newer`](super::Engine::holds_newer).
+    /// Looks up a newer version: [`Engine::holds_newer`](super::Engine::holds_newer).
     pub(super) fn holds_newer(
         &self,
         space: Space,
@@ -143,7 +143,7 @@ impl Trees {
         Ok(if newest > version { Newer::Held(newest) } else { Newer::No })
     }
 
-    /// See [`Engine::snapshot`](super::Engine::snapshot).
+    /// Takes a point-in-time view of all trees: [`Engine::snapshot`](super::Engine::snapshot).
     pub(super) fn snapshot(&self) -> Snapshot {
         loop {
             let before: Vec<_> = self.trees.iter().map(|tree| tree.load_full()).collect();

@@ -115,9 +115,9 @@ enum Step {
 
 impl Snapshot {
     /// Keys of `space` in `start..end` (`None` = to the last) in order, each with its newest
-    /// record, tombstones included, if that was written after `since` ([`RecordRef::write_time`]); 0 =
-    /// all. Every block is read from the disk, not from the cache, and verified; with `since` = 0
-    /// filters are too. Damage does not end the scan.
+    /// record, tombstones included, if that was written after `since` ([`RecordRef::write_time`]);
+    /// 0 = all. Every block is read from the disk, not from the cache, and verified; with `since` =
+    /// 0 filters are too. Damage does not end the scan.
     pub fn verified_scan(
         &self,
         space: Space,

@@ -78,7 +78,7 @@ impl WritePath {
         Ok(rotated)
     }
 
-    /// See [`Engine::commit`](super::Engine::commit).
+    /// Commits batches together: [`Engine::commit`](super::Engine::commit).
     pub(super) fn commit<'a>(
         &self,
         core: &Core,
@@ -111,7 +111,7 @@ impl WritePath {
             let conflicts = applied.expect("a batch encodes what it was given");
             core.note_conflicts(conflicts);
         }
-        core.trees.show(sequence);
+        core.trees.make_visible(sequence);
         committed.rotated |= writer.rotate_full(core);
         Ok(committed)
     }
@@ -181,7 +181,7 @@ impl WritePath {
         activated.map_err(|error| core.health().fail(&error))
     }
 
-    /// See [`Engine::greatest_time`](super::Engine::greatest_time).
+    /// Upper bound of all version times and write times in the store.
     pub(super) fn greatest_time(&self) -> u64 {
         lock(&self.writer).greatest_time()
     }

@@ -25,7 +25,7 @@ pub struct CompareRequest {
     pub start: Bytes,
     /// The first key beyond the range; `None` = unbounded.
     pub end: Option<Bytes>,
-    /// Only records written after this version time ([`Rank::write_time`](crate::Rank::write_time)) …
+    /// Only records written ([`Rank::write_time`](crate::Rank::write_time)) after this time …
     pub since: u64,
     /// … and not after this one are compared.
     pub until: u64,

@@ -20,6 +20,10 @@ enum NameChange {
 }
 
 impl NameChange {
+    fn links(&self, inode: u64) -> bool {
+        matches!(self, Self::Link { inode: of, .. } if *of == inode)
+    }
+
     fn apply(&self, names: &mut BTreeMap<String, u64>) {
         match self {
             Self::Link { name, inode } => {
@@ -59,9 +63,9 @@ impl Directory {
         self.change(NameChange::Unlink { name: name.to_owned() });
     }
 
-    fn change(&mut self, entry: NameChange) {
-        entry.apply(&mut self.names);
-        self.journal.push(entry);
+    fn change(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.journal.push(change);
     }
 
     pub(super) fn sync(&mut self) {
@@ -83,9 +87,8 @@ impl Directory {
 
     /// Returns true if a crash could restore this file.
     pub(super) fn reaches(&self, inode: u64) -> bool {
-        let linked = |change: &NameChange| matches!(change, NameChange::Link { inode: of, .. } if *of == inode);
         self.names.values().chain(self.durable.values()).any(|of| *of == inode)
-            || self.journal.iter().any(linked)
+            || self.journal.iter().any(|change| change.links(inode))
     }
 
     /// The directory after a power cut: the durable names and a prefix of the journal.
