@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use lsm::{
-    Batch, Engine, Error, Fields, Kind, MemDisk, Operation, Options, Space, SyncMode, Verified,
-    Version, Wait,
+    Batch, Engine, Error, Fields, Kind, MemDisk, Operation, Options, ReadMode, Space, SyncMode,
+    Verified, Version,
 };
 
 /// Id of the stores created here.
@@ -66,14 +66,14 @@ pub fn look_around(engine: &Engine, keys: &[&[u8]]) {
         while let Some(seen) = scan.next() {
             if let Verified::Record(key, record) = seen {
                 let _ = (record.verify(key), record.expiry_ms(), record.extension());
-                let _ = record.steps();
+                let _ = record.op_history();
             }
         }
         let mut since = snapshot.verified_scan(space, b"b", Some(b"m"), 5);
         while since.next().is_some() {}
         for key in keys {
-            for wait in [Wait::No, Wait::Within(64), Wait::Yes] {
-                is_fair(engine.get(space, key, wait));
+            for mode in [ReadMode::NonBlocking, ReadMode::Limited(64), ReadMode::Blocking] {
+                is_fair(engine.get(space, key, mode));
             }
             is_fair(engine.holds_newer(space, key, Version { time: 4, origin: 1 }));
             is_fair(snapshot.scan(space, key, None).next().map(|_| ()));

@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use lsm::{Batch, Engine, Lookup, Space, Wait};
+use lsm::{Batch, Engine, Lookup, ReadMode, Space};
 use protocol::{
     Answer, AskedQuorum, Body, CallId, Class, ClientId, CompareRequest, Conditional, ConnectionId,
     Damage, Demand, Event, FailureKind, Message, NodeId, Now, OpId, PageRequest, Record, Reply,
@@ -199,7 +199,10 @@ impl Requests {
         let node = &self.node;
         let deadline = node.config.deadline;
         if node.answers.wanted() == 0
-            || !matches!(node.db.engine().get(Space::Data, key, Wait::No), Ok(Lookup::WouldBlock))
+            || !matches!(
+                node.db.engine().get(Space::Data, key, ReadMode::NonBlocking),
+                Ok(Lookup::WouldBlock)
+            )
         {
             return Ok(None);
         }
@@ -422,7 +425,7 @@ impl Driver for Process<'_> {
     }
 
     fn try_get(&mut self, space: Space, key: &[u8]) -> Result<Lookup, lsm::Error> {
-        self.engine().get(space, key, Wait::No)
+        self.engine().get(space, key, ReadMode::NonBlocking)
     }
 
     fn read(&mut self, op: OpId, wanted: Wanted, demand: Demand) {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use lsm::{Engine, Look, Space};
+use lsm::{Engine, HeadLookup, Space};
 use parking_lot::Mutex;
 use protocol::layout::Quota;
 use protocol::{Record, Shared, Topology};
@@ -196,12 +196,12 @@ impl Quotas {
             false => 0,
         };
         let before = || match engine.look(Space::Data, key) {
-            Ok(Look::Held(held)) => {
+            Ok(HeadLookup::Found(held)) => {
                 let is_live = held.kind.is_live(held.expiry_ms, wall_micros);
                 let bytes = if is_live { key.len() + held.value_len } else { 0 };
                 Some((held.version, bytes as u64))
             }
-            Ok(Look::Absent | Look::WouldBlock) | Err(_) => None,
+            Ok(HeadLookup::Absent | HeadLookup::WouldBlock) | Err(_) => None,
         };
         let version = record.version();
         let mut accepted = self.accepted.lock();

@@ -88,7 +88,7 @@ impl TaskDriver for Process<'_> {
     }
 
     fn compact(&mut self) -> u64 {
-        self.0.node.db.ask_to_compact_anew()
+        self.0.node.db.request_compaction_anew()
     }
 
     fn compacted(&self, number: u64) -> Option<bool> {

@@ -205,7 +205,7 @@ impl Reports {
 
     /// Requests a compaction of the whole store; returns its number.
     pub(crate) fn compact(&self) -> u64 {
-        self.0.db.ask_to_compact()
+        self.0.db.request_compaction()
     }
 
     /// Returns the answer of `/admin/compact`.

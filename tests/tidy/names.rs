@@ -7,7 +7,7 @@ use crate::Finding;
 const WHY: &str = "a reader who searches for a name finds one thing";
 
 /// Crates whose names are unique. The others are to follow.
-const UNIQUE: [&str; 2] = ["crates/protocol/src/", "crates/record/src/"];
+const UNIQUE: [&str; 3] = ["crates/lsm/src/", "crates/protocol/src/", "crates/record/src/"];
 
 /// Files of tests, and those that every folder has.
 const FILES: [&str; 2] = ["mod.rs", "tests.rs"];

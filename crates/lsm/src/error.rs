@@ -137,7 +137,7 @@ pub enum Error {
         /// Message of the first failure.
         cause: Arc<str>,
         /// True if this write itself failed midway: only a restart shows whether it took effect.
-        begun: bool,
+        outcome_unknown: bool,
     },
     /// A key, record or batch exceeds its limit.
     #[error("{what} is {len} bytes, the limit is {bound}")]
@@ -179,7 +179,7 @@ impl Error {
 
     /// Describes the lack of space, without the advice for an open store that the error message
     /// gives.
-    pub fn no_room(&self) -> Option<String> {
+    pub fn space_cause(&self) -> Option<String> {
         match self {
             Self::NoSpace { what } => Some(format!("no space left on disk for {what}")),
             Self::OverFileLimit { what } => {
@@ -199,7 +199,7 @@ impl Error {
     }
 
     /// Turns an error that reports a lack of space into one that names `what` needed the space.
-    pub(crate) fn no_room_for(self, what: &'static str) -> Self {
+    pub(crate) fn with_purpose(self, what: &'static str) -> Self {
         match () {
             () if self.is_over_file_limit() => Self::OverFileLimit { what },
             () if self.is_no_space() => Self::NoSpace { what },
@@ -210,7 +210,7 @@ impl Error {
     /// Returns true if the failed step can be retried: the disk is full, or no file descriptor is
     /// free. After any other error, and after every failed read or sync, the state of the disk is
     /// unknown.
-    pub(crate) fn passes(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Io { operation: IoOp::Sync | IoOp::Read, .. } | Self::Corrupt { .. } => false,
             Self::Io { source, .. } => self.is_no_space() || is_no_descriptor(source),

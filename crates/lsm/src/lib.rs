@@ -8,7 +8,6 @@
 //!                └─ read ─▶ memtable, table ─▶ cache ─▶ merge                  ┘
 //! ```
 
-mod asked_compactions;
 mod batch;
 mod cache;
 mod compaction;
@@ -16,32 +15,33 @@ mod db;
 pub mod disk;
 mod engine;
 mod error;
-mod leftovers;
 mod local;
 mod manifest;
 mod memtable;
 mod merge;
 mod options;
+mod orphans;
 mod purge;
+mod requested_compactions;
 mod stats;
 mod table;
 mod wal;
 
-pub use asked_compactions::{Compaction, Compactions, Moment};
 pub use batch::{Batch, MAX_BATCH_LEN, MAX_KEY_LEN, Space};
 pub use db::{Db, Pressure};
 pub use disk::{Disk, File, MemDisk, RealDisk};
 pub use engine::{
-    Above, Backlog, Committed, Damaged, Discarded, Engine, Held, KeyRange, Look, Lookup,
-    MAX_IMMUTABLES, Newer, Progress, STORE_FORMAT, Scan, Snapshot, Verified, VerifiedScan, Whole,
-    Work,
+    Above, Backlog, Committed, Damaged, Discarded, Engine, FullCompaction, HeadLookup, KeyRange,
+    Lookup, MAX_IMMUTABLES, Newer, Progress, RecordHead, STORE_FORMAT, Scan, Snapshot, Verified,
+    VerifiedScan, Work,
 };
 pub use error::{Error, IoOp};
 pub use options::{Options, SyncMode};
 pub use purge::PurgeRule;
 pub use record::{
-    BadRecord, Fields, Kind, MAX_EXTENSION_LEN, MAX_OPERATIONS, MAX_RECORD_LEN, Operation, Record,
-    RecordRef, Steps, Version,
+    BadRecord, Fields, Kind, MAX_EXTENSION_LEN, MAX_OPERATIONS, MAX_RECORD_LEN, OpHistory,
+    Operation, Record, RecordRef, Version,
 };
+pub use requested_compactions::{Compaction, Compactions, Moment};
 pub use stats::{COMMIT_BUCKETS, FIRST_COMMIT_NANOS, LevelStats, Stats};
-pub use table::Wait;
+pub use table::ReadMode;

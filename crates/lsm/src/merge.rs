@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::local::{self, Reach};
+use crate::local::{self, HiddenCopies};
 use crate::memtable::MemtableIter;
 use crate::table::{Access, Table, TableIter, VerifiedIter};
 use record::RecordRef;
@@ -69,11 +69,11 @@ impl Source {
         }
     }
 
-    /// Reach of the current record within this source.
-    fn reach(&self) -> Reach {
+    /// Hidden copies of the current record within this source.
+    fn hidden_copies(&self) -> HiddenCopies {
         match self {
-            Self::Memtable(iter) => iter.reach(),
-            _ => local::reach(&self.record()),
+            Self::Memtable(iter) => iter.hidden_copies(),
+            _ => local::hidden_copies(&self.record()),
         }
     }
 
@@ -185,12 +185,15 @@ impl Merge {
         self.sources[self.current[0]].record()
     }
 
-    /// Reach of the current record: everything that it hides in these sources or has hidden before.
-    pub(crate) fn reach(&self) -> Reach {
-        let newest = self.sources[self.current[0]].reach();
+    /// Hidden copies of the current record: those of everything that it hides in these sources or
+    /// has hidden before.
+    pub(crate) fn hidden_copies(&self) -> HiddenCopies {
+        let newest = self.sources[self.current[0]].hidden_copies();
         let hidden = self.current[1..].iter().map(|source| &self.sources[*source]);
-        let reach_of = |hidden: &Source| hidden.reach().and(Reach::of(hidden.record().copies()));
-        hidden.map(reach_of).fold(newest, Reach::and).beyond(self.record().copies())
+        let copies_of = |hidden: &Source| {
+            hidden.hidden_copies().and(HiddenCopies::of(hidden.record().copies()))
+        };
+        hidden.map(copies_of).fold(newest, HiddenCopies::and).beyond(self.record().copies())
     }
 
     /// Moves to the next key.

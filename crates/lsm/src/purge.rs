@@ -1,6 +1,6 @@
 //! The purge rule: the records that compactions may drop for good once nothing of their keys exists
 //! elsewhere in the store. The store's owner creates the rule and adjusts it while the engine runs.
-//! Records of keys placed on other nodes are the subject of [`crate::leftovers`].
+//! Records of keys placed on other nodes are the subject of [`crate::orphans`].
 //!
 //! | | purgeable user tombstones and expired values |
 //! |---|---|
@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::batch::Space;
-use crate::leftovers::Leftovers;
+use crate::orphans::Orphans;
 use record::{COUNTER_BITS, Kind, RecordRef};
 
 /// The purge rule of a store; see the module.
@@ -29,7 +29,7 @@ pub struct PurgeRule {
     wall_micros: Box<dyn Fn() -> u64 + Send + Sync>,
     /// Latest time that the owner agreed to, in microseconds; 0 = none yet.
     agreed_micros: AtomicU64,
-    leftovers: Leftovers,
+    orphans: Orphans,
 }
 
 impl fmt::Debug for PurgeRule {
@@ -71,9 +71,9 @@ impl PurgeRule {
         remembered_micros: u64,
         wall_micros: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
-        let (wall_micros, leftovers) = (Box::new(wall_micros), Leftovers::default());
+        let (wall_micros, orphans) = (Box::new(wall_micros), Orphans::default());
         let agreed_micros = AtomicU64::new(0);
-        Self { of_data, remembered_micros, wall_micros, agreed_micros, leftovers }
+        Self { of_data, remembered_micros, wall_micros, agreed_micros, orphans }
     }
 
     /// Creates a rule for a node that holds the only replica.
@@ -154,7 +154,7 @@ impl PurgeRule {
             (Space::Hints, _) => true,
             (Space::Idempotency, _) => is_older_by(agreed(), self.remembered_micros),
             (_, Some(after)) => is_older_by(wall(), after),
-            (Space::Data, None) => Self::goes_by(record, self.watermark()),
+            (Space::Data, None) => Self::is_purgeable_at(record, self.watermark()),
             (Space::Node | Space::Conditions, None) => false,
         }
     }
@@ -165,7 +165,7 @@ impl PurgeRule {
     /// A record of a conditional write stays until the watermark has passed both its version and
     /// its ballot, because it hides all older versions. The ballot can be older than its version if
     /// the version came from a clock that was ahead.
-    pub fn goes_by(record: RecordRef<'_>, watermark: u64) -> bool {
+    pub fn is_purgeable_at(record: RecordRef<'_>, watermark: u64) -> bool {
         record.latest() <= watermark
             && watermark > 0
             && match record.kind() {
@@ -176,8 +176,9 @@ impl PurgeRule {
 
     /// Starts dropping orphaned records: user records that are not placed on this node according to
     /// `is_placed`, which gets the key and the record's number of copies. A compaction of the whole
-    /// store that starts afterwards ([`Db::ask_to_compact_anew`](crate::Db::ask_to_compact_anew))
-    /// removes all orphaned records that existed at its start.
+    /// store that starts afterwards
+    /// ([`Db::request_compaction_anew`](crate::Db::request_compaction_anew)) removes all orphaned
+    /// records that existed at its start.
     ///
     /// Until [`PurgeRule::is_dropping`] returns false, the owner must not store records of a key
     /// that `is_placed` rejects, and no such key may become placed here: a compaction step that
@@ -186,27 +187,27 @@ impl PurgeRule {
     ///
     /// A further call replaces `is_placed` for compactions of the whole store that start after the
     /// call.
-    pub fn drop_leftovers(&self, is_placed: impl Fn(&[u8], u8) -> bool + Send + Sync + 'static) {
-        self.leftovers.begin(Box::new(is_placed));
+    pub fn drop_orphans(&self, is_placed: impl Fn(&[u8], u8) -> bool + Send + Sync + 'static) {
+        self.orphans.begin(Box::new(is_placed));
     }
 
     /// Stops dropping orphaned records in new compaction steps. A step in progress may still drop
     /// some.
     pub fn stop_dropping(&self) {
-        self.leftovers.end();
+        self.orphans.end();
     }
 
     /// Returns true while orphaned records may be dropped, including by a last step in progress.
     pub fn is_dropping(&self) -> bool {
-        self.leftovers.is_dropping()
+        self.orphans.is_dropping()
     }
 
-    pub(crate) fn leftovers(&self) -> &Leftovers {
-        &self.leftovers
+    pub(crate) fn orphans(&self) -> &Orphans {
+        &self.orphans
     }
 
     /// Purge limit: the version time up to which user records may be purged now; `None` = none may.
-    pub(crate) fn reached(&self) -> Option<u64> {
+    pub(crate) fn purge_limit(&self) -> Option<u64> {
         let Some(after) = self.by_age() else {
             return Some(self.watermark()).filter(|time| *time > 0);
         };
@@ -272,12 +273,12 @@ mod tests {
         let may = |record: &Record| rule.may_purge(Space::Data, record.view());
         let tombstone = record(Kind::Tombstone, MILLI, 0, 0);
         assert!(!may(&tombstone), "nothing is proven");
-        assert_eq!((rule.watermark(), rule.reached()), (0, None));
+        assert_eq!((rule.watermark(), rule.purge_limit()), (0, None));
         rule.raise(MILLI - 1);
         assert!(!may(&tombstone));
         rule.raise(MILLI);
         rule.raise(7);
-        assert_eq!((rule.watermark(), rule.reached()), (MILLI, Some(MILLI)));
+        assert_eq!((rule.watermark(), rule.purge_limit()), (MILLI, Some(MILLI)));
         assert!(may(&tombstone));
         assert!(may(&record(Kind::Superseded, 3, MILLI, 0)));
         assert!(!may(&record(Kind::Tombstone, 3, MILLI + 1, 0)));
@@ -297,10 +298,10 @@ mod tests {
         };
         assert_eq!(may(), [false; 2], "nobody said that it is alone");
         rule.holds_only_replica(true);
-        assert_eq!((may(), rule.reached()), ([true; 2], Some((30 << COUNTER_BITS) - 1)));
+        assert_eq!((may(), rule.purge_limit()), ([true; 2], Some((30 << COUNTER_BITS) - 1)));
         rule.raise(2 << COUNTER_BITS);
         rule.holds_only_replica(false);
-        assert_eq!((may(), rule.reached()), ([false; 2], Some(2 << COUNTER_BITS)));
+        assert_eq!((may(), rule.purge_limit()), ([false; 2], Some(2 << COUNTER_BITS)));
     }
 
     #[test]
@@ -347,10 +348,10 @@ mod tests {
     #[test]
     fn up_to_where_it_has_come_is_told() {
         assert_eq!(
-            PurgeRule::always().reached(),
+            PurgeRule::always().purge_limit(),
             Some((u64::MAX >> COUNTER_BITS << COUNTER_BITS) - 1)
         );
-        assert_eq!(PurgeRule::alone(5, 0, || 5).reached(), None);
-        assert_eq!(PurgeRule::never().reached(), None);
+        assert_eq!(PurgeRule::alone(5, 0, || 5).purge_limit(), None);
+        assert_eq!(PurgeRule::never().purge_limit(), None);
     }
 }

@@ -363,6 +363,6 @@ impl Shared {
     /// Returns the mark of a node that missed this write.
     pub(crate) fn mark_of(&self, key: &[u8], record: &Record) -> Mark {
         let partition = Some(partition_of(key));
-        Mark { partition, since: record.when() }
+        Mark { partition, since: record.write_time() }
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::MAX_EXTENSION_LEN;
 use crate::layout::{CHECK_LEN, HEAD_LEN, SHAPE_EXPIRY, SHAPE_EXTENSION, SHAPE_STEPS, check_of};
+use crate::op_history::{self, Operation};
 use crate::rank::Kind;
-use crate::steps::{self, Operation};
 use crate::version::Version;
 
 /// All properties of a new record except its key and value.
@@ -48,13 +48,13 @@ impl Fields<'_> {
     }
 
     fn extension_len(&self) -> usize {
-        self.extension.len() + steps::digests_len(self.operations)
+        self.extension.len() + op_history::digests_len(self.operations)
     }
 }
 
 /// Length in bytes of the record that [`encode`] appends.
 pub fn encoded_len(fields: &Fields<'_>, value_len: usize) -> usize {
-    let steps = if fields.ballot != 0 { steps::encoded_len(fields.operations) } else { 0 };
+    let steps = if fields.ballot != 0 { op_history::encoded_len(fields.operations) } else { 0 };
     let expiry = if fields.expiry_ms != 0 { 8 } else { 0 };
     let extension = match fields.extension_len() {
         0 => 0,
@@ -75,7 +75,7 @@ pub fn encode(out: &mut Vec<u8>, key: &[u8], fields: &Fields<'_>, value: &[u8]) 
     out.extend_from_slice(&fields.version.time.to_le_bytes());
     out.extend_from_slice(&fields.version.origin.to_le_bytes());
     if fields.ballot != 0 {
-        steps::encode(out, fields.ballot, fields.step, fields.operations);
+        op_history::encode(out, fields.ballot, fields.step, fields.operations);
     }
     if fields.expiry_ms != 0 {
         out.extend_from_slice(&fields.expiry_ms.to_le_bytes());
@@ -87,7 +87,7 @@ pub fn encode(out: &mut Vec<u8>, key: &[u8], fields: &Fields<'_>, value: &[u8]) 
         );
         out.extend_from_slice(&(extension_len as u16).to_le_bytes());
         out.extend_from_slice(fields.extension);
-        steps::encode_digests(out, fields.operations);
+        op_history::encode_digests(out, fields.operations);
     }
     out.extend_from_slice(value);
     out.extend_from_slice(&[0; CHECK_LEN]);

@@ -30,9 +30,9 @@
 
 mod encode;
 mod layout;
+mod op_history;
 mod owned;
 mod rank;
-mod steps;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -40,9 +40,9 @@ mod view;
 
 pub use encode::{Fields, encode, encoded_len};
 pub use layout::{BadRecord, LOCAL_LEN, MAX_RECORD_LEN, MIN_RECORD_LEN};
+pub use op_history::{MAX_OPERATIONS, OpHistory, Operation, comes_before};
 pub use owned::Record;
-pub use rank::{Kind, Outline, Rank, has_expired};
-pub use steps::{MAX_OPERATIONS, Operation, Steps, comes_before};
+pub use rank::{Kind, Rank, RecordSummary, has_expired};
 pub use version::{COUNTER_BITS, Version};
 pub use view::RecordRef;
 

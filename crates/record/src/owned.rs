@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use crate::encode::{Fields, encode, encoded_len, seal};
 use crate::layout::{BadRecord, HEAD_LEN, ORIGIN_AT, TIME_AT};
-use crate::rank::{Kind, Outline, Rank};
-use crate::steps::Steps;
+use crate::op_history::OpHistory;
+use crate::rank::{Kind, Rank, RecordSummary};
 use crate::version::Version;
 use crate::view::RecordRef;
 
@@ -77,8 +77,8 @@ impl Record {
     }
 
     /// The record without its content.
-    pub fn outline(&self) -> Outline {
-        self.view().outline()
+    pub fn summary(&self) -> RecordSummary {
+        self.view().summary()
     }
 
     /// Version of the record; see [`Rank::version`].
@@ -93,10 +93,10 @@ impl Record {
         self.view().ballot()
     }
 
-    /// Write time of the record; see [`Rank::when`].
+    /// Write time of the record; see [`Rank::write_time`].
     #[inline]
-    pub fn when(&self) -> u64 {
-        self.view().when()
+    pub fn write_time(&self) -> u64 {
+        self.view().write_time()
     }
 
     /// Kind of the record.
@@ -117,12 +117,12 @@ impl Record {
     }
 
     /// The conditional writes recorded in the record; empty for a plain write.
-    pub fn steps(&self) -> Steps {
-        self.view().steps()
+    pub fn op_history(&self) -> OpHistory {
+        self.view().op_history()
     }
 
     /// Returns true if the checksum matches the content and `key`.
-    pub fn is_of(&self, key: &[u8]) -> bool {
+    pub fn verifies(&self, key: &[u8]) -> bool {
         self.view().verify(key).is_ok()
     }
 
@@ -147,21 +147,22 @@ impl Record {
     /// keeps its base version.
     #[must_use]
     pub fn with_version(&self, key: &[u8], version: Version) -> Self {
-        assert_eq!(self.ballot(), 0, "a conditional write keeps its family");
+        assert_eq!(self.ballot(), 0, "a conditional write keeps its base version");
         self.revised(key, version, 0)
     }
 
     /// The same content of `key` with a base version and a ballot. A plain record becomes the first
     /// conditional write on that version, with the default number of copies.
     #[must_use]
-    pub fn with_ballot(&self, key: &[u8], family: Version, ballot: u64) -> Self {
+    pub fn with_ballot(&self, key: &[u8], base_version: Version, ballot: u64) -> Self {
         assert_ne!(ballot, 0, "a conditional write has a ballot");
         let view = self.view();
         if view.ballot() != 0 {
-            return self.revised(key, family, ballot);
+            return self.revised(key, base_version, ballot);
         }
         let (expiry_ms, extension) = (view.expiry_ms(), view.extension());
-        let fields = Fields { ballot, expiry_ms, extension, ..Fields::new(view.kind(), family) };
+        let fields =
+            Fields { ballot, expiry_ms, extension, ..Fields::new(view.kind(), base_version) };
         Self::new(key, &fields, view.value())
     }
 

@@ -33,7 +33,7 @@ pub enum Kind {
 
 /// The rank, copies and length of a record, without its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outline {
+pub struct RecordSummary {
     /// The record's rank.
     pub rank: Rank,
     /// Number of nodes that should hold the record; 0 = the cluster's default.
@@ -60,7 +60,7 @@ impl Kind {
 impl Rank {
     /// Write time of the record, as a version time: the ballot of a conditional write, which may be
     /// much later, or earlier, than its base version; otherwise the version's time.
-    pub fn when(&self) -> u64 {
+    pub fn write_time(&self) -> u64 {
         if self.ballot > 0 { self.ballot } else { self.version.time }
     }
 

@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::*;
 use crate::layout::SHAPE_STEPS;
-use crate::steps::digests;
+use crate::op_history::digests;
 
 const OPERATIONS: [Operation; 3] = [
     Operation { id: 1, result: None, digest: 0 },
@@ -65,8 +65,8 @@ fn without_steps_a_record_is_of_format_1() {
     let (found, check) = record.view().raw().split_at(21);
     assert_eq!(found, [&head[..], b"value"].concat());
     assert_eq!(check, xxh3_64_with_seed(&found[2..], xxh3_64(b"k")).to_le_bytes());
-    assert_eq!((record.view().ballot(), record.view().when()), (0, 7));
-    assert_eq!((record.steps(), record.view().last_step()), (Steps::default(), None));
+    assert_eq!((record.view().ballot(), record.view().write_time()), (0, 7));
+    assert_eq!((record.op_history(), record.view().last_step()), (OpHistory::default(), None));
 }
 
 #[test]
@@ -124,11 +124,11 @@ fn a_plain_record_may_begin_a_family() {
     let record = Record::new(b"k", &plain, b"value").with_ballot(b"k", version(8, 1), 30);
     let expected = Fields { version: version(8, 1), ballot: 30, copies: 0, ..plain };
     assert_eq!(record, Record::new(b"k", &expected, b"value"));
-    assert_eq!((record.steps(), record.view().last_step()), (Steps::default(), None));
+    assert_eq!((record.op_history(), record.view().last_step()), (OpHistory::default(), None));
 }
 
 #[test]
-#[should_panic(expected = "keeps its family")]
+#[should_panic(expected = "keeps its base version")]
 fn what_a_conditional_write_made_gets_no_other_version() {
     let record = Record::new(b"k", &stepped(Kind::Value), b"");
     let _ = record.with_version(b"k", version(8, 1));
@@ -150,7 +150,7 @@ fn the_bytes_of_digests_are_pinned() {
     bytes.extend(b"\x0a\x00\x01\x02\x08\x07\x06\x05\x04\x03\x02\x01value");
     let (content, check) = record.raw().split_at(record.byte_len() - 8);
     assert_eq!((content, check), (&bytes[..], &record.rank().check.to_le_bytes()[..]));
-    assert_eq!(record.steps(), Steps { step, operations: operations.to_vec() });
+    assert_eq!(record.op_history(), OpHistory { step, operations: operations.to_vec() });
     for other in [&b""[..], b"x", &[1], &[1, 1], &[1, 4, 0, 0, 0, 0, 0, 0, 0, 0], &[2; 10]] {
         assert_eq!(digests(other, 2), [0; MAX_OPERATIONS], "{other:?}");
     }
@@ -171,7 +171,7 @@ fn bytes_that_are_no_record_are_refused() {
     assert!(Record::parse(Bytes::from_static(b"no record")).is_err());
     let record = Record::tombstone(b"k", version(7, 9));
     assert_eq!(Record::parse(record.bytes()), Ok(record.clone()));
-    assert!(record.is_of(b"k") && !record.is_of(b"another key"));
+    assert!(record.verifies(b"k") && !record.verifies(b"another key"));
 }
 
 /// A record that was never chosen must not hide a later one that was, however far its version is
@@ -198,7 +198,7 @@ fn within_a_version_the_ballot_comes_before_everything_else() {
             assert_eq!(one.rank().cmp(&other.rank()), i.cmp(&k), "{one:?} {other:?}");
         }
     }
-    assert_eq!(ascending.map(|record| record.view().when()), [5, 5, 90, 91, 91, 6, 4]);
+    assert_eq!(ascending.map(|record| record.view().write_time()), [5, 5, 90, 91, 91, 6, 4]);
 }
 
 #[test]
@@ -217,22 +217,22 @@ fn version_then_tombstone_then_check_decide() {
 #[test]
 fn a_record_with_more_operations_than_steps_harms_nobody() {
     let operation = |id| Operation { id, result: None, digest: 0 };
-    let steps = Steps { step: 1, operations: (0..3).map(operation).collect() };
-    let step_of = |id| steps.numbered().find(|(_, it)| it.id == id).map(|(step, _)| step);
+    let history = OpHistory { step: 1, operations: (0..3).map(operation).collect() };
+    let step_of = |id| history.numbered().find(|(_, it)| it.id == id).map(|(step, _)| step);
     assert_eq!([step_of(2), step_of(0), step_of(9)], [Some(1), Some(u32::MAX), None]);
-    assert!(steps.know_of(9, 1));
+    assert!(history.know_of(9, 1));
 }
 
 #[test]
 fn after_four_billion_steps_they_go_on() {
     let operation = |id| Operation { id, result: None, digest: 0 };
-    let steps = Steps { step: u32::MAX, operations: (0..8).map(operation).collect() };
-    let steps = steps.and(operation(8)).and(operation(9));
-    assert_eq!((steps.step, steps.operations.len()), (1, 8));
-    let step_of = |id| steps.numbered().find(|(_, it)| it.id == id).map(|(step, _)| step);
+    let history = OpHistory { step: u32::MAX, operations: (0..8).map(operation).collect() };
+    let history = history.and(operation(8)).and(operation(9));
+    assert_eq!((history.step, history.operations.len()), (1, 8));
+    let step_of = |id| history.numbered().find(|(_, it)| it.id == id).map(|(step, _)| step);
     assert_eq!([step_of(9), step_of(8), step_of(7)], [Some(1), Some(0), Some(u32::MAX)]);
-    assert!(steps.know_of(99, 1) && steps.know_of(99, u32::MAX - 5));
-    assert!(!steps.know_of(99, u32::MAX - 6) && steps.know_of(2, u32::MAX - 6));
+    assert!(history.know_of(99, 1) && history.know_of(99, u32::MAX - 5));
+    assert!(!history.know_of(99, u32::MAX - 6) && history.know_of(2, u32::MAX - 6));
 }
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
@@ -270,8 +270,9 @@ proptest! {
         prop_assert!(has_digests || view.extension() == extension);
         prop_assert_eq!(view.value(), &value);
         let when = if ballot > 0 { ballot } else { time };
-        prop_assert_eq!((view.ballot(), view.when(), view.rank().when()), (ballot, when, when));
-        prop_assert_eq!(view.steps(), Steps { step, operations: operations.to_vec() });
+        let times = (view.ballot(), view.write_time(), view.rank().write_time());
+        prop_assert_eq!(times, (ballot, when, when));
+        prop_assert_eq!(view.op_history(), OpHistory { step, operations: operations.to_vec() });
         let last = operations.last().map(|last| (step, last.id));
         prop_assert_eq!(view.last_step(), last);
     }
@@ -288,9 +289,9 @@ proptest! {
             (raw[28], raw[29]) = (count, results);
         }
         let Ok(record) = RecordRef::parse(&raw) else { return Ok(()) };
-        let steps = record.steps();
-        prop_assert!(steps.operations.len() <= MAX_OPERATIONS);
-        prop_assert!(record.ballot() != 0 || steps == Steps::default());
+        let history = record.op_history();
+        prop_assert!(history.operations.len() <= MAX_OPERATIONS);
+        prop_assert!(record.ballot() != 0 || history == OpHistory::default());
         let _ = (record.expiry_ms(), record.extension(), record.verify(b"k"), record.last_step());
         prop_assert!(record.value().len() + MIN_RECORD_LEN <= raw.len());
     }

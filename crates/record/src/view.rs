@@ -10,9 +10,9 @@ use crate::layout::{
     BadRecord, CHECK_LEN, COPIES_AT, HEAD_LEN, LOCAL_LEN, MAX_RECORD_LEN, MIN_RECORD_LEN,
     ORIGIN_AT, SHAPE_AT, SHAPE_EXPIRY, SHAPE_EXTENSION, SHAPE_KIND, SHAPE_STEPS, TIME_AT, check_of,
 };
+use crate::op_history::{OpHistory, OpHistoryRef};
 use crate::owned::Record;
-use crate::rank::{Kind, Outline, Rank};
-use crate::steps::{Steps, StepsRef};
+use crate::rank::{Kind, Rank, RecordSummary};
 use crate::version::{COUNTER_BITS, Version};
 
 /// A borrowed, well-formed record.
@@ -31,7 +31,7 @@ impl<'a> RecordRef<'a> {
             return Err(BadRecord("unknown kind or shape"));
         }
         if shape & SHAPE_STEPS != 0 {
-            StepsRef::parse(&raw[HEAD_LEN..raw.len() - CHECK_LEN])?;
+            OpHistoryRef::parse(&raw[HEAD_LEN..raw.len() - CHECK_LEN])?;
         }
         let record = Self(raw);
         if record.value_at() > raw.len() - CHECK_LEN {
@@ -90,23 +90,24 @@ impl<'a> RecordRef<'a> {
     }
 
     /// The conditional writes recorded in the record; empty for a plain write.
-    pub fn steps(&self) -> Steps {
-        self.steps_ref().map_or_else(Steps::default, |steps| steps.to_steps(self.extension()))
+    pub fn op_history(&self) -> OpHistory {
+        self.op_history_ref()
+            .map_or_else(OpHistory::default, |history| history.to_op_history(self.extension()))
     }
 
     /// Number of conditional writes, and the id of the last one; `None` = the record has none.
     pub fn last_step(&self) -> Option<(u32, u64)> {
-        let steps = self.steps_ref()?;
-        steps.last().map(|last| (steps.step(), last))
+        let history = self.op_history_ref()?;
+        history.last().map(|last| (history.step(), last))
     }
 
-    fn steps_ref(&self) -> Option<StepsRef<'a>> {
-        (self.0[SHAPE_AT] & SHAPE_STEPS != 0).then(|| StepsRef::trusted(&self.0[HEAD_LEN..]))
+    fn op_history_ref(&self) -> Option<OpHistoryRef<'a>> {
+        (self.0[SHAPE_AT] & SHAPE_STEPS != 0).then(|| OpHistoryRef::trusted(&self.0[HEAD_LEN..]))
     }
 
-    /// Write time of the record; see [`Rank::when`].
+    /// Write time of the record; see [`Rank::write_time`].
     #[inline]
-    pub fn when(&self) -> u64 {
+    pub fn write_time(&self) -> u64 {
         match self.ballot() {
             0 => self.u64_at(TIME_AT),
             ballot => ballot,
@@ -177,9 +178,9 @@ impl<'a> RecordRef<'a> {
     }
 
     /// The record without its content.
-    pub fn outline(&self) -> Outline {
+    pub fn summary(&self) -> RecordSummary {
         let bytes = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
-        Outline { rank: self.rank(), copies: self.copies(), bytes }
+        RecordSummary { rank: self.rank(), copies: self.copies(), bytes }
     }
 
     /// Compares two records of a key by rank: the greater one wins. `Equal` means the same record,
@@ -197,7 +198,7 @@ impl<'a> RecordRef<'a> {
     /// Offset of the expiry, or of the part that follows if there is none.
     #[inline]
     fn expiry_at(&self) -> usize {
-        self.steps_ref().map_or(HEAD_LEN, |steps| HEAD_LEN + steps.len())
+        self.op_history_ref().map_or(HEAD_LEN, |history| HEAD_LEN + history.len())
     }
 
     #[inline]
@@ -232,8 +233,8 @@ impl<'a> RecordRef<'a> {
 impl fmt::Debug for RecordRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {}", self.kind(), self.version())?;
-        if let Some(steps) = self.steps_ref() {
-            write!(f, " step {} by ballot {:016x}", steps.step(), self.ballot())?;
+        if let Some(history) = self.op_history_ref() {
+            write!(f, " step {} by ballot {:016x}", history.step(), self.ballot())?;
         }
         write!(f, " {} B", self.value().len())
     }

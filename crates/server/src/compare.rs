@@ -71,14 +71,14 @@ pub fn compare(
         }
         looked_at += (key.len() + record.raw().len()) as u64;
         compared.records += 1;
-        if record.when() > *until {
+        if record.write_time() > *until {
             if record.version().time <= *until {
                 sums.continued(key);
             }
             continue;
         }
-        let is_gone = PurgeRule::goes_by(record, *watermark);
-        let outline = record.outline();
+        let is_gone = PurgeRule::is_purgeable_at(record, *watermark);
+        let outline = record.summary();
         match detail {
             // Replicas need not purge at the same time.
             Detail::Sums if is_gone => {}

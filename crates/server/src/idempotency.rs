@@ -55,7 +55,7 @@ pub(crate) fn put(
     if time == 0 {
         return Ok(());
     }
-    let (steps, key_hash) = (record.steps(), xxh3_64(key));
+    let (steps, key_hash) = (record.op_history(), xxh3_64(key));
     for (step, operation) in steps.numbered() {
         let Operation { id, result, digest } = *operation;
         if has_idempotency_key(id) && !shared.has_stored(key, operation) {
@@ -89,7 +89,7 @@ pub(crate) fn put_entry(batch: &mut Batch, entry: &Remembered) -> Result<(), lsm
 
 /// Decodes an entry; `None` if its content does not belong to this key or is malformed.
 pub fn remembered(name: &[u8], entry: &Record) -> Option<Remembered> {
-    let is_right = entry.is_of(name);
+    let is_right = entry.verifies(name);
     let (key_hash, id) = name.split_first_chunk().filter(|_| is_right)?;
     let name = (u64::from_be_bytes(*key_hash), u64::from_be_bytes(id.try_into().ok()?));
     read(name, entry)
@@ -140,7 +140,7 @@ pub(crate) fn parse(asked: WriteName, entry: &Record) -> Result<OpLookup, StoreE
 
 #[cfg(test)]
 mod tests {
-    use lsm::{Lookup, Wait};
+    use lsm::{Lookup, ReadMode};
 
     use super::*;
     use crate::store::Store;
@@ -160,7 +160,8 @@ mod tests {
     }
 
     fn found(stage: &TestNode, id: u64) -> Option<OpLookup> {
-        let entry = stage.engine.get(Space::Idempotency, &name(b"k", id), Wait::No).unwrap();
+        let entry =
+            stage.engine.get(Space::Idempotency, &name(b"k", id), ReadMode::NonBlocking).unwrap();
         let Lookup::Found(entry) = entry else { return None };
         Some(parse(WriteName { id, digest: 0 }, &entry).unwrap())
     }
@@ -197,7 +198,10 @@ mod tests {
             Store::commit(&stage.engine, batch).unwrap();
         };
         let told = |digest| {
-            let entry = stage.engine.get(Space::Idempotency, &name(b"k", 5), Wait::No).unwrap();
+            let entry = stage
+                .engine
+                .get(Space::Idempotency, &name(b"k", 5), ReadMode::NonBlocking)
+                .unwrap();
             let Lookup::Found(entry) = entry else { panic!("it was put") };
             (parse(WriteName { id: 5, digest }, &entry).unwrap(), entry.extension())
         };
@@ -236,7 +240,10 @@ mod tests {
         put(&stage.shared, &mut batch, (b"k", &record(99, &[(5, Some(8))])), Via::Replica).unwrap();
         Store::commit(&stage.engine, batch).unwrap();
         let get = || {
-            let entry = stage.engine.get(Space::Idempotency, &name(b"k", 5), Wait::No).unwrap();
+            let entry = stage
+                .engine
+                .get(Space::Idempotency, &name(b"k", 5), ReadMode::NonBlocking)
+                .unwrap();
             let Lookup::Found(entry) = entry else { panic!("it was put") };
             remembered(&name(b"k", 5), &entry).unwrap()
         };
@@ -250,7 +257,8 @@ mod tests {
         let tag = Tag { version: FAMILY, last: Some((20, 5)) };
         let done = Done::Changed { tag, result: Some(8), expiry_ms: 0, fence: 0 };
         assert_eq!(found(&stage, 5), Some(OpLookup::Stored { ballot: 60, done }));
-        let entry = stage.engine.get(Space::Idempotency, &name(b"k", 5), Wait::No).unwrap();
+        let entry =
+            stage.engine.get(Space::Idempotency, &name(b"k", 5), ReadMode::NonBlocking).unwrap();
         let Lookup::Found(entry) = entry else { panic!("it was put") };
         assert_eq!(remembered(&name(b"k", 4), &entry), None, "it is another one's");
     }

@@ -89,7 +89,7 @@ impl StartError {
     /// Describes the write that did not fit the disk; true if only the file size limit prevents it.
     pub fn no_room(&self) -> Option<(String, bool)> {
         let (Self::Open(source) | Self::Store { source, .. }) = self else { return None };
-        let no_room = source.no_room()?;
+        let no_room = source.space_cause()?;
         let what = match self {
             Self::Store { what, .. } => format!("{what}: {no_room}"),
             _ => no_room,

@@ -56,7 +56,7 @@ pub fn store_error(error: &Error) -> StoreError {
     match error {
         Error::Busy { what } => StoreError::Busy(what),
         Error::Closing => StoreError::Busy("the node is shutting down"),
-        Error::Failed { begun, .. } => {
+        Error::Failed { outcome_unknown: begun, .. } => {
             StoreError::Failed { begun: *begun, detail: error.to_string() }
         }
         // All other errors occur before the log is touched.
@@ -68,7 +68,7 @@ pub fn store_error(error: &Error) -> StoreError {
 mod tests {
     use std::sync::Arc;
 
-    use lsm::{Fields, Kind, Lookup, MemDisk, Options, Record, Space, Version, Wait, Work};
+    use lsm::{Fields, Kind, Lookup, MemDisk, Options, ReadMode, Record, Space, Version, Work};
     use protocol::Clock;
 
     use super::*;
@@ -123,7 +123,7 @@ mod tests {
         }
         while engine.compact_one().unwrap() == Work::Done {}
         let is_held = |key: &&str| {
-            let found = engine.get(Space::Data, key.as_bytes(), Wait::Yes).unwrap();
+            let found = engine.get(Space::Data, key.as_bytes(), ReadMode::Blocking).unwrap();
             matches!(found, Lookup::Found(_))
         };
         expires.map(|(key, _)| key).into_iter().filter(is_held).collect()
@@ -143,7 +143,7 @@ mod tests {
         let full = Error::NoSpace { what: "tables" };
         assert!(matches!(error(full), StoreError::NoSpace(_)));
         for begun in [false, true] {
-            let failed = Error::Failed { cause: "sync".into(), begun };
+            let failed = Error::Failed { cause: "sync".into(), outcome_unknown: begun };
             assert!(matches!(error(failed), StoreError::Failed { begun: b, .. } if b == begun));
         }
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use lsm::{
-    Batch, Engine, Fields, Kind, Lookup, MemDisk, Options, PurgeRule, Record, Space, Version, Wait,
+    Batch, Engine, Fields, Kind, Lookup, MemDisk, Options, PurgeRule, ReadMode, Record, Space,
+    Version,
 };
 use protocol::{
     Answer, CallId, Class, ClientId, Clock, CompareRequest, Config, ConnectionId, Damage, Demand,
@@ -201,7 +202,7 @@ impl Driver for TestNode {
             let (file, what) = ("a table".to_owned(), "a block's checksum".to_owned());
             return Err(lsm::Error::Corrupt { file, offset: 0, what });
         }
-        self.engine.get(space, key, Wait::No)
+        self.engine.get(space, key, ReadMode::NonBlocking)
     }
 
     fn read(&mut self, op: OpId, wanted: Wanted, _demand: Demand) {

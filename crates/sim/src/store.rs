@@ -9,7 +9,9 @@
 use std::mem;
 use std::sync::Arc;
 
-use lsm::{Backlog, Batch, Compactions, Engine, Error, MemDisk, Moment, Options, Whole, Work};
+use lsm::{
+    Backlog, Batch, Compactions, Engine, Error, FullCompaction, MemDisk, Moment, Options, Work,
+};
 use protocol::OpId;
 use server::WritePurpose;
 use server::identity::OwnRecords;
@@ -39,7 +41,7 @@ pub(crate) struct Store {
     committing: Vec<(BatchOwner, Batch)>,
     compactions: Compactions,
     /// Progress of the compaction in progress.
-    compaction: Option<Whole>,
+    compaction: Option<FullCompaction>,
 }
 
 impl Store {
@@ -101,7 +103,7 @@ impl Store {
 
     /// Requests a compaction of the whole store that begins after this call; returns its number.
     pub(crate) fn compact(&mut self) -> u64 {
-        self.compactions.ask_anew(Moment::default(), 0)
+        self.compactions.request_anew(Moment::default(), 0)
     }
 
     /// Returns whether that compaction, or one after it, succeeded; `None` if neither has ended.

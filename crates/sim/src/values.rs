@@ -29,7 +29,7 @@ pub(crate) fn encode(value: Value) -> Vec<u8> {
 /// Decodes the value of a record: `Some(None)` for a tombstone; `None` if no client can have
 /// written it.
 pub(crate) fn decode(key: &[u8], record: &Record) -> Option<Option<Value>> {
-    if !record.is_of(key) {
+    if !record.verifies(key) {
         return None;
     }
     if record.kind() == protocol::Kind::Tombstone {

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use bytes::Bytes;
 use hyper::StatusCode;
 use protocol::{
-    Class, Clock, FailureKind, Kind, NodeId, Outline, Rank, Record, Reply, Request, Tag, Topology,
-    has_expired,
+    Class, Clock, FailureKind, Kind, NodeId, Rank, Record, RecordSummary, Reply, Request, Tag,
+    Topology, has_expired,
 };
 use serde::Serialize;
 use tokio::task::spawn_local;
@@ -184,10 +184,10 @@ fn reported(
     let (holds, authoritative, record) = match answer {
         Ok(Reply::Found { record, authoritative }) if Requests::is_whole(key, &record) => {
             let value_bytes = Requests::value_bytes(&record);
-            let step = (record.ballot() > 0).then(|| record.steps().step);
+            let step = (record.ballot() > 0).then(|| record.op_history().step);
             let expires_ms = Some(record.expiry_ms()).filter(|at| *at != 0);
             let expired = expires_ms.map(|at| has_expired(at, wall_micros()));
-            let facts = facts(topology, &record.outline(), value_bytes);
+            let facts = facts(topology, &record.summary(), value_bytes);
             let tag = Some(Tag::of(&record));
             let tag = tag.filter(|_| record.kind() == Kind::Value).and_then(etag);
             let facts = KeyFacts { etag: tag, step, expires_ms, expired, ..facts };
@@ -218,7 +218,7 @@ fn kind(kind: Kind) -> &'static str {
     }
 }
 
-fn facts(topology: &Topology, outline: &Outline, value_bytes: usize) -> KeyFacts {
+fn facts(topology: &Topology, outline: &RecordSummary, value_bytes: usize) -> KeyFacts {
     let version = outline.rank.version;
     let names = topology.ids().map(|id| &topology.member(id).name);
     let mut origin = names.filter(|name| protocol::origin_of(name) == version.origin);
@@ -227,7 +227,7 @@ fn facts(topology: &Topology, outline: &Outline, value_bytes: usize) -> KeyFacts
         etag: None,
         ballot: (outline.rank.ballot > 0).then(|| format!("{:016x}", outline.rank.ballot)),
         step: None,
-        timestamp_ms: Clock::micros(outline.rank.when()) / 1000,
+        timestamp_ms: Clock::micros(outline.rank.write_time()) / 1000,
         origin: origin.next().cloned().unwrap_or_default(),
         value_bytes,
         expires_ms: None,

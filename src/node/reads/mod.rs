@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use lsm::{Db, Lookup, Space, Wait};
+use lsm::{Db, Lookup, ReadMode, Space};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use profile::{WaitKind, WaitSite};
 use protocol::{Class, CompareRequest, Compared, OpId, Page, PageRequest, StoreError};
@@ -167,7 +167,7 @@ impl ReadPoolState {
                     let _ = get.reply.send(Err(ReadError::Deadline));
                 }
                 Job::Get(get) => {
-                    let result = db.engine().get(get.space, &get.key, Wait::Within(get.room));
+                    let result = db.engine().get(get.space, &get.key, ReadMode::Limited(get.room));
                     let result = result.map_err(ReadError::Store);
                     let _ = get.reply.send(result);
                 }

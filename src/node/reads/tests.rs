@@ -56,7 +56,7 @@ fn what_would_block_the_loop_is_read_by_the_pool() {
     let pool = pool(&db, 2, 10);
     let mut blocked = 0;
     for number in (0..1_000).step_by(97) {
-        let inline = db.engine().get(Space::Data, &key(number), Wait::No).unwrap();
+        let inline = db.engine().get(Space::Data, &key(number), ReadMode::NonBlocking).unwrap();
         blocked += u32::from(matches!(inline, lsm::Lookup::WouldBlock));
         let lsm::Lookup::Found(found) =
             block_on(pool.get(Space::Data, &key(number), 0, PATIENCE)).unwrap()

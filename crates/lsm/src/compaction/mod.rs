@@ -2,7 +2,7 @@
 //! [`crate::engine`] executes them.
 
 mod choose;
-mod whole;
+mod descent;
 
 pub(crate) use choose::{Choice, MAX_LEVELS, Shape, Targets, choose};
-pub(crate) use whole::Descent;
+pub(crate) use descent::Descent;

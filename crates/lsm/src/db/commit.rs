@@ -82,7 +82,7 @@ struct Queue {
     pending: VecDeque<Pending>,
     bytes: usize,
     /// True while a leader commits or has been appointed.
-    led: bool,
+    has_leader: bool,
     /// True if the commit thread has been appointed leader.
     handed_to_thread: bool,
     closing: bool,
@@ -149,9 +149,9 @@ impl CommitQueue {
     }
 
     /// Passes the lead to the first waiter, or gives it up if nothing is queued.
-    fn pass_on(&self, mut queue: MutexGuard<'_, Queue>) {
+    fn pass_lead(&self, mut queue: MutexGuard<'_, Queue>) {
         match queue.pending.front() {
-            None => queue.led = false,
+            None => queue.has_leader = false,
             Some(Pending { asker: Asker::Callback(_), .. }) => {
                 queue.handed_to_thread = true;
                 self.thread_wanted.notify_all();
@@ -207,10 +207,10 @@ impl Shared {
     pub(super) fn commit(&self, batch: Batch) -> Result<(), Error> {
         let mut queue = self.queue.lock();
         queue.admit(&batch)?;
-        if !queue.led {
-            queue.led = true;
+        if !queue.has_leader {
+            queue.has_leader = true;
             drop(queue);
-            return self.lead(batch);
+            return self.lead_commit(batch);
         }
         let waiter = Arc::new(Waiter { turn: Mutex::new(Turn::Waiting), changed: Condvar::new() });
         queue.bytes += batch.byte_len();
@@ -219,7 +219,7 @@ impl Shared {
         drop(queue);
         match waiter.wait() {
             Turn::Done(outcome) => outcome,
-            Turn::Lead(batch) => self.lead(batch),
+            Turn::Lead(batch) => self.lead_commit(batch),
             Turn::Waiting => unreachable!("waited for a turn"),
         }
     }
@@ -233,8 +233,8 @@ impl Shared {
         queue.bytes += batch.byte_len();
         let asker = Asker::Callback(done);
         queue.pending.push_back(Pending { batch, asker, since: profile::queued() });
-        if !queue.led {
-            queue.led = true;
+        if !queue.has_leader {
+            queue.has_leader = true;
             queue.handed_to_thread = true;
             drop(queue);
             self.queue.thread_wanted.notify_all();
@@ -242,7 +242,7 @@ impl Shared {
     }
 
     /// Commits the caller's batch with all queued ones, and passes the lead on.
-    fn lead(&self, own: Batch) -> Result<(), Error> {
+    fn lead_commit(&self, own: Batch) -> Result<(), Error> {
         let group = self.queue.take_group(own.byte_len());
         let batches = std::iter::once(&own).chain(group.iter().map(|pending| &pending.batch));
         let outcome = self.times.commit(|| self.engine.commit(batches));
@@ -250,7 +250,7 @@ impl Shared {
     }
 
     /// Commits a group on the commit thread, which has no batch of its own.
-    pub(super) fn lead_from_thread(&self) {
+    pub(super) fn lead_commit_from_thread(&self) {
         let group = self.queue.take_group(0);
         let batches = group.iter().map(|pending| &pending.batch);
         let outcome = self.times.commit(|| self.engine.commit(batches));
@@ -263,7 +263,7 @@ impl Shared {
         group: Vec<Pending>,
         outcome: Result<crate::engine::Committed, Error>,
     ) -> Result<(), Error> {
-        self.queue.pass_on(self.queue.lock());
+        self.queue.pass_lead(self.queue.lock());
         if let Ok(committed) = &outcome {
             self.signals.after(committed);
         }

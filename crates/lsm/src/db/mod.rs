@@ -8,29 +8,29 @@
 //! ```
 
 mod commit;
-mod complaints;
+mod compaction_steps;
 #[cfg(test)]
 mod tests;
 mod threads;
 mod times;
-mod whole;
+mod warning_limiter;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use commit::CommitQueue;
-use complaints::Complaints;
 use parking_lot::Mutex;
 use profile::{WaitKind, WaitSite};
 use threads::{Signals, Threads};
 use times::Times;
+use warning_limiter::WarningLimiter;
 
-use crate::asked_compactions::{Compaction, Compactions, Moment};
 use crate::batch::{Batch, Space};
 use crate::disk::Disk;
 use crate::engine::{Backlog, Engine, Scan, Snapshot};
 use crate::error::Error;
 use crate::options::{Options, SyncMode};
+use crate::requested_compactions::{Compaction, Compactions, Moment};
 use crate::stats::Stats;
 use record::{Record, Version};
 
@@ -68,7 +68,7 @@ struct Shared {
     signals: Signals,
     times: Times,
     compactions: Mutex<Compactions>,
-    complaints: Complaints,
+    warnings: WarningLimiter,
     opened: Instant,
 }
 
@@ -79,8 +79,8 @@ impl Db {
         let engine = Engine::open(disk, options)?;
         let (queue, signals, times) = (CommitQueue::new(), Signals::default(), Times::new());
         let (compactions, opened) = (Mutex::default(), Instant::now());
-        let complaints = Complaints::default();
-        let shared = Shared { engine, queue, signals, times, compactions, complaints, opened };
+        let warnings = WarningLimiter::default();
+        let shared = Shared { engine, queue, signals, times, compactions, warnings, opened };
         let shared = Arc::new(shared);
         let threads = Threads::start(&shared)?;
         Ok(Self { shared, threads: Some(threads) })
@@ -140,7 +140,7 @@ impl Db {
         if let Err(failed) = self.shared.engine.healthy() {
             failed
         } else if self.shared.signals.starved() {
-            self.shared.signals.no_room_for("tables")
+            self.shared.signals.space_error("tables")
         } else {
             Error::Busy { what: "flush or compaction backlog is too large" }
         }
@@ -206,19 +206,20 @@ impl Db {
     /// Requests a compaction of the whole store from the compaction thread, which alternates it
     /// with regular compactions. Returns the number of the compaction, which may already be in
     /// progress.
-    pub fn ask_to_compact(&self) -> u64 {
-        self.ask_for(Compactions::ask)
+    pub fn request_compaction(&self) -> u64 {
+        self.request_with(Compactions::request)
     }
 
     /// Requests a compaction of the whole store that starts after this call: one in progress may
     /// have passed the data in question. Returns the number of the compaction.
-    pub fn ask_to_compact_anew(&self) -> u64 {
-        self.ask_for(Compactions::ask_anew)
+    pub fn request_compaction_anew(&self) -> u64 {
+        self.request_with(Compactions::request_anew)
     }
 
-    fn ask_for(&self, ask: fn(&mut Compactions, Moment, u64) -> u64) -> u64 {
-        let (now, bytes) = (whole::now(self.shared.opened), self.shared.engine.table_bytes());
-        let number = ask(&mut self.shared.compactions.lock(), now, bytes);
+    fn request_with(&self, request: fn(&mut Compactions, Moment, u64) -> u64) -> u64 {
+        let (now, bytes) =
+            (compaction_steps::now(self.shared.opened), self.shared.engine.table_bytes());
+        let number = request(&mut self.shared.compactions.lock(), now, bytes);
         self.shared.signals.compaction.notify();
         number
     }

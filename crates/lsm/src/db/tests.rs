@@ -8,7 +8,7 @@ use super::*;
 use crate::disk::MemDisk;
 use crate::engine::Lookup;
 use crate::purge::PurgeRule;
-use crate::table::Wait;
+use crate::table::ReadMode;
 
 fn options() -> Options {
     Options {
@@ -82,13 +82,22 @@ fn a_read_that_must_not_wait_says_so_on_a_cold_disk() {
     let disk = MemDisk::new();
     let db = open(&disk, SyncMode::Never);
     db.put(Space::Data, b"k", Version::default(), b"v").unwrap();
-    assert!(matches!(db.engine().get(Space::Data, b"k", Wait::No).unwrap(), Lookup::Found(_)));
+    assert!(matches!(
+        db.engine().get(Space::Data, b"k", ReadMode::NonBlocking).unwrap(),
+        Lookup::Found(_)
+    ));
     db.flush().unwrap();
     disk.set_cold(true);
-    assert!(matches!(db.engine().get(Space::Data, b"k", Wait::No).unwrap(), Lookup::WouldBlock));
+    assert!(matches!(
+        db.engine().get(Space::Data, b"k", ReadMode::NonBlocking).unwrap(),
+        Lookup::WouldBlock
+    ));
     assert!(db.get(Space::Data, b"k").unwrap().is_some());
     assert!(
-        matches!(db.engine().get(Space::Data, b"k", Wait::No).unwrap(), Lookup::Found(_)),
+        matches!(
+            db.engine().get(Space::Data, b"k", ReadMode::NonBlocking).unwrap(),
+            Lookup::Found(_)
+        ),
         "cached now"
     );
 }
@@ -120,7 +129,8 @@ fn all_that_a_read_takes_is_within_the_room() {
     let db = open(&MemDisk::new(), SyncMode::Never);
     let version = |time| Version { time, origin: 0 };
     db.put(Space::Data, b"k", version(9), &[9; LEN]).unwrap();
-    let too_long = |room| match db.engine().get(Space::Data, b"k", Wait::Within(room)).unwrap() {
+    let too_long = |room| match db.engine().get(Space::Data, b"k", ReadMode::Limited(room)).unwrap()
+    {
         Lookup::TooLong(bytes) => bytes,
         other => panic!("{other:?}"),
     };
@@ -129,7 +139,7 @@ fn all_that_a_read_takes_is_within_the_room() {
     db.flush().unwrap();
     db.put(Space::Data, b"k", version(5), &[5; LEN]).unwrap();
     assert!(too_long(LEN + 100) > LEN + 100, "the older one, then the newer one");
-    let found = db.engine().get(Space::Data, b"k", Wait::Within(3 * LEN)).unwrap();
+    let found = db.engine().get(Space::Data, b"k", ReadMode::Limited(3 * LEN)).unwrap();
     assert!(matches!(found, Lookup::Found(record) if record.view().version() == version(9)));
 }
 
@@ -177,9 +187,9 @@ fn a_compaction_that_is_asked_for_goes_on_beside_writes_and_ends() {
         db.put(Space::Data, &key(0, time % 2000), version, &vec![time as u8; len]).unwrap();
     };
     (1..8000).for_each(|time| put(time, 200));
-    let number = db.ask_to_compact();
+    let number = db.request_compaction();
     let mut time = 8000;
-    let joined = db.ask_to_compact();
+    let joined = db.request_compaction();
     assert!((number..=number + 1).contains(&joined));
     while db.compactions().0.is_some() {
         put(time, 200);
@@ -189,7 +199,7 @@ fn a_compaction_that_is_asked_for_goes_on_beside_writes_and_ends() {
     assert_eq!((last.number, &last.failed), (joined, &None), "{last:?}");
     assert!(last.records > 0 && last.records == last.of_records && last.took.is_some(), "{last:?}");
     db.flush().unwrap();
-    let third = db.ask_to_compact();
+    let third = db.request_compaction();
     let last = compacted(&db, third);
     assert_eq!(db.stats().levels[0].tables, 0);
     assert!(last.bytes <= last.bytes_before, "{last:?}");
@@ -200,7 +210,7 @@ fn a_compaction_that_is_asked_for_goes_on_beside_writes_and_ends() {
 
 /// The compaction in progress may have passed any part of the store when dropping starts.
 #[test]
-fn one_that_is_asked_for_anew_begins_after_that_and_leaves_no_leftovers() {
+fn one_that_is_asked_for_anew_begins_after_that_and_leaves_no_orphans() {
     let (disk, purge) = (MemDisk::new(), Arc::new(PurgeRule::never()));
     let wanted = Options { sync: SyncMode::Never, purge: Arc::clone(&purge), ..options() };
     let db = Db::open(Arc::new(disk), wanted).unwrap();
@@ -208,10 +218,10 @@ fn one_that_is_asked_for_anew_begins_after_that_and_leaves_no_leftovers() {
         let version = Version { time: i + 1, origin: 1 };
         db.put(Space::Data, &key(i % 2, i), version, &[1; 200]).unwrap();
     }
-    let first = db.ask_to_compact();
+    let first = db.request_compaction();
     db.put(Space::Data, &key(1, 9999), Version { time: 9999, origin: 1 }, b"in memory").unwrap();
-    purge.drop_leftovers(|key, _| key.starts_with(b"key-0"));
-    let anew = db.ask_to_compact_anew();
+    purge.drop_orphans(|key, _| key.starts_with(b"key-0"));
+    let anew = db.request_compaction_anew();
     assert_eq!(anew, first + 1);
     assert_eq!(compacted(&db, first).failed, None);
     assert_eq!(compacted(&db, anew).failed, None);
@@ -240,11 +250,11 @@ fn a_compaction_that_fails_says_why() {
     fill(1);
     fill(5000);
     disk.set_capacity(Some(0));
-    let number = db.ask_to_compact();
+    let number = db.request_compaction();
     let last = compacted(&db, number);
     assert!(last.failed.as_ref().is_some_and(|why| why.contains("space")), "{last:?}");
     disk.set_capacity(None);
-    let number = db.ask_to_compact();
+    let number = db.request_compaction();
     assert_eq!(compacted(&db, number).failed, None);
 }
 

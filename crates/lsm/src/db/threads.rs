@@ -91,7 +91,7 @@ impl Signals {
         if committed.rotated {
             self.flush.notify();
         }
-        if committed.switched {
+        if committed.segment_activated {
             self.log.notify();
         }
     }
@@ -103,7 +103,7 @@ impl Signals {
     }
 
     /// The error for the lack of space that stopped background work.
-    pub(super) fn no_room_for(&self, what: &'static str) -> Error {
+    pub(super) fn space_error(&self, what: &'static str) -> Error {
         match self.over_file_limit.load(Ordering::Relaxed) {
             true => Error::OverFileLimit { what },
             false => Error::NoSpace { what },
@@ -176,7 +176,7 @@ impl Threads {
 
 fn commit_thread(shared: &Shared) {
     while shared.queue.wait_for_lead() {
-        shared.lead_from_thread();
+        shared.lead_commit_from_thread();
     }
 }
 
@@ -197,7 +197,7 @@ fn compaction_thread(shared: &Shared) {
         let outcome = times.during(&times.compaction, || shared.engine.compact_one(), is_work);
         shared.signals.after_step(&shared.signals.compaction_starved, &outcome);
         let begun = Instant::now();
-        let goes_on = shared.compact_asked(&mut run);
+        let goes_on = shared.compact_requested(&mut run);
         match outcome {
             Ok(Work::Done) => {}
             // Only its requester waits for this compaction, so writes and reads get the disk half
@@ -267,7 +267,7 @@ fn is_work(outcome: &Result<Work, Error>) -> bool {
 fn warn(shared: &Shared, error: &Error, what: &'static str) {
     // A failed store has logged its failure.
     let is_said = matches!(error, Error::Failed { .. } | Error::Closing);
-    if !is_said && shared.complaints.is_news(&error.to_string(), what, Instant::now()) {
+    if !is_said && shared.warnings.allows(&error.to_string(), what, Instant::now()) {
         tracing::warn!(%error, "{what} failed, will retry");
     }
 }

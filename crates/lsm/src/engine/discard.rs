@@ -7,14 +7,15 @@
 
 use std::sync::Arc;
 
-use super::background::Unfinished;
-use super::tree::lock;
-use super::{Engine, InternalKey};
+use super::compactor::Compactor;
+use super::core::Core;
+use super::internal_key::InternalKey;
+use super::unfinished::Unfinished;
 use crate::batch::Space;
 use crate::error::Error;
 use crate::local::set_late;
 use crate::manifest::{Edit, Placed};
-use crate::table::{Table, TableWriter, VerifiedIter, Walked, file_name};
+use crate::table::{ScanStats, Table, TableWriter, VerifiedIter};
 use record::RecordRef;
 
 /// Keys of a space from `first` to `last`, both inclusive.
@@ -35,32 +36,38 @@ pub struct Discarded {
     pub left: u64,
 }
 
-impl Engine {
-    /// Discards the unreadable blocks and records whose keys are within `ranges` of `space`, as
-    /// reported by [`Snapshot::verified_scan`](super::Snapshot). Reads of other damaged keys keep
-    /// failing. All memtables are flushed first, so that everything written is durable.
-    ///
-    /// Waits for the disk. Reads and writes continue in the meantime; other compactions wait.
-    pub fn discard(&self, space: Space, ranges: &[KeyRange]) -> Result<Discarded, Error> {
-        self.rotate_all();
-        self.flush_rotated()?;
-        let ranges = internal(space, ranges);
-        let _no_compaction = lock(&self.background.compaction);
+/// A discard of the unreadable blocks and records within ranges of internal keys.
+pub(super) struct Discard<'a> {
+    core: &'a Core,
+    compactor: &'a Compactor,
+    /// Disjoint, in order.
+    ranges: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl<'a> Discard<'a> {
+    pub(super) fn new(
+        core: &'a Core,
+        compactor: &'a Compactor,
+        space: Space,
+        ranges: &[KeyRange],
+    ) -> Self {
+        Self { core, compactor, ranges: internal(space, ranges) }
+    }
+
+    /// Rewrites the damaged tables. Other compactions wait.
+    pub(super) fn run(&self) -> Result<Discarded, Error> {
+        let core = self.core;
+        let _no_compaction = self.compactor.pause();
         let mut discarded = Discarded::default();
-        for tree in 0..self.trees.len() {
-            let state = self.trees[tree].load_full();
+        for tree in 0..core.trees.len() {
+            let state = core.trees.tree(tree).load_full();
             for (level, tables) in state.levels.iter().enumerate() {
                 for table in tables {
-                    let meta = table.meta();
-                    let is_over = |(first, last): &(Vec<u8>, Vec<u8>)| {
-                        meta.largest[..] >= first[..] && meta.smallest[..] <= last[..]
-                    };
-                    if !ranges.iter().any(is_over) {
+                    if !self.may_concern(table) {
                         continue;
                     }
-                    self.healthy()?;
-                    let Rewritten { output, is_left } =
-                        self.without_damage(table, level, &ranges)?;
+                    core.health().check()?;
+                    let Rewritten { output, is_left } = self.without_damage(table, level)?;
                     discarded.left += u64::from(is_left);
                     if let Some(output) = output {
                         self.replace_table(tree, level, table, output)?;
@@ -69,38 +76,41 @@ impl Engine {
                 }
             }
         }
-        self.delete_obsolete_tables();
+        core.files.delete_obsolete_tables();
         Ok(discarded)
+    }
+
+    fn may_concern(&self, table: &Table) -> bool {
+        let meta = table.meta();
+        let overlaps = |(first, last): &(Vec<u8>, Vec<u8>)| {
+            meta.largest[..] >= first[..] && meta.smallest[..] <= last[..]
+        };
+        self.ranges.iter().any(overlaps)
     }
 
     /// Rewrites a table without its unreadable parts, if it has any. A new table of level 0
     /// precedes more recent tables, and a read must not stop at its records, so all of them are
     /// marked late.
-    /// that is marked late.
-    fn without_damage(
-        &self,
-        table: &Arc<Table>,
-        level: usize,
-        ranges: &[(Vec<u8>, Vec<u8>)],
-    ) -> Result<Rewritten, Error> {
+    fn without_damage(&self, table: &Arc<Table>, level: usize) -> Result<Rewritten, Error> {
+        let (core, ranges) = (self.core, &self.ranges);
         let is_within = |first: &[u8], last: &[u8]| {
             ranges.iter().any(|(from, to)| &from[..] <= first && last <= &to[..])
         };
         let meets = |first: &[u8], last: &[u8]| {
             ranges.iter().any(|(from, to)| first <= &to[..] && &from[..] <= last)
         };
-        let walked: Arc<Walked> = Arc::default();
+        let stats: Arc<ScanStats> = Arc::default();
         let end = vec![u8::MAX];
-        let mut iter = VerifiedIter::new(vec![Arc::clone(table)], 0, end, Arc::clone(&walked));
-        let (mut unfinished, mut writer) = (Unfinished::new(self), None);
+        let mut iter = VerifiedIter::new(vec![Arc::clone(table)], 0, end, Arc::clone(&stats));
+        let (mut unfinished, mut writer) = (Unfinished::new(core), None);
         let (mut is_mended, mut is_left, mut late) = (false, false, Vec::new());
         iter.seek(&[]);
         loop {
-            while let Some(unread) = walked.take_unread() {
-                let first = unread.first.max(table.meta().smallest.to_vec());
-                let last = unread.last.min(table.meta().largest.to_vec());
+            while let Some(range) = stats.take_unreadable() {
+                let first = range.first.max(table.meta().smallest.to_vec());
+                let last = range.last.min(table.meta().largest.to_vec());
                 // The new table gets a new filter in any case.
-                let lost = unread.lost.filter(|_| !is_within(&first, &last));
+                let lost = range.lost.filter(|_| !is_within(&first, &last));
                 let Some((lost_first, lost_last)) = lost else {
                     is_mended |= meets(&first, &last);
                     continue;
@@ -110,7 +120,7 @@ impl Engine {
                 let last = lost_last.min(table.meta().largest.to_vec());
                 let out = into(&mut writer, &mut unfinished)?;
                 let added = out.add_unreadable((&first, &last), table.meta());
-                added.map_err(|error| self.classify(error))?;
+                added.map_err(|error| core.health().classify(error))?;
             }
             if !iter.valid() {
                 break;
@@ -129,7 +139,7 @@ impl Engine {
                     raw
                 };
                 let out = into(&mut writer, &mut unfinished)?;
-                out.add(key, raw).map_err(|error| self.classify(error))?;
+                out.add(key, raw).map_err(|error| core.health().classify(error))?;
             }
             iter.next();
         }
@@ -147,22 +157,22 @@ impl Engine {
         table: &Arc<Table>,
         output: Option<Arc<Table>>,
     ) -> Result<(), Error> {
-        let gone = table.meta().id;
+        let (core, gone) = (self.core, table.meta().id);
         let place = |table: &Arc<Table>| {
             Edit::Add(Placed { tree: tree as u8, level: level as u8, meta: table.meta().clone() })
         };
         let edits: Vec<Edit> =
             [Edit::Remove(gone)].into_iter().chain(output.as_ref().map(place)).collect();
-        self.edit_manifest(&edits)?;
-        self.trees[tree].replace(|state| {
+        core.edit_manifest(&edits)?;
+        core.trees.tree(tree).replace(|state| {
             let levels = Arc::make_mut(&mut state.levels);
             let at = levels[level].iter().position(|table| table.meta().id == gone);
             let at = at.expect("nobody else takes tables away meanwhile");
             levels[level].splice(at..=at, output);
         });
-        table.mark_obsolete(Arc::clone(&self.obsolete));
-        lock(&self.background.damaged).remove(&file_name(gone));
-        self.measure_backlog();
+        core.files.mark_obsolete(table);
+        self.compactor.forget_damage(gone);
+        core.measure_backlog();
         Ok(())
     }
 }

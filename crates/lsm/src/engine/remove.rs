@@ -19,9 +19,9 @@
 
 use std::sync::Arc;
 
-use super::Engine;
-use super::background::Unfinished;
+use super::core::Core;
 use super::tree::Levels;
+use super::unfinished::Unfinished;
 use crate::batch::Space;
 use crate::error::Error;
 use crate::manifest::{Edit, Placed};
@@ -31,7 +31,7 @@ use record::RecordRef;
 /// Selects the records to remove.
 #[derive(Debug, Clone, Copy)]
 pub struct Above<'a> {
-    /// Records written up to this time ([`RecordRef::when`]) stay.
+    /// Records written up to this time ([`RecordRef::write_time`]) stay.
     pub time: u64,
     /// Records of other spaces stay.
     pub spaces: &'a [Space],
@@ -45,41 +45,43 @@ impl Above<'_> {
         Space::from_u8(key[0]).is_some_and(|s| self.spaces.contains(&s))
     }
 
-    fn means(&self, key: &[u8], record: RecordRef<'_>) -> bool {
-        record.when() > self.time && self.is_of_spaces(key)
+    fn selects(&self, key: &[u8], record: RecordRef<'_>) -> bool {
+        record.write_time() > self.time && self.is_of_spaces(key)
     }
 
-    fn may_mean_some_of(&self, table: &Table) -> bool {
-        table.meta().max_when > self.time
+    fn may_select_from(&self, table: &Table) -> bool {
+        table.meta().max_write_time > self.time
     }
 }
 
 /// One pass of the removal: …
 enum Removal<'a> {
     /// … the selected records, or …
-    Meant(Above<'a>),
+    Selected(Above<'a>),
     /// … the records up to the watermark that these tables' selected records hide.
-    Under(Above<'a>, Vec<Arc<Table>>),
+    Hidden(Above<'a>, Vec<Arc<Table>>),
 }
 
 /// The pass for one table, queried in the order of the table's keys.
-struct OfTable<'a> {
+struct TableRemoval<'a> {
     above: Above<'a>,
     over: Option<Vec<TableIter>>,
 }
 
 impl<'a> Removal<'a> {
-    fn may_be_of(&self, table: &Table) -> bool {
+    fn may_affect(&self, table: &Table) -> bool {
         match self {
-            Self::Meant(above) => above.may_mean_some_of(table),
-            Self::Under(above, over) => !over.is_empty() && table.meta().min_when <= above.proven,
+            Self::Selected(above) => above.may_select_from(table),
+            Self::Hidden(above, over) => {
+                !over.is_empty() && table.meta().min_write_time <= above.proven
+            }
         }
     }
 
-    fn of_table(&self, table: &Table) -> Result<OfTable<'a>, Error> {
+    fn for_table(&self, table: &Table) -> Result<TableRemoval<'a>, Error> {
         let (above, over) = match self {
-            Self::Meant(above) => return Ok(OfTable { above: *above, over: None }),
-            Self::Under(above, over) => (*above, over),
+            Self::Selected(above) => return Ok(TableRemoval { above: *above, over: None }),
+            Self::Hidden(above, over) => (*above, over),
         };
         let mut iters = Vec::with_capacity(over.len());
         for other in over {
@@ -87,87 +89,25 @@ impl<'a> Removal<'a> {
             iter.seek(&table.meta().smallest)?;
             iters.push(iter);
         }
-        Ok(OfTable { above, over: Some(iters) })
-    }
-}
-
-impl OfTable<'_> {
-    fn goes(&mut self, key: &[u8], record: RecordRef<'_>) -> Result<bool, Error> {
-        let Self { above, over } = self;
-        let Some(over) = over else { return Ok(above.means(key, record)) };
-        let may_go = record.when() <= above.proven && record.copies() != 1;
-        if !may_go || !above.is_of_spaces(key) {
-            return Ok(false);
-        }
-        for iter in over {
-            while iter.valid() && iter.key() < key {
-                iter.next()?;
-            }
-            if iter.valid() && iter.key() == key {
-                let other = RecordRef::trusted(iter.record());
-                if above.means(key, other) {
-                    return Ok(true);
-                }
-            }
-        }
-        Ok(false)
-    }
-}
-
-impl Engine {
-    /// Flushes all memtables, then calls `each` with the space, the key and the write time of each
-    /// record that [`Engine::remove_above`] would remove. A key may occur more than once.
-    pub fn records_above(
-        &self,
-        above: Above<'_>,
-        mut each: impl FnMut(Space, &[u8], u64),
-    ) -> Result<(), Error> {
-        self.rotate_all();
-        self.flush_rotated()?;
-        for tree in &self.trees {
-            for table in tree.load_full().levels.iter().flatten() {
-                walk(table, &Removal::Meant(above), |key, record| {
-                    let space = Space::from_u8(key[0]).expect("it is one of those that are meant");
-                    each(space, &key[1..], record.when());
-                })?;
-            }
-        }
-        Ok(())
+        Ok(TableRemoval { above, over: Some(iters) })
     }
 
-    /// Removes the selected records and returns their number. Nothing else may use the store.
-    pub fn remove_above(&self, above: Above<'_>) -> Result<u64, Error> {
-        self.rotate_all();
-        self.flush_rotated()?;
-        for tree in 0..self.trees.len() {
-            let levels = Levels::clone(&self.trees[tree].load_full().levels);
-            let over = levels.iter().flatten().filter(|table| above.may_mean_some_of(table));
-            self.remove(tree, &Removal::Under(above, over.cloned().collect()))?;
-        }
+    fn remove_from(&self, core: &Core, tree: usize) -> Result<u64, Error> {
         let mut removed = 0;
-        for tree in 0..self.trees.len() {
-            removed += self.remove(tree, &Removal::Meant(above))?;
-        }
-        self.delete_obsolete_tables();
-        Ok(removed)
-    }
-
-    fn remove(&self, tree: usize, removal: &Removal<'_>) -> Result<u64, Error> {
-        let mut removed = 0;
-        let levels = Levels::clone(&self.trees[tree].load_full().levels);
+        let levels = Levels::clone(&core.trees.tree(tree).load_full().levels);
         for (level, tables) in levels.iter().enumerate() {
-            let has = |table: &Arc<Table>| Ok::<_, Error>(count(table, removal)? > 0);
+            let has = |table: &Arc<Table>| Ok::<_, Error>(self.count(table)? > 0);
             if level == 0 {
                 let found: Result<Vec<_>, _> = tables.iter().map(has).collect();
                 let oldest = found?.iter().rposition(|has| *has);
                 let tables = oldest.map_or(&[][..], |oldest| &tables[..=oldest]);
-                removed += self.write_without(tree, level, tables, removal)?;
+                removed += self.write_without(core, tree, level, tables)?;
                 continue;
             }
             for table in tables {
                 if has(table)? {
                     let table = std::slice::from_ref(table);
-                    removed += self.write_without(tree, level, table, removal)?;
+                    removed += self.write_without(core, tree, level, table)?;
                 }
             }
         }
@@ -178,22 +118,22 @@ impl Engine {
     /// the order of level 0.
     fn write_without(
         &self,
+        core: &Core,
         tree: usize,
         level: usize,
         tables: &[Arc<Table>],
-        removal: &Removal<'_>,
     ) -> Result<u64, Error> {
         if tables.is_empty() {
             return Ok(0);
         }
-        let (mut unfinished, mut removed) = (Unfinished::new(self), 0);
+        let (mut unfinished, mut removed) = (Unfinished::new(core), 0);
         for table in tables.iter().rev() {
-            let (mut writer, mut asked) = (None, removal.of_table(table)?);
+            let (mut writer, mut pass) = (None, self.for_table(table)?);
             let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
             iter.seek_to_first()?;
             while iter.valid() {
                 let record = RecordRef::trusted(iter.record());
-                if asked.goes(iter.key(), record)? {
+                if pass.removes(iter.key(), record)? {
                     removed += 1;
                 } else {
                     let out = match &mut writer {
@@ -212,8 +152,8 @@ impl Engine {
             Edit::Add(Placed { tree: tree as u8, level: level as u8, meta: table.meta().clone() })
         };
         let edits = gone.iter().map(|id| Edit::Remove(*id)).chain(outputs.iter().map(place));
-        self.edit_manifest(&edits.collect::<Vec<_>>())?;
-        self.trees[tree].replace(|state| {
+        core.edit_manifest(&edits.collect::<Vec<_>>())?;
+        core.trees.tree(tree).replace(|state| {
             let levels = Arc::make_mut(&mut state.levels);
             levels[level].retain(|table| !gone.contains(&table.meta().id));
             levels[level].extend(outputs);
@@ -224,36 +164,94 @@ impl Engine {
             }
         });
         for table in tables {
-            table.mark_obsolete(Arc::clone(&self.obsolete));
+            core.files.mark_obsolete(table);
         }
         Ok(removed)
     }
-}
 
-fn count(table: &Arc<Table>, removal: &Removal<'_>) -> Result<u64, Error> {
-    let mut count = 0;
-    walk(table, removal, |_, _| count += 1)?;
-    Ok(count)
-}
-
-/// Calls `each` with every record of a table that the pass removes and its internal key.
-fn walk(
-    table: &Arc<Table>,
-    removal: &Removal<'_>,
-    mut each: impl FnMut(&[u8], RecordRef<'_>),
-) -> Result<(), Error> {
-    if !removal.may_be_of(table) {
-        return Ok(());
+    fn count(&self, table: &Arc<Table>) -> Result<u64, Error> {
+        let mut count = 0;
+        self.walk(table, |_, _| count += 1)?;
+        Ok(count)
     }
-    let mut asked = removal.of_table(table)?;
-    let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
-    iter.seek_to_first()?;
-    while iter.valid() {
-        let record = RecordRef::trusted(iter.record());
-        if asked.goes(iter.key(), record)? {
-            each(iter.key(), record);
+
+    /// Calls `each` with every record of a table that the pass removes and its internal key.
+    fn walk(
+        &self,
+        table: &Arc<Table>,
+        mut each: impl FnMut(&[u8], RecordRef<'_>),
+    ) -> Result<(), Error> {
+        if !self.may_affect(table) {
+            return Ok(());
         }
-        iter.next()?;
+        let mut pass = self.for_table(table)?;
+        let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
+        iter.seek_to_first()?;
+        while iter.valid() {
+            let record = RecordRef::trusted(iter.record());
+            if pass.removes(iter.key(), record)? {
+                each(iter.key(), record);
+            }
+            iter.next()?;
+        }
+        Ok(())
+    }
+}
+
+impl TableRemoval<'_> {
+    fn removes(&mut self, key: &[u8], record: RecordRef<'_>) -> Result<bool, Error> {
+        let Self { above, over } = self;
+        let Some(over) = over else { return Ok(above.selects(key, record)) };
+        let may_remove = record.write_time() <= above.proven && record.copies() != 1;
+        if !may_remove || !above.is_of_spaces(key) {
+            return Ok(false);
+        }
+        for iter in over {
+            while iter.valid() && iter.key() < key {
+                iter.next()?;
+            }
+            if iter.valid() && iter.key() == key {
+                let other = RecordRef::trusted(iter.record());
+                if above.selects(key, other) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Calls `each` with the space, the key and the write time of each record of the tables that
+/// `above` selects.
+pub(super) fn records_above(
+    core: &Core,
+    above: Above<'_>,
+    mut each: impl FnMut(Space, &[u8], u64),
+) -> Result<(), Error> {
+    for tree in core.trees.iter() {
+        for table in tree.load_full().levels.iter().flatten() {
+            Removal::Selected(above).walk(table, |key, record| {
+                let space =
+                    Space::from_u8(key[0]).expect("a selected record is of a selected space");
+                each(space, &key[1..], record.write_time());
+            })?;
+        }
     }
     Ok(())
+}
+
+/// Removes the selected records from all tables and returns their number. Nothing else may use the
+/// store.
+pub(super) fn remove_above(core: &Core, above: Above<'_>) -> Result<u64, Error> {
+    for tree in 0..core.trees.len() {
+        let levels = Levels::clone(&core.trees.tree(tree).load_full().levels);
+        let over = levels.iter().flatten().filter(|table| above.may_select_from(table));
+        Removal::Hidden(above, over.cloned().collect()).remove_from(core, tree)?;
+    }
+    let mut removed = 0;
+    for tree in 0..core.trees.len() {
+        removed += Removal::Selected(above).remove_from(core, tree)?;
+    }
+    core.files.delete_obsolete_tables();
+    Ok(removed)
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::internal_key::hash_of;
 use crate::compaction::{MAX_LEVELS, Shape};
 use crate::memtable::Memtable;
 use crate::table::Table;
@@ -27,6 +28,12 @@ impl TreeState {
     /// All memtables, newest first.
     pub(super) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.active).chain(&self.immutables)
+    }
+
+    /// Returns true if any memtable holds a record of the internal key.
+    pub(super) fn in_memtables(&self, key: &[u8]) -> bool {
+        let hash = hash_of(&key[1..]);
+        self.memtables().any(|memtable| memtable.get(key, hash).is_some())
     }
 }
 
@@ -60,11 +67,33 @@ impl Tree {
         change(&mut state);
         self.state.store(Arc::new(state));
     }
+
+    /// Replaces the tables `ids` by `tables` in level `to`.
+    pub(super) fn swap_tables(&self, ids: &[u64], tables: Vec<Arc<Table>>, to: usize) {
+        self.replace(|state| {
+            let levels = Arc::make_mut(&mut state.levels);
+            for level in levels.iter_mut() {
+                level.retain(|table| !ids.contains(&table.meta().id));
+            }
+            levels[to].extend(tables);
+            levels[to].sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
+            assert!(is_disjoint(&levels[to]), "tables of a level below 0 do not overlap");
+        });
+    }
+}
+
+fn is_disjoint(level: &[Arc<Table>]) -> bool {
+    level.windows(2).all(|pair| pair[0].meta().largest < pair[1].meta().smallest)
+}
+
+/// Levels without any tables.
+pub(super) fn no_tables() -> Levels {
+    vec![Vec::new(); MAX_LEVELS]
 }
 
 /// The tables that may hold `key`: any of level 0, and at most one per deeper level, whose tables
 /// are sorted and do not overlap.
-pub(super) fn tables_over<'a>(
+pub(super) fn tables_covering<'a>(
     levels: &'a Levels,
     key: &'a [u8],
 ) -> impl Iterator<Item = &'a Arc<Table>> {

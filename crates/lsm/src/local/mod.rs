@@ -5,16 +5,16 @@
 //! ```
 //!
 //! Bit 0 of `flags`: the record arrived out of order ("late"). `reach` summarizes the records that
-//! this one has hidden in this store: [`Reach`]. The checksum of the record covers neither byte,
-//! and neither has a meaning in another store.
+//! this one has hidden in this store: [`HiddenCopies`]. The checksum of the record covers neither
+//! byte, and neither has a meaning in another store.
 
 use std::borrow::Cow;
 
 use record::RecordRef;
 
-mod reach;
+mod hidden_copies;
 
-pub(crate) use reach::Reach;
+pub(crate) use hidden_copies::HiddenCopies;
 
 const FLAGS_AT: usize = 0;
 const REACH_AT: usize = 1;
@@ -30,17 +30,17 @@ pub(crate) fn is_late(record: &RecordRef<'_>) -> bool {
 
 /// Summary of the records that this one has hidden in this store, as far as they were merged with
 /// it.
-pub(crate) fn reach(record: &RecordRef<'_>) -> Reach {
-    Reach::from_u8(record.local()[REACH_AT])
+pub(crate) fn hidden_copies(record: &RecordRef<'_>) -> HiddenCopies {
+    HiddenCopies::from_u8(record.local()[REACH_AT])
 }
 
-/// The record's bytes with `noted` as its reach.
-pub(crate) fn raw_with<'a>(record: &RecordRef<'a>, noted: Reach) -> Cow<'a, [u8]> {
-    if noted == reach(record) {
+/// The record's bytes with `noted` as its hidden copies.
+pub(crate) fn raw_with<'a>(record: &RecordRef<'a>, noted: HiddenCopies) -> Cow<'a, [u8]> {
+    if noted == hidden_copies(record) {
         return Cow::Borrowed(record.raw());
     }
     let mut raw = record.raw().to_vec();
-    set_reach(&mut raw, noted);
+    set_hidden_copies(&mut raw, noted);
     Cow::Owned(raw)
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn set_late(raw: &mut [u8], late: bool) {
     raw[FLAGS_AT] = (raw[FLAGS_AT] & !FLAG_LATE) | if late { FLAG_LATE } else { 0 };
 }
 
-/// Sets the reach of an encoded record in place.
-pub(crate) fn set_reach(raw: &mut [u8], reach: Reach) {
-    raw[REACH_AT] = reach.to_u8();
+/// Sets the hidden copies of an encoded record in place.
+pub(crate) fn set_hidden_copies(raw: &mut [u8], hidden: HiddenCopies) {
+    raw[REACH_AT] = hidden.to_u8();
 }

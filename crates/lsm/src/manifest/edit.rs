@@ -2,7 +2,7 @@
 
 use super::{ManifestState, Placed};
 use crate::table::{Purgeable, TableMeta};
-use crate::wal::LogEnd;
+use crate::wal::SegmentEnd;
 use record::Version;
 
 /// One change of the state. Edits applied together become durable together.
@@ -31,7 +31,7 @@ pub(crate) enum Edit {
         oldest_segment: u64,
     },
     /// Records the end of a segment of an earlier process run.
-    End(LogEnd),
+    End(SegmentEnd),
 }
 
 const RESET: u8 = 1;
@@ -181,12 +181,12 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn encode_end(out: &mut Vec<u8>, end: &LogEnd) {
+fn encode_end(out: &mut Vec<u8>, end: &SegmentEnd) {
     put(out, &[end.segment, end.end, end.next_sequence]);
 }
 
-fn decode_end(input: &mut Input<'_>) -> Result<LogEnd, &'static str> {
-    Ok(LogEnd { segment: input.u64()?, end: input.u64()?, next_sequence: input.u64()? })
+fn decode_end(input: &mut Input<'_>) -> Result<SegmentEnd, &'static str> {
+    Ok(SegmentEnd { segment: input.u64()?, end: input.u64()?, next_sequence: input.u64()? })
 }
 
 fn encode_placed(out: &mut Vec<u8>, placed: &Placed) {
@@ -196,7 +196,7 @@ fn encode_placed(out: &mut Vec<u8>, placed: &Placed) {
     put(out, &[meta.id, meta.bytes, meta.entries, meta.tombstones, meta.check]);
     put(out, &[meta.max_version.time]);
     out.extend_from_slice(&meta.max_version.origin.to_le_bytes());
-    put(out, &[meta.min_when, meta.max_when]);
+    put(out, &[meta.min_write_time, meta.max_write_time]);
     for purgeable in [&meta.deleted, &meta.expiring] {
         put(out, &[purgeable.records, purgeable.bytes, purgeable.latest]);
     }
@@ -209,7 +209,7 @@ fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
     let (id, bytes, entries) = (input.u64()?, input.u64()?, input.u64()?);
     let (tombstones, check) = (input.u64()?, input.u64()?);
     let max_version = Version { time: input.u64()?, origin: input.u32()? };
-    let (min_when, max_when) = (input.u64()?, input.u64()?);
+    let (min_write_time, max_write_time) = (input.u64()?, input.u64()?);
     let (deleted, expiring) = (decode_purgeable(input)?, decode_purgeable(input)?);
     let (smallest, largest) = (input.bytes()?.to_vec(), input.bytes()?.to_vec());
     let meta = TableMeta {
@@ -220,8 +220,8 @@ fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
         smallest: smallest.into(),
         largest: largest.into(),
         max_version,
-        min_when,
-        max_when,
+        min_write_time,
+        max_write_time,
         deleted,
         expiring,
         check,

@@ -26,7 +26,7 @@ pub(crate) use edit::Edit;
 use crate::disk::{Disk, File};
 use crate::error::{Error, IoOp};
 use crate::table::TableMeta;
-use crate::wal::LogEnd;
+use crate::wal::SegmentEnd;
 
 /// Current version of the manifest format.
 const FORMAT: u32 = 1;
@@ -60,7 +60,7 @@ pub(crate) struct ManifestState {
     /// started.
     pub(crate) oldest_segment: u64,
     /// Ends of the segments of earlier process runs.
-    pub(crate) ends: Vec<LogEnd>,
+    pub(crate) ends: Vec<SegmentEnd>,
     /// Next table id: greater than every id used so far.
     pub(crate) next_table: u64,
 }
@@ -110,7 +110,7 @@ impl Manifest {
         edits: u64,
         state: ManifestState,
     ) -> Result<Self, Error> {
-        let (file, len) = write_anew(&*disk, store_id, edits, &state)?;
+        let (file, len) = rewrite(&*disk, store_id, edits, &state)?;
         Ok(Self {
             disk,
             store_id,
@@ -170,7 +170,7 @@ pub(crate) fn exists(names: &[String]) -> bool {
     names.iter().any(|name| name == NAME)
 }
 
-fn write_anew(
+fn rewrite(
     disk: &dyn Disk,
     store_id: u64,
     edits: u64,

@@ -20,8 +20,8 @@ fn placed(id: u64, key: &'static [u8]) -> Placed {
         smallest: key.into(),
         largest: [key, b"z"].concat().into(),
         max_version: Version { time: id, origin: 3 },
-        min_when: id / 2,
-        max_when: id * 2,
+        min_write_time: id / 2,
+        max_write_time: id * 2,
         deleted: Purgeable { records: 1, bytes: 40, latest: id },
         expiring: Purgeable { records: id, bytes: id * 50, latest: id * 9 },
         check: id * 31,
@@ -31,7 +31,7 @@ fn placed(id: u64, key: &'static [u8]) -> Placed {
 
 /// One edit of every kind, in a plausible order.
 fn edits() -> Vec<Vec<Edit>> {
-    let end = |segment, end| Edit::End(LogEnd { segment, end, next_sequence: 9 });
+    let end = |segment, end| Edit::End(SegmentEnd { segment, end, next_sequence: 9 });
     vec![
         vec![Edit::Floor { sequence: 1, oldest_segment: 1 }],
         vec![Edit::Add(placed(1, b"a")), Edit::Flushed { tree: 1, sequence: 4 }],

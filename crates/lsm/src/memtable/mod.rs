@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use record::{RecordRef, Version};
 
-use crate::local::Reach;
+use crate::local::HiddenCopies;
 
 mod skiplist;
 #[cfg(test)]
@@ -29,7 +29,7 @@ pub(crate) struct MemtableWriter {
     inserter: Inserter,
     memtable: Arc<Memtable>,
     max_version: Version,
-    max_when: u64,
+    max_write_time: u64,
 }
 
 impl Memtable {
@@ -41,7 +41,7 @@ impl Memtable {
             inserter,
             memtable: Arc::clone(&memtable),
             max_version: Version::default(),
-            max_when: 0,
+            max_write_time: 0,
         };
         (memtable, writer)
     }
@@ -77,9 +77,9 @@ impl MemtableWriter {
         self.max_version
     }
 
-    /// Latest write time ([`RecordRef::when`]) inserted so far.
-    pub(crate) fn max_when(&self) -> u64 {
-        self.max_when
+    /// Latest write time ([`RecordRef::write_time`]) inserted so far.
+    pub(crate) fn max_write_time(&self) -> u64 {
+        self.max_write_time
     }
 
     /// Returns true if records of `bound` bytes in total (the sum of [`MemtableWriter::bound`])
@@ -106,7 +106,7 @@ impl MemtableWriter {
         // that the memtable needs a flush.
         self.memtable.sequences.extend(sequence);
         self.max_version = self.max_version.max(record.version());
-        self.max_when = self.max_when.max(record.when());
+        self.max_write_time = self.max_write_time.max(record.write_time());
         self.inserter.insert(key, hash, record, late, sequence)
     }
 }
@@ -146,13 +146,13 @@ impl MemtableIter {
         self.memtable.list.entry(entry).expect("offsets of entries are not 0").record()
     }
 
-    /// Reach of the records that the current one hides in this memtable.
-    pub(crate) fn reach(&self) -> Reach {
+    /// Copies of the records that the current one hides in this memtable.
+    pub(crate) fn hidden_copies(&self) -> HiddenCopies {
         let (_, entry) = self.at.expect("only asked while valid");
         let newest = self.memtable.list.entry(entry).expect("offsets of entries are not 0");
         let hidden = std::iter::successors(newest.older(), Entry::older);
-        let copies = hidden.map(|entry| Reach::of(entry.record().copies()));
-        copies.fold(Reach::default(), Reach::and).beyond(newest.record().copies())
+        let copies = hidden.map(|entry| HiddenCopies::of(entry.record().copies()));
+        copies.fold(HiddenCopies::default(), HiddenCopies::and).beyond(newest.record().copies())
     }
 
     /// Moves to the next key.

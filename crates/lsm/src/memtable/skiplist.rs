@@ -36,7 +36,7 @@ use std::sync::atomic::{
 };
 
 use crate::batch::Space;
-use crate::local::{Reach, set_late, set_reach};
+use crate::local::{HiddenCopies, set_hidden_copies, set_late};
 use record::{Kind, RecordRef};
 
 /// Maximum number of levels: 4^12 = 16 M nodes before searches grow longer.
@@ -99,7 +99,7 @@ fn layout(capacity: usize) -> Layout {
     Layout::from_size_align(capacity, ALIGN).expect("capacity is bounded by Options")
 }
 
-fn lives(kind: Kind) -> bool {
+fn is_value(kind: Kind) -> bool {
     kind == Kind::Value
 }
 
@@ -342,7 +342,7 @@ impl Inserter {
         }
         if std::ptr::eq(link, newest) {
             let was = node.newest().record().kind();
-            self.count(node.key(), i64::from(lives(record.kind())) - i64::from(lives(was)));
+            self.count(node.key(), i64::from(is_value(record.kind())) - i64::from(is_value(was)));
         }
         let entry = self.write_entry(record, late, sequence, link.load(Atomic::Relaxed));
         link.store(entry, Atomic::Release);
@@ -365,7 +365,7 @@ impl Inserter {
         late: bool,
         sequence: u64,
     ) -> u32 {
-        self.count(key, i64::from(lives(record.kind())));
+        self.count(key, i64::from(is_value(record.kind())));
         let height = self.random_height();
         let node = self.write_node(key, height);
         let entry = self.write_entry(record, late, sequence, 0);
@@ -409,8 +409,8 @@ impl Inserter {
             record_at.copy_from_nonoverlapping(raw.as_ptr(), raw.len());
             let raw = std::slice::from_raw_parts_mut(record_at, raw.len());
             set_late(raw, late);
-            // The reach describes the node that sent the record, not this store.
-            set_reach(raw, Reach::default());
+            // The hidden copies are those of the node that sent the record, not of this store.
+            set_hidden_copies(raw, HiddenCopies::default());
         }
         offset
     }

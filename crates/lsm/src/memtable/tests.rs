@@ -69,7 +69,7 @@ fn of_one_version_the_greatest_ballot_answers_whatever_the_order_of_arrival() {
             assert_eq!(inserted, Inserted::New, "ballot {ballot} of {order:?}");
             greatest = greatest.max(ballot);
             assert_eq!(memtable.get(b"k", 1).unwrap().ballot(), greatest, "{order:?}");
-            assert_eq!(writer.max_when(), greatest.max(5));
+            assert_eq!(writer.max_write_time(), greatest.max(5));
         }
         for (i, ballot) in order.into_iter().enumerate() {
             let again = writer.insert(b"k", 1, made(ballot).view(), false, 4);

@@ -179,8 +179,8 @@ pub(super) fn put_properties(out: &mut Vec<u8>, meta: &TableMeta, raw_bytes: u64
         out.extend_from_slice(&(key.len() as u16).to_le_bytes());
         out.extend_from_slice(key);
     }
-    out.extend_from_slice(&meta.min_when.to_le_bytes());
-    out.extend_from_slice(&meta.max_when.to_le_bytes());
+    out.extend_from_slice(&meta.min_write_time.to_le_bytes());
+    out.extend_from_slice(&meta.max_write_time.to_le_bytes());
     for purgeable in [&meta.deleted, &meta.expiring] {
         for figure in [purgeable.records, purgeable.bytes, purgeable.latest] {
             out.extend_from_slice(&figure.to_le_bytes());

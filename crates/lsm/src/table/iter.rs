@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::block::{self, Handle, MAX_CONTENT_LEN, Opened};
 use super::entries::{Cursor, Malformed};
-use super::{NoBlock, Table, Wait, is_entry};
+use super::{NoBlock, ReadMode, Table, is_entry};
 use crate::error::Error;
 
 /// Bytes per read for a compaction: enough for sequential I/O with a dozen inputs.
@@ -158,7 +158,7 @@ impl TableIter {
     fn load_index(&mut self, partition: usize) -> Result<bool, Error> {
         self.partition = partition;
         let Some(found) = self.table.top.partitions.get(partition) else { return Ok(false) };
-        let block = self.table.block(found.index, Wait::Yes).map_err(waited)?;
+        let block = self.table.block(found.index, ReadMode::Blocking).map_err(waited)?;
         self.index.set_block(block).map_err(|bad| self.bad_index(bad))?;
         Ok(true)
     }
@@ -179,7 +179,7 @@ impl TableIter {
             Handle::take(&mut self.index.value(), end).ok_or_else(|| self.bad_index(Malformed))?;
         let block = match self.access {
             Access::Cached if self.table.cache.may_take(handle.len as usize) => {
-                self.table.block(handle, Wait::Yes).map_err(waited)?
+                self.table.block(handle, ReadMode::Blocking).map_err(waited)?
             }
             Access::Cached => self.block_of_chunk(handle, handle.offset)?,
             Access::Sequential => self.block_of_chunk(handle, end)?,

@@ -24,10 +24,10 @@ pub(crate) struct TableMeta {
     pub(crate) largest: Bytes,
     /// Highest version of any record.
     pub(crate) max_version: Version,
-    /// Earliest write time ([`RecordRef::when`]) of any record.
-    pub(crate) min_when: u64,
+    /// Earliest write time ([`RecordRef::write_time`]) of any record.
+    pub(crate) min_write_time: u64,
     /// Latest write time of any record.
-    pub(crate) max_when: u64,
+    pub(crate) max_write_time: u64,
     /// User tombstones and superseded records.
     pub(crate) deleted: Purgeable,
     /// User values with an expiry.
@@ -59,15 +59,15 @@ impl Purgeable {
 impl TableMeta {
     /// Adds the statistics of a record, the table's last so far.
     pub(super) fn note(&mut self, ikey: &[u8], record: RecordRef<'_>) {
-        let when = record.when();
+        let write_time = record.write_time();
         if self.smallest.is_empty() {
             self.smallest = Bytes::copy_from_slice(ikey);
         }
         if self.entries == 0 {
-            self.min_when = when;
+            self.min_write_time = write_time;
         }
-        self.min_when = self.min_when.min(when);
-        self.max_when = self.max_when.max(when);
+        self.min_write_time = self.min_write_time.min(write_time);
+        self.max_write_time = self.max_write_time.max(write_time);
         self.entries += 1;
         self.tombstones += u64::from(record.kind() == Kind::Tombstone);
         self.max_version = self.max_version.max(record.version());
@@ -86,14 +86,18 @@ impl TableMeta {
     /// table.
     pub(super) fn may_hold_of(&mut self, other: &Self) {
         let is_first = self.entries == 0;
-        self.min_when = if is_first { other.min_when } else { self.min_when.min(other.min_when) };
-        self.max_when = self.max_when.max(other.max_when);
+        self.min_write_time = if is_first {
+            other.min_write_time
+        } else {
+            self.min_write_time.min(other.min_write_time)
+        };
+        self.max_write_time = self.max_write_time.max(other.max_write_time);
         self.max_version = self.max_version.max(other.max_version);
     }
 
     /// Upper bound of all version times and write times in the table.
     pub(crate) fn latest(&self) -> u64 {
-        self.max_when.max(self.max_version.time)
+        self.max_write_time.max(self.max_version.time)
     }
 }
 
@@ -102,41 +106,40 @@ impl TableMeta {
 impl Table {
     /// Records the purge limit that a compaction applied to every record of this table, when
     /// nothing below the table overlapped it. Avoids rewriting the table until the limit advances.
-    pub(crate) fn was_asked(&self, reached: Option<u64>) {
+    pub(crate) fn set_purge_checked_up_to(&self, purge_limit: Option<u64>) {
         // A table is checked once, while it is written.
-        let _ = self.asked.set(reached);
+        let _ = self.purge_checked_up_to.set(purge_limit);
     }
 
     /// Estimates the records that may be purged now but could not be when the table was written:
     /// number of records, and their bytes.
-    pub(crate) fn purgeable(&self, reached: Option<u64>) -> (u64, u64) {
-        let asked = self.asked.get().copied().flatten();
-        let has_come = |reached: Option<u64>, kind: &Purgeable| {
-            reached.is_some_and(|reached| kind.latest <= reached)
-        };
+    pub(crate) fn purgeable(&self, purge_limit: Option<u64>) -> (u64, u64) {
+        let checked = self.purge_checked_up_to.get().copied().flatten();
+        let has_come =
+            |limit: Option<u64>, kind: &Purgeable| limit.is_some_and(|limit| kind.latest <= limit);
         let kinds = [self.meta.deleted, self.meta.expiring].into_iter();
-        let goes = kinds.filter(|kind| has_come(reached, kind) && !has_come(asked, kind));
+        let goes = kinds.filter(|kind| has_come(purge_limit, kind) && !has_come(checked, kind));
         goes.fold((0, 0), |(records, bytes), kind| (records + kind.records, bytes + kind.bytes))
     }
 
     /// Upper bound of the records that may be purged now.
-    pub(crate) fn purgeable_at_most(&self, reached: Option<u64>) -> u64 {
+    pub(crate) fn purgeable_at_most(&self, purge_limit: Option<u64>) -> u64 {
         let meta = &self.meta;
-        let is_reached = reached.is_some_and(|reached| meta.min_when <= reached);
-        if is_reached { meta.deleted.records + meta.expiring.records } else { 0 }
+        let has_come = purge_limit.is_some_and(|limit| meta.min_write_time <= limit);
+        if has_come { meta.deleted.records + meta.expiring.records } else { 0 }
     }
 
     /// Records that a compaction checked every record of this table in the cleanup `number`.
-    pub(crate) fn was_asked_for_leftovers(&self, number: u64) {
+    pub(crate) fn set_orphans_checked_in(&self, number: u64) {
         // A table is checked once, while it is written.
-        let _ = self.asked_for_leftovers.set(number);
+        let _ = self.orphans_checked_in.set(number);
     }
 
     /// Upper bound of the orphaned records that the cleanup `number` has not checked: all records
     /// of the table, unless it holds no user keys.
-    pub(crate) fn leftovers_at_most(&self, number: Option<u64>) -> u64 {
-        let is_asked = number.is_none() || self.asked_for_leftovers.get().copied() == number;
+    pub(crate) fn orphans_at_most(&self, number: Option<u64>) -> u64 {
+        let is_checked = number.is_none() || self.orphans_checked_in.get().copied() == number;
         let has_data = self.meta.smallest.first() == Some(&(Space::Data as u8));
-        if is_asked || !has_data { 0 } else { self.meta.entries }
+        if is_checked || !has_data { 0 } else { self.meta.entries }
     }
 }

@@ -47,7 +47,7 @@ use block::{Handle, MAX_CONTENT_LEN, Opened};
 use entries::{Cursor, Malformed};
 pub(crate) use iter::{Access, TableIter};
 pub(crate) use meta::{Purgeable, TableMeta};
-pub(crate) use verified::{Unread, VerifiedIter, Walked};
+pub(crate) use verified::{ScanStats, UnreadableRange, VerifiedIter};
 pub(crate) use write::{TableParams, TableWriter};
 
 /// Longest record in bytes that is read without waiting. Copying and verifying a longer one would
@@ -70,16 +70,16 @@ fn is_entry(data: &Cursor) -> bool {
     space.is_some() && RecordRef::parse(data.value()).is_ok()
 }
 
-/// Permission for a read to wait for the disk.
+/// Whether a read may wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
+pub enum ReadMode {
     /// The read may wait.
-    Yes,
+    Blocking,
     /// The read must not wait: the thread has other requests to serve.
-    No,
+    NonBlocking,
     /// The read may wait, but a record over `INLINE_MAX` may take at most this many bytes of
     /// memory.
-    Within(usize),
+    Limited(usize),
 }
 
 /// Result of a lookup in a table.
@@ -104,11 +104,12 @@ pub(crate) struct Table {
     top: Top,
     cache: Arc<BlockCache>,
     /// Purge limit of the compaction that wrote the table, if it checked every record
-    /// ([`Table::was_asked`]). [`Table::purgeable`] does not count records up to this time.
-    asked: OnceLock<Option<u64>>,
-    /// Number of the cleanup of orphaned records ([`crate::leftovers`]) in which a compaction wrote
+    /// ([`Table::set_purge_checked_up_to`]). [`Table::purgeable`] does not count records up to this
+    /// time.
+    purge_checked_up_to: OnceLock<Option<u64>>,
+    /// Number of the cleanup of orphaned records ([`crate::orphans`]) in which a compaction wrote
     /// the table, if it checked every record.
-    asked_for_leftovers: OnceLock<u64>,
+    orphans_checked_in: OnceLock<u64>,
     /// Set once the table has been replaced: the list that receives the table's id when its last
     /// reader drops it.
     obsolete: OnceLock<Arc<Mutex<Vec<u64>>>>,
@@ -217,7 +218,7 @@ impl Table {
         let top = Top::decode(top, tail.top.offset)
             .map_err(|Malformed| Error::corrupt(&name, tail.top.offset, "malformed top block"))?;
         let meta = meta.clone();
-        let (asked, asked_for_leftovers) = (OnceLock::new(), OnceLock::new());
+        let (purge_checked_up_to, orphans_checked_in) = (OnceLock::new(), OnceLock::new());
         Ok(Self {
             file,
             name,
@@ -225,8 +226,8 @@ impl Table {
             seed,
             top,
             cache,
-            asked,
-            asked_for_leftovers,
+            purge_checked_up_to,
+            orphans_checked_in,
             obsolete: OnceLock::new(),
         })
     }
@@ -243,11 +244,13 @@ impl Table {
     }
 
     /// The record of `ikey`, whose user key has the hash `hash` (xxh3-64, seed 0).
-    pub(crate) fn get(&self, ikey: &[u8], hash: u64, wait: Wait) -> Result<TableGet, Error> {
-        match self.find(ikey, hash, wait) {
-            Ok(Some(raw)) if wait == Wait::No && raw.len() > INLINE_MAX => Ok(TableGet::WouldBlock),
-            Ok(Some(raw)) => match wait {
-                Wait::Within(room) if raw.len() > room.max(INLINE_MAX) => {
+    pub(crate) fn get(&self, ikey: &[u8], hash: u64, mode: ReadMode) -> Result<TableGet, Error> {
+        match self.find(ikey, hash, mode) {
+            Ok(Some(raw)) if mode == ReadMode::NonBlocking && raw.len() > INLINE_MAX => {
+                Ok(TableGet::WouldBlock)
+            }
+            Ok(Some(raw)) => match mode {
+                ReadMode::Limited(room) if raw.len() > room.max(INLINE_MAX) => {
                     Ok(TableGet::TooLong(raw.len()))
                 }
                 _ => Ok(TableGet::Found(raw)),
@@ -259,19 +262,19 @@ impl Table {
         }
     }
 
-    fn find(&self, ikey: &[u8], hash: u64, wait: Wait) -> Result<Option<Bytes>, NoBlock> {
+    fn find(&self, ikey: &[u8], hash: u64, mode: ReadMode) -> Result<Option<Bytes>, NoBlock> {
         let Some(partition) = self.top.partitions.get(self.top.find(ikey)) else {
             return Ok(None);
         };
         if partition.filter.len > 0 {
-            let filter = self.block(partition.filter, wait)?;
+            let filter = self.block(partition.filter, mode)?;
             let may = filter::may_contain(&filter, hash);
             if !may.ok_or_else(|| self.malformed(partition.filter))? {
                 self.cache.count_bloom_skip(partition.filter.offset);
                 return Ok(None);
             }
         }
-        let found = self.find_in(partition, ikey, wait)?;
+        let found = self.find_in(partition, ikey, mode)?;
         if found.is_none() && partition.filter.len > 0 {
             self.cache.count_bloom_false_positive(partition.filter.offset);
         }
@@ -283,48 +286,52 @@ impl Table {
         &self,
         partition: &Partition,
         ikey: &[u8],
-        wait: Wait,
+        mode: ReadMode,
     ) -> Result<Option<Bytes>, NoBlock> {
-        let index = self.block(partition.index, wait)?;
+        let index = self.block(partition.index, mode)?;
         let bad_index = || self.malformed(partition.index);
         let found = entries::find_from(&index, ikey).map_err(|Malformed| bad_index())?;
         let Some(value) = found else { return Ok(None) };
         let handle = Handle::take(&mut &index[value], partition.index.offset);
         let handle = handle.ok_or_else(bad_index)?;
-        let block = self.block(handle, wait)?;
+        let block = self.block(handle, mode)?;
         let value = entries::find(&block, ikey).map_err(|Malformed| self.malformed(handle))?;
         Ok(value.map(|value| block.slice(value)))
     }
 
     /// The content of a block, read through the cache.
-    fn block(&self, handle: Handle, wait: Wait) -> Result<Bytes, NoBlock> {
+    fn block(&self, handle: Handle, mode: ReadMode) -> Result<Bytes, NoBlock> {
         if let Some(block) = self.cache.get(self.meta.id, handle.offset) {
             return Ok(block);
         }
-        let block = self.read_block(handle, wait)?;
+        let block = self.read_block(handle, mode)?;
         self.cache.insert(self.meta.id, handle.offset, &block);
         Ok(block)
     }
 
-    fn read_block(&self, handle: Handle, wait: Wait) -> Result<Bytes, NoBlock> {
-        if let Wait::Within(room) = wait {
+    fn read_block(&self, handle: Handle, mode: ReadMode) -> Result<Bytes, NoBlock> {
+        if let ReadMode::Limited(room) = mode {
             let bytes = self.bytes_to_open(handle)?;
             if bytes > room.max(INLINE_MAX_BLOCK) {
                 return Err(NoBlock::TooLong(bytes));
             }
         }
         let mut stored = vec![0; handle.len as usize];
-        let max_len = match wait {
-            Wait::Yes | Wait::Within(_) => {
+        let max_len = match mode {
+            ReadMode::Blocking | ReadMode::Limited(_) => {
                 self.read(&mut stored, handle.offset)?;
                 MAX_CONTENT_LEN
             }
-            Wait::No if stored.len() > INLINE_MAX_BLOCK => return Err(NoBlock::WouldBlock),
-            Wait::No => match self.file.try_read_exact_at(&mut stored, handle.offset) {
-                Ok(()) => INLINE_MAX_BLOCK,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(NoBlock::WouldBlock),
-                Err(e) => return Err(NoBlock::Failed(self.read_error(handle.offset, e))),
-            },
+            ReadMode::NonBlocking if stored.len() > INLINE_MAX_BLOCK => {
+                return Err(NoBlock::WouldBlock);
+            }
+            ReadMode::NonBlocking => {
+                match self.file.try_read_exact_at(&mut stored, handle.offset) {
+                    Ok(()) => INLINE_MAX_BLOCK,
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(NoBlock::WouldBlock),
+                    Err(e) => return Err(NoBlock::Failed(self.read_error(handle.offset, e))),
+                }
+            }
         };
         match block::open(Bytes::from(stored), self.seed, handle.offset, max_len) {
             Ok(Opened::Content(block)) => Ok(block),

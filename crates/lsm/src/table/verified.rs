@@ -17,7 +17,7 @@ use super::block::{self, MAX_CONTENT_LEN, Opened};
 use super::entries::{Cursor, Malformed};
 use super::index::{Block, Index, read_index};
 use super::iter::waited;
-use super::{Table, Wait, is_entry};
+use super::{ReadMode, Table, is_entry};
 use crate::error::Error;
 
 /// Bytes per read where wanted blocks are adjacent: an efficient size for any disk, and small
@@ -26,7 +26,7 @@ const CHUNK_LEN: u64 = 64 * 1024;
 
 /// A range of internal keys that could not be read.
 #[derive(Debug, Clone)]
-pub(crate) struct Unread {
+pub(crate) struct UnreadableRange {
     pub(crate) table: u64,
     /// Lower bound of the range, inclusive …
     pub(crate) first: Vec<u8>,
@@ -39,46 +39,46 @@ pub(crate) struct Unread {
 
 /// Counters and findings of the iterators of one scan.
 #[derive(Default)]
-pub(crate) struct Walked {
+pub(crate) struct ScanStats {
     pub(crate) bytes_read: AtomicU64,
     pub(crate) blocks_read: AtomicU64,
     pub(crate) blocks_skipped: AtomicU64,
-    has_unread: AtomicBool,
+    has_unreadable: AtomicBool,
     /// At most one entry per table: the scan takes all entries before its next step.
-    unread: Mutex<Vec<Unread>>,
+    unreadable: Mutex<Vec<UnreadableRange>>,
 }
 
-impl Walked {
+impl ScanStats {
     fn add(&self, counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Ordering::Relaxed);
     }
 
     /// Records an unreadable range. Ranges that one step meets in the same table are joined, so
     /// that a table lost as a whole does not take memory for each of its blocks.
-    fn note(&self, unread: Unread) {
-        let mut all = self.unread.lock();
-        match all.last_mut().filter(|last| last.table == unread.table) {
+    fn note(&self, range: UnreadableRange) {
+        let mut all = self.unreadable.lock();
+        match all.last_mut().filter(|last| last.table == range.table) {
             Some(last) => {
-                last.last = unread.last.max(std::mem::take(&mut last.last));
-                last.lost = match (last.lost.take(), unread.lost) {
+                last.last = range.last.max(std::mem::take(&mut last.last));
+                last.lost = match (last.lost.take(), range.lost) {
                     (Some((first, _)), Some((_, last))) => Some((first, last)),
                     (before, now) => before.or(now),
                 };
             }
-            None => all.push(unread),
+            None => all.push(range),
         }
-        self.has_unread.store(true, Ordering::Release);
+        self.has_unreadable.store(true, Ordering::Release);
     }
 
     /// Removes and returns one recorded range.
-    pub(crate) fn take_unread(&self) -> Option<Unread> {
-        if !self.has_unread.load(Ordering::Acquire) {
+    pub(crate) fn take_unreadable(&self) -> Option<UnreadableRange> {
+        if !self.has_unreadable.load(Ordering::Acquire) {
             return None;
         }
-        let mut all = self.unread.lock();
-        let unread = all.pop();
-        self.has_unread.store(!all.is_empty(), Ordering::Release);
-        unread
+        let mut all = self.unreadable.lock();
+        let range = all.pop();
+        self.has_unreadable.store(!all.is_empty(), Ordering::Release);
+        range
     }
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct VerifiedIter {
     since: u64,
     /// End of the range, exclusive.
     end: Vec<u8>,
-    walked: Arc<Walked>,
+    stats: Arc<ScanStats>,
     table: usize,
     partition: usize,
     index: Index,
@@ -105,13 +105,13 @@ impl VerifiedIter {
         tables: Vec<Arc<Table>>,
         since: u64,
         end: Vec<u8>,
-        walked: Arc<Walked>,
+        stats: Arc<ScanStats>,
     ) -> Self {
         Self {
             tables,
             since,
             end,
-            walked,
+            stats,
             table: 0,
             partition: 0,
             index: Index::default(),
@@ -174,7 +174,7 @@ impl VerifiedIter {
                 return;
             }
             if self.is_old(block) {
-                self.walked.add(&self.walked.blocks_skipped, 1);
+                self.stats.add(&self.stats.blocks_skipped, 1);
                 self.block += 1;
                 continue;
             }
@@ -244,12 +244,12 @@ impl VerifiedIter {
                 return false;
             }
             let read = read_index(table, self.partition);
-            self.walked.add(&self.walked.bytes_read, u64::from(partition.index.len));
+            self.stats.add(&self.stats.bytes_read, u64::from(partition.index.len));
             // The iterator does not use filters, but a scan of everything must detect their damage
             // too.
             let filter = if self.since == 0 && partition.filter.len > 0 {
-                self.walked.add(&self.walked.bytes_read, u64::from(partition.filter.len));
-                table.read_block(partition.filter, Wait::Yes).map_err(waited).map(drop)
+                self.stats.add(&self.stats.bytes_read, u64::from(partition.filter.len));
+                table.read_block(partition.filter, ReadMode::Blocking).map_err(waited).map(drop)
             } else {
                 Ok(())
             };
@@ -283,7 +283,7 @@ impl VerifiedIter {
             None => meta.smallest.to_vec(),
         };
         let lost = is_lost.then(|| (first.clone(), last.clone()));
-        self.walked.note(Unread { table: meta.id, first, last, lost, error });
+        self.stats.note(UnreadableRange { table: meta.id, first, last, lost, error });
     }
 
     /// The content of the current block. Adjacent wanted blocks are read along with it.
@@ -300,7 +300,7 @@ impl VerifiedIter {
         }
         let start = (handle.offset - self.chunk_at) as usize;
         let stored = self.chunk.slice(start..start + handle.len as usize);
-        self.walked.add(&self.walked.blocks_read, 1);
+        self.stats.add(&self.stats.blocks_read, 1);
         let table = &self.tables[self.table];
         match block::open(stored, table.seed, handle.offset, MAX_CONTENT_LEN) {
             Ok(Opened::Content(content)) => Ok(content),
@@ -331,7 +331,7 @@ impl VerifiedIter {
         self.data.drop_block();
         let mut chunk = std::mem::take(&mut self.chunk).try_into_mut().unwrap_or_default();
         chunk.resize(len as usize, 0);
-        self.walked.add(&self.walked.bytes_read, len);
+        self.stats.add(&self.stats.bytes_read, len);
         self.tables[self.table].read(&mut chunk, offset)?;
         (self.chunk, self.chunk_at) = (chunk.freeze(), offset);
         Ok(())

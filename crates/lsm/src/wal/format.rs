@@ -99,7 +99,7 @@ fn seed(store_id: u64, segment: u64) -> u64 {
 }
 
 /// Completes a group in `buffer`, which holds [`GROUP_HEAD`] reserved bytes and the payload.
-pub(super) fn seal_group(
+pub(super) fn finish_group(
     buffer: &mut Vec<u8>,
     store_id: u64,
     segment: u64,

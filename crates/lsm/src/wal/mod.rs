@@ -28,5 +28,5 @@ mod tests;
 mod writer;
 
 pub(crate) use format::{parse_segment_name, segment_name};
-pub(crate) use recover::{Expected, LogEnd, Recovered, recover, refuse_stale};
+pub(crate) use recover::{Expected, Recovered, SegmentEnd, check_not_stale, recover};
 pub(crate) use writer::{Prepared, Wal, prepare};

@@ -16,7 +16,7 @@ use crate::error::{Error, IoOp};
 
 /// The end of a recovered segment, as stored in the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LogEnd {
+pub(crate) struct SegmentEnd {
     pub(crate) segment: u64,
     /// Bytes of the segment that belong to the log; 0 = none.
     pub(crate) end: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Expected<'a> {
     pub(crate) floor: u64,
     /// Highest sequence that tables hold. The log must not end before it.
     pub(crate) flushed: u64,
-    pub(crate) ends: &'a [LogEnd],
+    pub(crate) ends: &'a [SegmentEnd],
 }
 
 /// Result of a recovery.
@@ -46,7 +46,7 @@ pub(crate) struct Recovered {
     /// Number for the next segment, never used before.
     pub(crate) next_segment: u64,
     /// Segment ends to record in the manifest before the next segment is used.
-    pub(crate) ends: Vec<LogEnd>,
+    pub(crate) ends: Vec<SegmentEnd>,
     /// Segments to remove once their ends are recorded.
     pub(crate) discarded: Vec<u64>,
     /// True if the bytes after the log's end held a torn group, or groups never acknowledged as
@@ -56,7 +56,7 @@ pub(crate) struct Recovered {
 
 /// Refuses a manifest that is older than its log, or a log whose beginning is missing. Reads only
 /// the segment headers and changes nothing.
-pub(crate) fn refuse_stale(
+pub(crate) fn check_not_stale(
     disk: &dyn Disk,
     expected: &Expected<'_>,
     manifest_edits: u64,
@@ -109,7 +109,7 @@ fn segments(disk: &dyn Disk) -> Result<Vec<u64>, Error> {
     Ok(ids)
 }
 
-impl LogEnd {
+impl SegmentEnd {
     /// Returns true if any group of the segment belongs to the log.
     pub(crate) fn has_groups(&self) -> bool {
         self.end > SEGMENT_HEAD as u64
@@ -117,7 +117,7 @@ impl LogEnd {
 }
 
 impl Expected<'_> {
-    fn recorded(&self, segment: u64) -> Option<&LogEnd> {
+    fn recorded(&self, segment: u64) -> Option<&SegmentEnd> {
         self.ends.iter().find(|end| end.segment == segment)
     }
 
@@ -157,7 +157,7 @@ pub(crate) fn recover(
         // Rewriting and syncing come before the replay: a flush during the replay must not put into
         // a table what the log may still lose.
         if recorded.is_none() {
-            segment.write_again()?;
+            segment.rewrite()?;
         }
         segment.sync()?;
         replay.segment(&segment, recorded, apply)?;
@@ -198,7 +198,7 @@ impl Segment {
     /// Rewrites the segment. After a failed sync the page cache shows data that the disk does not
     /// have and considers it clean; only rewritten data is sure to reach the disk with the next
     /// sync.
-    fn write_again(&self) -> Result<(), Error> {
+    fn rewrite(&self) -> Result<(), Error> {
         let again = self.file.write_all_at(&self.bytes[..self.written], 0);
         again.map_err(|error| Error::io(IoOp::Write, &self.name, error))
     }
@@ -225,7 +225,7 @@ impl Replay<'_> {
     fn segment(
         &mut self,
         segment: &Segment,
-        recorded: Option<&LogEnd>,
+        recorded: Option<&SegmentEnd>,
         apply: &mut dyn FnMut(u64, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let Some(head) = self.head(segment, recorded)? else { return Ok(()) };
@@ -257,7 +257,7 @@ impl Replay<'_> {
             Some(end) if at == limit && next == end.next_sequence => Ok(()),
             Some(_) => Err(segment.corrupt(at, "a group before the recorded end does not match")),
             None => {
-                let end = LogEnd { segment: segment.id, end: at as u64, next_sequence: next };
+                let end = SegmentEnd { segment: segment.id, end: at as u64, next_sequence: next };
                 self.found.ends.push(end);
                 self.discard(segment, at)
             }
@@ -268,7 +268,7 @@ impl Replay<'_> {
     fn head(
         &mut self,
         segment: &Segment,
-        recorded: Option<&LogEnd>,
+        recorded: Option<&SegmentEnd>,
     ) -> Result<Option<SegmentHead>, Error> {
         match SegmentHead::decode(&segment.bytes, self.store(), segment.id) {
             Ok(head) => Ok(Some(head)),
@@ -356,7 +356,7 @@ impl Replay<'_> {
             ));
         }
         let gone = self.found.discarded.iter().filter(|id| self.expected.recorded(**id).is_none());
-        let gone = gone.map(|&segment| LogEnd { segment, end: 0, next_sequence: next });
+        let gone = gone.map(|&segment| SegmentEnd { segment, end: 0, next_sequence: next });
         self.found.ends.extend(gone);
         self.found.next_sequence = next;
         Ok(self.found)

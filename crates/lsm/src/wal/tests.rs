@@ -25,7 +25,7 @@ struct Log {
     groups: Groups,
 }
 
-fn expected(ends: &[LogEnd]) -> Expected<'_> {
+fn expected(ends: &[SegmentEnd]) -> Expected<'_> {
     Expected { store_id: STORE, oldest_segment: 1, floor: 1, flushed: 0, ends }
 }
 
@@ -51,10 +51,10 @@ impl Log {
     fn append(&mut self, len: usize) {
         let sequence = self.wal.last_sequence() + 1;
         let payload = vec![sequence as u8; len];
-        if self.wal.needs_switch(len) {
+        if self.wal.needs_new_segment(len) {
             let next = self.wal.end().segment + 1;
             let prepared = prepare(&self.disk, next, SEGMENT_BYTES, true).unwrap();
-            self.wal.switch(prepared, 1).unwrap();
+            self.wal.activate(prepared, 1).unwrap();
         }
         let appended = self.wal.append(std::iter::once(&payload[..]), 1).unwrap();
         assert_eq!(appended, sequence);
@@ -69,9 +69,9 @@ impl Log {
 }
 
 /// Checks the log's age and replays it, as `open` does for a store.
-fn replay(disk: &MemDisk, ends: &[LogEnd]) -> Result<(Recovered, Groups), Error> {
+fn replay(disk: &MemDisk, ends: &[SegmentEnd]) -> Result<(Recovered, Groups), Error> {
     let mut groups = Groups::new();
-    refuse_stale(disk, &expected(ends), 1)?;
+    check_not_stale(disk, &expected(ends), 1)?;
     let found = recover(disk, &expected(ends), &mut |sequence, payload| {
         groups.push((sequence, payload.to_vec()));
         Ok(())
@@ -79,7 +79,7 @@ fn replay(disk: &MemDisk, ends: &[LogEnd]) -> Result<(Recovered, Groups), Error>
     Ok((found, groups))
 }
 
-fn refused(disk: &MemDisk, ends: &[LogEnd], what: &str) {
+fn refused(disk: &MemDisk, ends: &[SegmentEnd], what: &str) {
     match replay(disk, ends) {
         Ok((_, groups)) => panic!("{what} went unnoticed: {} groups", groups.len()),
         Err(error) => assert!(matches!(error, Error::Corrupt { .. }), "{what}: {error}"),

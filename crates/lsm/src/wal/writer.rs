@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::LogEnd;
-use super::format::{GROUP_HEAD, SEGMENT_HEAD, SegmentHead, seal_group, segment_name};
+use super::SegmentEnd;
+use super::format::{GROUP_HEAD, SEGMENT_HEAD, SegmentHead, finish_group, segment_name};
 use crate::disk::{Disk, File};
 use crate::error::{Error, IoOp};
 
@@ -50,7 +50,7 @@ pub(crate) fn prepare(
             // Nothing refers to the segment yet; if the removal also fails, recovery finds a
             // segment without a header.
             let _ = disk.remove(&name);
-            Err(error.no_room_for("the log"))
+            Err(error.with_purpose("the log"))
         }
     }
 }
@@ -104,13 +104,13 @@ impl Wal {
             buffer: Vec::new(),
             written: 0,
         };
-        wal.switch(prepared, manifest_edits)?;
+        wal.activate(prepared, manifest_edits)?;
         wal.sync()?;
         Ok(wal)
     }
 
     /// Returns true if a payload of this length needs the next segment.
-    pub(crate) fn needs_switch(&self, payload_len: usize) -> bool {
+    pub(crate) fn needs_new_segment(&self, payload_len: usize) -> bool {
         self.offset + group_bound(payload_len) > self.capacity
     }
 
@@ -120,7 +120,7 @@ impl Wal {
     }
 
     /// Activates a prepared segment.
-    pub(crate) fn switch(&mut self, next: Prepared, manifest_edits: u64) -> Result<(), Error> {
+    pub(crate) fn activate(&mut self, next: Prepared, manifest_edits: u64) -> Result<(), Error> {
         assert!(next.segment > self.segment, "segments only go forward");
         let head = SegmentHead {
             store_id: self.store_id,
@@ -155,11 +155,11 @@ impl Wal {
         for payload in payloads {
             self.buffer.extend_from_slice(payload);
         }
-        assert!(!self.needs_switch(self.buffer.len() - GROUP_HEAD), "the caller makes room");
+        assert!(!self.needs_new_segment(self.buffer.len() - GROUP_HEAD), "the caller makes room");
         let sequence = self.next_sequence;
         let durable = self.durable.load(Ordering::Acquire);
         assert!(durable < sequence, "what is not written is not durable");
-        seal_group(&mut self.buffer, self.store_id, self.segment, sequence, durable, operations);
+        finish_group(&mut self.buffer, self.store_id, self.segment, sequence, durable, operations);
         self.file
             .write_all_at(&self.buffer, self.offset)
             .map_err(|error| Error::io(IoOp::Write, &segment_name(self.segment), error))?;
@@ -216,8 +216,8 @@ impl Wal {
     }
 
     /// The current end of the log.
-    pub(crate) fn end(&self) -> LogEnd {
-        LogEnd { segment: self.segment, end: self.offset, next_sequence: self.next_sequence }
+    pub(crate) fn end(&self) -> SegmentEnd {
+        SegmentEnd { segment: self.segment, end: self.offset, next_sequence: self.next_sequence }
     }
 
     /// Sequence of the first group of the current segment.
@@ -246,7 +246,7 @@ impl Wal {
     }
 
     /// Drops the segments before `oldest` from the list and returns them for removal.
-    pub(crate) fn retire(&mut self, oldest: u64) -> Vec<u64> {
+    pub(crate) fn release_segments(&mut self, oldest: u64) -> Vec<u64> {
         assert!(oldest <= self.segment, "the current segment stays");
         let kept = self.segments.split_off(&oldest);
         let gone = std::mem::replace(&mut self.segments, kept);

@@ -147,7 +147,7 @@ fn the_store_of_the_fixture_is_read() {
     let (view, fields) = (full.view(), all_fields());
     assert_eq!((view.copies(), view.expiry_ms()), (fields.copies, fields.expiry_ms));
     assert_eq!(view.extension(), fields.extension);
-    let steps = view.steps();
+    let steps = view.op_history();
     assert_eq!((view.ballot(), steps.step), (fields.ballot, fields.step));
     assert_eq!(steps.operations, fields.operations);
     db.compact().unwrap();

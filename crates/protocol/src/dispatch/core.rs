@@ -134,7 +134,7 @@ impl Core {
 
     /// True if a record's version is further ahead of this node's wall clock than clocks may be.
     pub(crate) fn is_ahead(&self, now: Now, record: &Record) -> bool {
-        self.is_future(now, record.when())
+        self.is_future(now, record.write_time())
     }
 
     /// True if a record that was written at `when` is a future record.
@@ -227,7 +227,7 @@ impl Core {
                 && Clock::time_of(expiry_ms.saturating_mul(1000).min(Clock::micros(u64::MAX)))
                     < watermark
         };
-        !authoritative && rank.when() <= greatest
+        !authoritative && rank.write_time() <= greatest
             || self.shared.repair.proofs.counts_as_purged(rank)
             || rank.kind == Kind::Value && has_expired()
     }

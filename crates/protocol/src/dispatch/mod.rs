@@ -51,7 +51,7 @@ use crate::request::write::Writes;
 use crate::request::write::write_alone::{AloneId, ClientWrite};
 use crate::request::{RequestCx, Requests};
 use crate::shared::Shared;
-use record::{Outline, Record};
+use record::{Record, RecordSummary};
 
 /// The period of checking slots for deadlines, in microseconds: a fraction of the least deadline.
 const SWEEP_MICROS: u64 = 20_000;
@@ -374,7 +374,7 @@ impl Protocol {
     }
 
     /// Handles a read of the store that found a record too long for the asker.
-    fn outlined(&mut self, now: Now, op: OpId, outline: Outline, out: &mut Vec<Effect>) {
+    fn outlined(&mut self, now: Now, op: OpId, outline: RecordSummary, out: &mut Vec<Effect>) {
         let own: Own<_> = self.replica.outlined(&mut self.core.cx(now, out), op, outline);
         let Some((id, outline)) = own else { return };
         let (parts, mut cx) = self.lend(now, out);

@@ -12,7 +12,7 @@ use crate::repair::compare::{CompareRequest, Compared, Damage};
 use crate::repair::watermark::{RoundId, RoundState, RoundStep};
 use crate::request::acks::ReplicaSet;
 use crate::transfer::missed::Mark;
-use record::{Outline, Record};
+use record::{Record, RecordSummary};
 
 mod page;
 
@@ -261,7 +261,7 @@ pub enum Reply {
     /// To a read: the newest record that the node holds is longer than the asker has room for.
     Long {
         /// The record without its content, which the node verified.
-        outline: Outline,
+        outline: RecordSummary,
         /// As in [`Reply::Found`].
         authoritative: bool,
     },

@@ -22,7 +22,7 @@ use crate::paxos::promises::BucketHold;
 use crate::paxos::recent::Via;
 use crate::placement::topology::partition_of;
 use crate::replica::reply::{reply_to_error, reply_to_write};
-use record::{Record, Steps};
+use record::{OpHistory, Record};
 
 /// Interval at which a replica polls for a record that another loop is storing, in microseconds.
 const LOOK_AGAIN: u64 = 500;
@@ -77,7 +77,7 @@ struct Storing {
     key: Bytes,
     record: Record,
     /// The conditional writes in the record that it replaces.
-    before: Steps,
+    before: OpHistory,
     demand: Demand,
     held: BucketHold,
     /// The epoch of the view under which the request came.
@@ -166,7 +166,7 @@ impl Acceptor {
                     let Arrived { key, record, .. } = arrived;
                     let most = cx.core.config.brief_bytes;
                     cx.out.push(Effect::Read { op, key: key.clone(), most, demand });
-                    let before = Steps::default();
+                    let before = OpHistory::default();
                     let (epoch, writes) = (cx.core.view.epoch, false);
                     let storing = Storing { key, record, before, demand, held, epoch, writes };
                     self.storing.insert(op, storing);
@@ -247,7 +247,7 @@ impl Acceptor {
         let storing = self.storing.get_mut(&op).expect("it was just found");
         let rank = match read {
             Ok(Reply::Found { record, .. }) => {
-                storing.before = record.steps();
+                storing.before = record.op_history();
                 Some(record.rank())
             }
             Ok(Reply::Long { outline, .. }) => Some(outline.rank),
@@ -259,7 +259,7 @@ impl Acceptor {
         };
         if let Some(rank) = rank.filter(|rank| *rank > storing.record.rank()) {
             self.give_up(cx.core, op);
-            return cx.reply_as_replica(op, Reply::Newer { time: rank.when() });
+            return cx.reply_as_replica(op, Reply::Newer { time: rank.write_time() });
         }
         storing.writes = true;
         let (key, record, demand) = (storing.key.clone(), storing.record.clone(), storing.demand);
@@ -307,9 +307,9 @@ impl Acceptor {
     pub(crate) fn on_page_written(&mut self, core: &Core, op: OpId, is_stored: bool) {
         let Some(StoredPage { items, pauses }) = self.pages.remove(&op) else { return };
         for (key, record) in items.iter().filter(|_| is_stored) {
-            let steps = record.steps();
+            let steps = record.op_history();
             let via = (Via::Replica, core.view.epoch);
-            core.shared.paxos.recent.note(key, record, [&Steps::default(), &steps], via);
+            core.shared.paxos.recent.note(key, record, [&OpHistory::default(), &steps], via);
         }
         if pauses {
             core.shared.paxos.promises.resume();
@@ -327,7 +327,7 @@ impl Acceptor {
         let storing = self.storing.get(&op).filter(|storing| storing.writes);
         let Some(Storing { key, record, before, epoch, .. }) = storing else { return false };
         if result.is_ok() {
-            let steps = record.steps();
+            let steps = record.op_history();
             let via = (Via::Accept, *epoch);
             cx.core.shared.paxos.recent.note(key, record, [before, &steps], via);
         }

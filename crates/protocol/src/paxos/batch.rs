@@ -31,7 +31,7 @@ use crate::request::outstanding::{Delivery, Outstanding, VoteAt};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::PerSet;
 use crate::request::write::BEHIND;
-use record::{Record, Steps, Version, comes_before};
+use record::{OpHistory, Record, Version, comes_before};
 
 /// The outcome is unknown although a majority answered: too many later writes.
 const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one \
@@ -77,7 +77,7 @@ enum Recollection {
 impl ChangeWork {
     /// Determines the outcome of the write's earlier tries. `newest` is the base version of the
     /// newest record, or of a record made of an absent key.
-    fn look_back(&self, newest: Version, steps: &Steps, watermark: u64) -> Earlier {
+    fn look_back(&self, newest: Version, steps: &OpHistory, watermark: u64) -> Earlier {
         if steps.has(self.id) {
             return Earlier::Known;
         }
@@ -249,7 +249,7 @@ impl Changes {
                         if newest.ballot() == 0
                             && !has_tried
                             && !has_ended
-                            && newest.when() > seal
+                            && newest.write_time() > seal
                             && is_usual(&newest) =>
                     {
                         newest
@@ -424,7 +424,7 @@ impl Changes {
     /// A replica past the record's number of copies may hold it, because a repair round brought it
     /// there. A read of that many copies does not ask that replica, so it does not count for the
     /// majority.
-    fn is_settled(&mut self, id: SlotId, newest: Option<&Record>, steps: &Steps) -> bool {
+    fn is_settled(&mut self, id: SlotId, newest: Option<&Record>, steps: &OpHistory) -> bool {
         let slot = self.slots.get(id);
         let (ack, rank) = (slot.ack(), newest.map(Record::rank));
         let copies = newest.map_or(slot.quorums.from(), |newest| slot.copies_of(newest));

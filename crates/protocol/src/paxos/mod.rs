@@ -372,7 +372,7 @@ impl Changes {
                 return self.change_failed(cx, id, VoteAt(vote), error);
             }
             Reply::Found { record, .. } if prepares => {
-                if !record.is_of(&self.slots.get(id).key) {
+                if !record.verifies(&self.slots.get(id).key) {
                     return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Failed);
                 }
                 Some(ReportedRecord::Whole(record))
@@ -706,7 +706,7 @@ fn votes_of(replicas: &Replicas) -> Vec<ChangeVote> {
 
 /// True if a replica reported a future record, and so nothing of what that record hides.
 fn hides(cx: &Cx<'_>, vote: &ChangeVote) -> bool {
-    vote.rank().is_some_and(|rank| cx.core.is_future(cx.now, rank.when()))
+    vote.rank().is_some_and(|rank| cx.core.is_future(cx.now, rank.write_time()))
 }
 
 /// True unless the reply says that its node is not authoritative for what it reports.

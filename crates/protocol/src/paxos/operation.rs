@@ -9,7 +9,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use xxhash_rust::xxh3::Xxh3;
 
-use record::{Fields, Kind, Operation, Record, Steps, Version, has_expired};
+use record::{Fields, Kind, OpHistory, Operation, Record, Version, has_expired};
 
 /// Returns the base version of a record that a conditional write makes of an absent key: above
 /// everything that may have been purged up to the watermark, and below every version issued since.
@@ -184,7 +184,7 @@ pub(crate) struct KeyState {
     value: Option<Bytes>,
     /// The expiry of the value, in milliseconds since 1970; 0 = never.
     expiry_ms: u64,
-    steps: Steps,
+    steps: OpHistory,
     /// The time against which expiries are judged, in microseconds since 1970.
     wall: u64,
     /// True if a condition was not met because the value had expired. The value is then removed.
@@ -232,7 +232,7 @@ impl Tag {
         self == state || self.last.is_some() && self.last == state.last
     }
 
-    fn after(version: Version, steps: &Steps) -> Self {
+    fn after(version: Version, steps: &OpHistory) -> Self {
         let last = steps.operations.last().map(|last| (steps.step, last.id));
         Self { version, last }
     }
@@ -244,11 +244,11 @@ impl KeyState {
     pub(crate) fn of(newest: Option<&Record>, absent: Version, wall: u64) -> Self {
         let found_expired = false;
         let Some(newest) = newest else {
-            let (family, steps) = (absent, Steps::default());
+            let (family, steps) = (absent, OpHistory::default());
             return Self { family, value: None, expiry_ms: 0, steps, wall, found_expired };
         };
         let value = (newest.kind() == Kind::Value).then(|| newest.value());
-        let (expiry_ms, steps) = (newest.expiry_ms(), newest.steps());
+        let (expiry_ms, steps) = (newest.expiry_ms(), newest.op_history());
         Self { family: newest.version(), value, expiry_ms, steps, wall, found_expired }
     }
 
@@ -275,7 +275,7 @@ impl KeyState {
     }
 
     /// Returns the conditional writes contained in the state.
-    pub(crate) fn steps(&self) -> &Steps {
+    pub(crate) fn steps(&self) -> &OpHistory {
         &self.steps
     }
 
@@ -348,7 +348,7 @@ impl KeyState {
     pub(crate) fn record(&self, key: &[u8], ballot: u64) -> Record {
         let kind = if self.value.is_some() { Kind::Value } else { Kind::Tombstone };
         let value = self.value.as_deref().unwrap_or_default();
-        let Steps { step, ref operations } = self.steps;
+        let OpHistory { step, ref operations } = self.steps;
         let fields = Fields {
             ballot,
             step,
@@ -386,7 +386,7 @@ mod tests {
 
     /// A state whose value expires at `expiry_ms`, read at time `AT`.
     fn state(value: &'static str, expiry_ms: u64) -> KeyState {
-        let (family, steps) = (Version { time: 5, origin: 1 }, Steps::default());
+        let (family, steps) = (Version { time: 5, origin: 1 }, OpHistory::default());
         let (wall, found_expired) = (AT * 1000 + 999, false);
         KeyState { family, value: Some(Bytes::from(value)), expiry_ms, steps, wall, found_expired }
     }

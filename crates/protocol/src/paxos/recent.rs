@@ -23,7 +23,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::paxos::operation::{Done, Tag, are_other_requests};
 use crate::transfer::remembered::Remembered;
-use record::{Operation, Record, Steps, Version};
+use record::{OpHistory, Operation, Record, Version};
 
 /// Capacity in entries, about 6 MiB: eight seconds at 8,000 writes per second, the rate of one key.
 const MOST: usize = 65_536;
@@ -138,7 +138,7 @@ impl Recent {
         &self,
         key: &[u8],
         record: &Record,
-        [before, steps]: [&Steps; 2],
+        [before, steps]: [&OpHistory; 2],
         (via, epoch): (Via, u64),
     ) {
         let (hash, family) = (xxh3_64(key), record.version());
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use record::{Fields, Kind};
 
-    const NONE: Steps = Steps { step: 0, operations: Vec::new() };
+    const NONE: OpHistory = OpHistory { step: 0, operations: Vec::new() };
     const FAMILY: Version = Version { time: 5, origin: 1 };
 
     fn record(ballot: u64) -> Record {
@@ -220,9 +220,9 @@ mod tests {
         Record::new(b"k", &fields, &[])
     }
 
-    fn steps(step: u32, ids: &[u64]) -> Steps {
+    fn steps(step: u32, ids: &[u64]) -> OpHistory {
         let operation = |id: &u64| Operation { id: *id, result: Some(*id as i64), digest: 0 };
-        Steps { step, operations: ids.iter().map(operation).collect() }
+        OpHistory { step, operations: ids.iter().map(operation).collect() }
     }
 
     fn stored(ballot: u64, step: u32, id: u64) -> OpLookup {
@@ -235,9 +235,9 @@ mod tests {
         recent.recall(key, WriteName { id, digest: 0 }, since)
     }
 
-    fn of_request(step: u32, id: u64, digest: u64) -> Steps {
+    fn of_request(step: u32, id: u64, digest: u64) -> OpHistory {
         let operations = vec![Operation { id, result: Some(id as i64), digest }];
-        Steps { step, operations }
+        OpHistory { step, operations }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use crate::repair::watermark::RoundId;
-use record::Outline;
+use record::RecordSummary;
 
 /// Maximum number of damaged ranges in one report; beyond it, the last range is extended to cover
 /// the rest.
@@ -25,7 +25,7 @@ pub struct CompareRequest {
     pub start: Bytes,
     /// The first key beyond the range; `None` = unbounded.
     pub end: Option<Bytes>,
-    /// Only records written after this version time ([`Rank::when`](crate::Rank::when)) …
+    /// Only records written ([`Rank::write_time`](crate::Rank::write_time)) after this time …
     pub since: u64,
     /// … and not after this one are compared.
     pub until: u64,
@@ -59,7 +59,7 @@ pub struct Compared {
     /// replica of; and of other numbers of copies, where there are such records.
     pub sums: Vec<Sum>,
     /// Keys in order, each with the outline of its newest record.
-    pub outlines: Vec<(Bytes, Outline)>,
+    pub outlines: Vec<(Bytes, RecordSummary)>,
     /// Key ranges that cannot be read: nothing certain is known about them.
     pub damaged: Vec<Damage>,
     /// Number of records that were read.

@@ -18,7 +18,7 @@ use crate::background::task;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::placement::topology::partition_of;
 use crate::repair::compare::{CompareRequest, Damage, Detail};
-use record::{Kind, Outline, Record, Version};
+use record::{Kind, Record, RecordSummary, Version};
 
 /// Limit on one list in bytes; one list is requested from each node at a time.
 const LIST_BYTES: u32 = 256 << 10;
@@ -59,7 +59,7 @@ pub(super) struct Found {
 
 /// The listed keys of one node that are not processed yet.
 struct List {
-    queue: VecDeque<(Bytes, Outline)>,
+    queue: VecDeque<(Bytes, RecordSummary)>,
     /// The start of the next list; `None` = everything is listed.
     next: Option<Bytes>,
 }
@@ -74,7 +74,7 @@ impl List {
 /// A key whose newest record some nodes lack.
 struct Differing {
     key: Bytes,
-    newest: Outline,
+    newest: RecordSummary,
     /// The nodes that hold the newest record.
     holders: Vec<NodeId>,
     lacking: Vec<NodeId>,
@@ -154,13 +154,14 @@ impl Round {
         while differing.len() < MAX_DIFFERING && !lists.values().any(List::is_short) {
             let first = |list: &List| list.queue.front().map(|(key, _)| key.clone());
             let Some(key) = lists.values().filter_map(first).min() else { break };
-            let mut held: BTreeMap<NodeId, Outline> = BTreeMap::new();
+            let mut held: BTreeMap<NodeId, RecordSummary> = BTreeMap::new();
             for (node, list) in lists.iter_mut() {
                 if let Some((_, outline)) = list.queue.pop_front_if(|(listed, _)| *listed == key) {
                     held.insert(*node, outline);
                 }
             }
-            let is_ahead = |outline: &Outline| self.context.is_ahead(outline.rank.when());
+            let is_ahead =
+                |outline: &RecordSummary| self.context.is_ahead(outline.rank.write_time());
             let ahead: Vec<NodeId> =
                 held.iter().filter(|(_, o)| is_ahead(o)).map(|(node, _)| *node).collect();
             all_ahead += u64::from(!ahead.is_empty());
@@ -177,7 +178,7 @@ impl Round {
     fn differs(
         &self,
         key: Bytes,
-        held: &BTreeMap<NodeId, Outline>,
+        held: &BTreeMap<NodeId, RecordSummary>,
         nodes: &[NodeId],
         damaged: Option<NodeId>,
     ) -> Option<Differing> {
@@ -185,7 +186,7 @@ impl Round {
         // A record held only by the damaged node was hidden there by something unreadable: all
         // others have purged that, and this record with it, because they held the same up to the
         // watermark.
-        let is_proven = newest.rank.when() <= self.watermark;
+        let is_proven = newest.rank.write_time() <= self.watermark;
         let deletes = is_proven && damaged.is_some_and(|node| held.keys().eq([&node]));
         let lacking: Vec<NodeId> = if deletes {
             held.keys().copied().collect()
@@ -271,7 +272,7 @@ impl Round {
 }
 
 /// True if a record may be purged at this watermark: only nodes that hold what it hides need it.
-fn is_gone(outline: &Outline, watermark: u64) -> bool {
+fn is_gone(outline: &RecordSummary, watermark: u64) -> bool {
     let rank = outline.rank;
     rank.kind != Kind::Value && rank.version.time.max(rank.ballot) <= watermark
 }

@@ -202,7 +202,7 @@ impl Proofs {
     /// store. A conditional write's record was chosen, but may continue from a record that was
     /// deleted and purged since.
     pub fn refuses(&self, rank: Rank) -> bool {
-        let is_sealed = rank.when() <= self.seal();
+        let is_sealed = rank.write_time() <= self.seal();
         is_sealed || rank.ballot > 0 && rank.ballot <= self.floor.load(Ordering::SeqCst)
     }
 

@@ -33,7 +33,7 @@ use crate::placement::view::ViewId;
 use crate::repair::compare::CompareRequest;
 use layout_votes::Votes;
 use proving::Proving;
-use record::{Outline, Record};
+use record::{Record, RecordSummary};
 use reply::{long, reply_to_read, reply_to_write};
 use waiting::Waiting;
 
@@ -119,14 +119,14 @@ impl Replica {
                 cx.reply_as_replica(op, Reply::Stored);
             }
             Request::Write { key, record } => {
-                if record.is_of(&key) {
+                if record.verifies(&key) {
                     self.hold_record(cx, op, key, record, demand);
                 } else {
                     cx.reply_as_replica(op, Reply::Failed);
                 }
             }
             Request::AcceptNext { key, record } => {
-                if record.ballot() > 0 && record.is_of(&key) {
+                if record.ballot() > 0 && record.verifies(&key) {
                     let arrived = Arrived { key, record, goes_on: true };
                     self.acceptor.accept(cx, op, arrived, demand);
                 } else {
@@ -157,7 +157,7 @@ impl Replica {
         items.retain(|(key, record)| !is_of_others(cx.core, demand.class, key, record));
         if items.is_empty() {
             cx.reply_as_replica(op, Reply::Stored);
-        } else if !items.iter().all(|(key, record)| record.is_of(key)) {
+        } else if !items.iter().all(|(key, record)| record.verifies(key)) {
             cx.reply_as_replica(op, Reply::Failed);
         } else if !self.acceptor.on_page(cx, op, demand.class, &items) {
             cx.reply_as_replica(op, Reply::Busy);
@@ -284,7 +284,12 @@ impl Replica {
     }
 
     /// Handles a read of the store that found a record too long for the asker.
-    pub(crate) fn outlined(&mut self, cx: &mut Cx<'_>, op: OpId, outline: Outline) -> Own<Outline> {
+    pub(crate) fn outlined(
+        &mut self,
+        cx: &mut Cx<'_>,
+        op: OpId,
+        outline: RecordSummary,
+    ) -> Own<RecordSummary> {
         if self.acceptor.reads(op) {
             self.acceptor.on_read(cx, op, Ok(Reply::Long { outline, authoritative: true }));
             return None;

@@ -126,7 +126,7 @@ impl Proving {
             Some(Reply::TopologyMismatch)
         } else if cx.core.is_ahead(cx.now, record) {
             Some(Reply::Ahead)
-        } else if !record.is_of(key) {
+        } else if !record.verifies(key) {
             Some(Reply::Failed)
         } else if would_be_dropped(cx.core, key, record)
             || !acceptor.on_page(cx, op, demand.class, &items)

@@ -3,14 +3,14 @@
 use crate::event::StoreError;
 use crate::message::Reply;
 use crate::shared::Shared;
-use record::{Outline, Record};
+use record::{Record, RecordSummary};
 
 /// Returns the reply to a read, by the store's result.
 pub(crate) fn reply_to_read(shared: &Shared, result: Result<Option<Record>, StoreError>) -> Reply {
     let authoritative = |time| shared.membership.state.is_authoritative(time);
     match result {
         Ok(Some(record)) => {
-            let authoritative = authoritative(Some(record.when()));
+            let authoritative = authoritative(Some(record.write_time()));
             Reply::Found { record, authoritative }
         }
         Ok(None) => Reply::Absent { authoritative: authoritative(None) },
@@ -19,8 +19,8 @@ pub(crate) fn reply_to_read(shared: &Shared, result: Result<Option<Record>, Stor
 }
 
 /// Returns the reply to a read of a record that is too long for the asker.
-pub(crate) fn long(shared: &Shared, outline: Outline) -> Reply {
-    let authoritative = shared.membership.state.is_authoritative(Some(outline.rank.when()));
+pub(crate) fn long(shared: &Shared, outline: RecordSummary) -> Reply {
+    let authoritative = shared.membership.state.is_authoritative(Some(outline.rank.write_time()));
     Reply::Long { outline, authoritative }
 }
 

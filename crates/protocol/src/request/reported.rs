@@ -1,6 +1,6 @@
 //! A replica's report of its record of a key.
 
-use record::{Outline, Rank, Record};
+use record::{Rank, Record, RecordSummary};
 
 /// A record as a replica reported it.
 #[derive(Debug, Clone)]
@@ -9,7 +9,7 @@ pub(crate) enum ReportedRecord {
     Whole(Record),
     /// The record without its content: the record is long and was not sent, or the content was
     /// dropped.
-    Outline(Outline),
+    Outline(RecordSummary),
 }
 
 impl ReportedRecord {
@@ -20,11 +20,11 @@ impl ReportedRecord {
         }
     }
 
-    /// Returns when the record was written; see [`Rank::when`].
-    pub(crate) fn when(&self) -> u64 {
+    /// Returns when the record was written; see [`Rank::write_time`].
+    pub(crate) fn write_time(&self) -> u64 {
         match self {
-            Self::Whole(record) => record.when(),
-            Self::Outline(outline) => outline.rank.when(),
+            Self::Whole(record) => record.write_time(),
+            Self::Outline(outline) => outline.rank.write_time(),
         }
     }
 
@@ -45,7 +45,7 @@ impl ReportedRecord {
     /// Drops the record's content.
     pub(crate) fn shed(&mut self) {
         if let Self::Whole(record) = self {
-            *self = Self::Outline(record.outline());
+            *self = Self::Outline(record.summary());
         }
     }
 }

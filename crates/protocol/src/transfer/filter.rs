@@ -84,7 +84,7 @@ impl MovedFilter<'_> {
         let is_new = !replicas.contains(&self.node);
         // A node that keeps keys which will have fewer copies is only sent what it lacks.
         let is_meant = match self.first {
-            Some(until) => is_new && replicas.first() == Some(&own) && rank.when() <= until,
+            Some(until) => is_new && replicas.first() == Some(&own) && rank.write_time() <= until,
             None => is_new || replicas.len() > after,
         };
         let is_known = || self.known.binary_search(&moved_digest(self.seed, key, rank)).is_ok();
@@ -187,7 +187,7 @@ impl<'a> PartitionFilter<'a> {
             FilterKind::Chosen(chooser) if chooser.is_alone() && rank.kind != Kind::Value => false,
             FilterKind::Chosen(chooser) if chooser.is_everybody() => true,
             FilterKind::Chosen(chooser) => chooser.choose(partition_of(key)).contains(own),
-            FilterKind::HeldBy(held) => held.wants(looked, key, copies, rank.when()),
+            FilterKind::HeldBy(held) => held.wants(looked, key, copies, rank.write_time()),
             FilterKind::Moved(moved) => moved.wants(looked, *own, key, (copies, rank)),
             FilterKind::Remembered(remembered) => remembered.wants(looked.view, *own, key),
             FilterKind::None => false,

@@ -148,7 +148,7 @@ impl Stays {
     }
 
     fn of(key: &[u8], record: &Record, limit: u64) -> Self {
-        let wait = Clock::micros(record.when()).saturating_sub(Clock::micros(limit));
+        let wait = Clock::micros(record.write_time()).saturating_sub(Clock::micros(limit));
         Self { hints: 1, bytes: hint_bytes(key, record), wait }
     }
 }
@@ -221,7 +221,7 @@ impl DeliveryPass {
             self.has_delivered |= drop_needless(&context, node, &mut items);
             let limit = context.takes_up_to();
             let limit = self.refused.map_or(limit, |refused| refused.min(limit));
-            for (key, record) in items.extract_if(.., |(_, record)| record.when() > limit) {
+            for (key, record) in items.extract_if(.., |(_, record)| record.write_time() > limit) {
                 stays = stays.add(Stays::of(&key, &record, limit));
             }
             if items.is_empty() {
@@ -238,7 +238,8 @@ impl DeliveryPass {
                 // The node's clock is behind this one's. Halving finds the hints that it would
                 // accept.
                 Ok(Reply::Ahead) => {
-                    let mut times: Vec<_> = items.iter().map(|(_, record)| record.when()).collect();
+                    let mut times: Vec<_> =
+                        items.iter().map(|(_, record)| record.write_time()).collect();
                     times.sort_unstable();
                     self.refused = Some(times[times.len() / 2].saturating_sub(1));
                 }

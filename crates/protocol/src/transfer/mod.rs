@@ -104,10 +104,10 @@ impl LeftAhead {
     /// Removes and returns the records from a clock that is ahead, and marks their partitions.
     fn leave(&self, context: &Context, items: &mut Items) -> Items {
         let shared = context.shared();
-        let is_ahead = |(_, record): &mut (Bytes, Record)| context.is_ahead(record.when());
+        let is_ahead = |(_, record): &mut (Bytes, Record)| context.is_ahead(record.write_time());
         let left: Items = items.extract_if(.., is_ahead).collect();
         for (key, record) in &left {
-            let mark = Mark { partition: Some(partition_of(key)), since: record.when() };
+            let mark = Mark { partition: Some(partition_of(key)), since: record.write_time() };
             shared.transfer.missed.mark(shared.own, mark);
             self.0.borrow_mut().insert(partition_of(key));
         }

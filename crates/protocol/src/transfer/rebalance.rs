@@ -345,7 +345,7 @@ impl Transfer {
             })
         };
         let not_kept = left.iter().filter(|(key, record)| !keeps(key, record));
-        if let Some(time) = not_kept.map(|(_, record)| record.when()).max() {
+        if let Some(time) = not_kept.map(|(_, record)| record.write_time()).max() {
             let mut ahead = self.progress.ahead.borrow_mut();
             let greatest = ahead.entry(source).or_default();
             *greatest = time.max(*greatest);

@@ -11,7 +11,7 @@ use crate::membership::disk_ids::Incarnation;
 use crate::message::NodeId;
 use crate::request::acks::ReplicaSet;
 use crate::transfer::missed::{MAX_LISTED, Mark};
-use record::{Kind, Outline, Rank, Record, Version};
+use record::{Kind, Rank, Record, RecordSummary, Version};
 
 /// A field of a body, as bytes. Its length follows from its content.
 pub(super) trait Field {
@@ -221,7 +221,7 @@ impl Field for Record {
     }
 }
 
-impl Field for Outline {
+impl Field for RecordSummary {
     type Value = Self;
 
     fn put(value: &Self, out: &mut impl Out) {

@@ -340,7 +340,7 @@ impl Moves {
                     member.traces.note(&member.shared, &record, via);
                     let is_newer = |held: &protocol::Rank| look && *held > record.rank();
                     Ok(held.filter(is_newer).map(|held| held.version.time))
-                } else if record.when() <= member.seal {
+                } else if record.write_time() <= member.seal {
                     Err(StoreError::Sealed(member.seal))
                 } else {
                     member.traces.note(&member.shared, &record, via);

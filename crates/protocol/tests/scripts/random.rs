@@ -264,7 +264,7 @@ impl Random {
             3 => Reply::TopologyMismatch,
             4 => Reply::Page(Page { items: Vec::new(), next: None, authoritative }),
             5 => Reply::Absent { authoritative },
-            6 => Reply::Long { outline: record(&key, 1, false).outline(), authoritative },
+            6 => Reply::Long { outline: record(&key, 1, false).summary(), authoritative },
             _ => Reply::Found { record: record(&key, 1, false), authoritative },
         };
         if let Some(client) = self.clients.get_mut(&key) {
@@ -425,7 +425,7 @@ impl Random {
         if let Some(client) = self.clients.get_mut(&asked.key).filter(|_| !is_recall) {
             let authoritative = asked.peer.is_none() || authoritative;
             match (&asked.record, found) {
-                (None, Some(found)) if found.is_of(&asked.key) => {
+                (None, Some(found)) if found.verifies(&asked.key) => {
                     client.holds.push((node, found.rank()));
                     client.authoritative.extend(Some(node).filter(|_| authoritative));
                 }
@@ -478,7 +478,7 @@ impl Random {
         let id = if let OpId::Slot(SlotId(id)) = op { id } else { 0 };
         self.handle(match (asked.peer, is_write) {
             (None, false) if asked.brief && found.is_some() => {
-                Event::Outlined { op, outline: found.expect("it is some").outline() }
+                Event::Outlined { op, outline: found.expect("it is some").summary() }
             }
             (None, false) if asked.what == What::Recall => {
                 let kept = (verb == 3).then(|| recalled(b));
@@ -612,7 +612,7 @@ impl Random {
     fn may_hold(&mut self, node: NodeId, key: &Bytes, record: &Record) {
         let Some(client) = self.clients.get_mut(key) else { return assert_eq!(key, "called") };
         if record.ballot() > 0 {
-            let steps = record.steps();
+            let steps = record.op_history();
             let ids = steps.operations.iter().map(|operation| operation.id).collect();
             client.sent.insert(record.rank(), ids);
         }

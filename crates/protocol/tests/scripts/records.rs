@@ -8,7 +8,7 @@
 //! Steps are those of a conditional write that has been done.
 
 use bytes::Bytes;
-use protocol::{Kind, Operation, Record, Steps, Version};
+use protocol::{Kind, OpHistory, Operation, Record, Version};
 use record::Fields;
 
 use crate::words::BASE;
@@ -34,7 +34,7 @@ pub(crate) fn parse(
         }
         None => (content, 0),
     };
-    let Steps { step, operations } = steps.map_or(Ok(Steps::default()), parse_steps)?;
+    let OpHistory { step, operations } = steps.map_or(Ok(OpHistory::default()), parse_steps)?;
     if ballot == 0 && !operations.is_empty() {
         return Err(format!("{content:?} has steps and no ballot"));
     }
@@ -44,7 +44,7 @@ pub(crate) fn parse(
     Ok(Record::new(key, &fields, value.as_bytes()))
 }
 
-fn parse_steps(text: &str) -> Result<Steps, String> {
+fn parse_steps(text: &str) -> Result<OpHistory, String> {
     let malformed = || format!("{text:?} is not like step:id,id=result");
     let (step, operations) = text.split_once(':').ok_or_else(malformed)?;
     let operation = |text: &str| {
@@ -55,7 +55,7 @@ fn parse_steps(text: &str) -> Result<Steps, String> {
     };
     let operations = operations.split(',').filter(|text| !text.is_empty()).map(operation);
     let operations = operations.collect::<Option<_>>().ok_or_else(malformed)?;
-    Ok(Steps { step: step.parse().map_err(|_| malformed())?, operations })
+    Ok(OpHistory { step: step.parse().map_err(|_| malformed())?, operations })
 }
 
 /// Prints a record's content in the words that [`parse`] reads.
@@ -64,7 +64,7 @@ pub(crate) fn text(record: &Record) -> String {
     if record.expiry_ms() != 0 {
         text += &format!("~{}", record.expiry_ms() as i64 - (BASE / 1000) as i64);
     }
-    let Steps { step, operations } = record.steps();
+    let OpHistory { step, operations } = record.op_history();
     let operation = |Operation { id, result, digest }: &Operation| {
         let digest = if *digest == 0 { String::new() } else { format!("/{digest}") };
         let result = result.map(|result| format!("={result}")).unwrap_or_default();

@@ -23,7 +23,7 @@ impl Traces {
     /// Notes the operations of a stored record.
     pub(crate) fn note(&mut self, shared: &Shared, record: &Record, via: Via) {
         let (time, family, key_hash) = (record.ballot(), record.version(), 1);
-        for (step, operation) in record.steps().numbered() {
+        for (step, operation) in record.op_history().numbered() {
             let Operation { id, result, digest } = *operation;
             if time > 0 && has_idempotency_key(id) && !shared.has_stored(KEY, operation) {
                 let ballot = if via == Via::Accept { time } else { 0 };

@@ -485,7 +485,7 @@ impl World {
             }
             "long" => {
                 let Asked::Read(key) = asked else { return Err("nothing was read".to_owned()) };
-                let outline = self.words.record(&key, next(words, "a record")?)?.outline();
+                let outline = self.words.record(&key, next(words, "a record")?)?.summary();
                 return Ok(Event::Outlined { op, outline });
             }
             "absent" => return Ok(Event::Read { op, result: Ok(None) }),

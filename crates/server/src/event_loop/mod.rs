@@ -381,7 +381,7 @@ impl Loop {
             0 => {
                 // A new version for the write must be above every record here.
                 let sealed = |seal: u64| WriteError::Sealed(seal.max(newer.unwrap_or(0)));
-                proofs.pass(record.when()).map_err(sealed)?
+                proofs.pass(record.write_time()).map_err(sealed)?
             }
             _ => proofs.pass_any(),
         };
@@ -522,7 +522,7 @@ impl Loop {
 fn read_event(op: OpId, wanted: &Wanted, result: Result<Option<Record>, StoreError>) -> Event {
     match (wanted, result) {
         (Wanted::Record { most, .. }, Ok(Some(record))) if record.byte_len() > *most as usize => {
-            Event::Outlined { op, outline: record.outline() }
+            Event::Outlined { op, outline: record.summary() }
         }
         (Wanted::Record { .. }, result) => Event::Read { op, result },
         (Wanted::Operation { asked, .. }, result) => {

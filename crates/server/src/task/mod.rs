@@ -184,7 +184,7 @@ impl Task {
     fn drop_leftovers<D: TaskDriver>(&self, driver: &mut D) {
         tracing::info!("compacting the store to drop records that now belong on other nodes only");
         let shared = Arc::clone(&self.shared);
-        driver.purge_rule().drop_leftovers(move |key, copies| shared.holds(key, copies));
+        driver.purge_rule().drop_orphans(move |key, copies| shared.holds(key, copies));
         let number = driver.compact();
         driver.after(NODE_TICK_MICROS, TaskEvent::Compacted(number));
     }

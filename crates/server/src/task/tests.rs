@@ -202,7 +202,7 @@ fn a_hint_whose_removal_failed_later_waits_too_unless_the_store_is_closed_for_go
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let delivered = Delivered { peer: B, hints: 2, bytes: 300 };
-    let for_good = lsm::Error::Failed { cause: "sync".into(), begun: true };
+    let for_good = lsm::Error::Failed { cause: "sync".into(), outcome_unknown: true };
     for (error, waiting) in [(for_good, (0, 0)), (failed(), (2, 300))] {
         let purpose = WritePurpose::Delivered(delivered);
         own.written(&mut stage, purpose, &Err(WriteError::Store(error)));
@@ -236,7 +236,10 @@ fn what_is_to_be_remembered_is_told_stored_once_it_is_and_refused_a_little_later
     let mut own = stage.event_loop();
     stage.write(&mut own);
     assert_eq!(returned(&mut stage), Some(Ok(protocol::Reply::Stored)));
-    let read = stage.engine.get(lsm::Space::Idempotency, &entry.name(), lsm::Wait::No).unwrap();
+    let read = stage
+        .engine
+        .get(lsm::Space::Idempotency, &entry.name(), lsm::ReadMode::NonBlocking)
+        .unwrap();
     let lsm::Lookup::Found(read) = read else { panic!("it was stored") };
     assert_eq!(crate::idempotency::remembered(&entry.name(), &read), Some(entry));
 }

@@ -345,7 +345,7 @@ impl Ledger {
 
     fn end_contended(&mut self, now: u64, number: u64, asked: &Asked, outcome: &ClientOutcome) {
         if let ClientOutcome::Answer(Answer::Found(Some(record))) = outcome {
-            self.greatest = self.greatest.max(record.when());
+            self.greatest = self.greatest.max(record.write_time());
         }
         if let Some(what) = self.histories.end((now, self.latest_ms), number, asked, outcome) {
             self.accuse(now, format!("{:?}: {what}", asked.key));
@@ -485,8 +485,8 @@ impl Ledger {
         let quorum = by_default(asked, self.defaults[operation.moves]);
         let is_majority = 2 * quorum.ack > quorum.from;
         let Proven { at, watermark, ranks } = &self.proven;
-        let is_proven = *at > 0 && operation.begun > *at && record.when() <= *watermark;
-        let is_gone = PurgeRule::goes_by(record.view(), *watermark);
+        let is_proven = *at > 0 && operation.begun > *at && record.write_time() <= *watermark;
+        let is_gone = PurgeRule::is_purgeable_at(record.view(), *watermark);
         if is_usual
             && is_majority
             && is_proven

@@ -104,7 +104,7 @@ impl World {
         let greatest = self.machines.iter().map(seal).max().unwrap_or(0);
         let members = self.members().into_iter();
         let held = members.filter_map(|node| self.held(node, key).ok().flatten());
-        held.map(|record| record.when()).max().is_some_and(|newest| newest <= greatest)
+        held.map(|record| record.write_time()).max().is_some_and(|newest| newest <= greatest)
     }
 
     /// Checks that a full repair round makes all replicas equal, and proves it, whatever has
@@ -295,7 +295,7 @@ impl World {
                         let process = self.machines[node].process.as_ref();
                         let watermark = process.map_or(0, |p| p.shared.repair.proofs.watermark());
                         let belongs = self.belongs_to(node, &key, &record);
-                        if belongs && !PurgeRule::goes_by(record.view(), watermark) {
+                        if belongs && !PurgeRule::is_purgeable_at(record.view(), watermark) {
                             held.insert(node, record);
                         }
                     }

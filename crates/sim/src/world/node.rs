@@ -209,7 +209,7 @@ impl World {
             let process = self.machines[peer].process.as_ref();
             if process.is_some_and(|process| {
                 let known = process.shared.repair.proofs.known();
-                rank.when() <= known.seal.time.max(known.floor)
+                rank.write_time() <= known.seal.time.max(known.floor)
             }) {
                 continue;
             }

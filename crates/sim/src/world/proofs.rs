@@ -42,7 +42,7 @@ impl World {
             held.iter().flat_map(|(node, held)| held.iter().map(|(key, held)| (*node, key, held)))
         {
             let (record, _) = own;
-            if record.when() <= watermark && self.holds_for_readers(node, key, own) {
+            if record.write_time() <= watermark && self.holds_for_readers(node, key, own) {
                 let newest = newest.entry(key).or_insert(record);
                 *newest = if record.rank() > newest.rank() { record } else { newest };
             }
@@ -80,9 +80,9 @@ impl World {
         watermark: u64,
     ) -> bool {
         // A purgeable record counts as absent.
-        match own.filter(|own| !goes_by(own, watermark)) {
+        match own.filter(|own| !is_purgeable_at(own, watermark)) {
             Some(own) => own.rank() < newest.rank(),
-            None if goes_by(newest, watermark) => false,
+            None if is_purgeable_at(newest, watermark) => false,
             None => self.is_replica(node, key, newest),
         }
     }
@@ -157,7 +157,7 @@ impl World {
                 self.ledger.accuse(self.now, what);
             }
             for (key, (record, _)) in self.all_held(node).unwrap_or_default() {
-                if goes_by(&record, proven) {
+                if is_purgeable_at(&record, proven) {
                     let what = show(Some(&record));
                     let what = format!("not purged: node {node} holds {what} of {key:?}");
                     self.ledger.accuse(self.now, what);
@@ -167,6 +167,6 @@ impl World {
     }
 }
 
-fn goes_by(record: &Record, watermark: u64) -> bool {
-    PurgeRule::goes_by(record.view(), watermark)
+fn is_purgeable_at(record: &Record, watermark: u64) -> bool {
+    PurgeRule::is_purgeable_at(record.view(), watermark)
 }

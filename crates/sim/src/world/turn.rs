@@ -57,7 +57,7 @@ impl Driver for InTurn<'_> {
         if self.world.random.permille(self.world.plan.cold_reads) {
             return Ok(Lookup::WouldBlock);
         }
-        self.engine().get(space, key, lsm::Wait::No)
+        self.engine().get(space, key, lsm::ReadMode::NonBlocking)
     }
 
     fn read(&mut self, op: OpId, wanted: Wanted, demand: Demand) {

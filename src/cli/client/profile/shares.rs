@@ -21,7 +21,7 @@ const WHOLE: [ShareGroup; 5] = [
     ("waiting in queues", &["queue: ", "idle: "]),
     ("waiting for locks", &["lock: "]),
     ("waiting for files", &["file: "]),
-    ("flush", &["lsm::engine::background::flush", "flush_one"]),
+    ("flush", &["lsm::engine::flush::", "flush_one"]),
     ("compaction", &["lsm::compaction::", "compact_one"]),
 ];
 
@@ -56,9 +56,22 @@ const INNERMOST: [ShareGroup; 13] = [
             "server::store",
         ],
     ),
-    ("log", &["lsm::wal::", "lsm::db::commit", "lsm::engine::write"]),
+    (
+        "log",
+        &["lsm::wal::", "lsm::db::commit", "lsm::engine::write_path", "lsm::engine::commit_writer"],
+    ),
     ("memtable", &["lsm::memtable::"]),
-    ("search in tables", &["lsm::table::", "lsm::merge::", "lsm::cache::", "lsm::engine::read"]),
+    (
+        "search in tables",
+        &[
+            "lsm::table::",
+            "lsm::merge::",
+            "lsm::cache::",
+            "lsm::engine::trees",
+            "lsm::engine::lookup",
+            "lsm::engine::snapshot",
+        ],
+    ),
     ("rest of the engine", &["lsm::"]),
     ("request parsing", &["httparse::", "kvorum::http::params", "h1::parse", "h1::role"]),
     ("writing to sockets", &["poll_write", "poll_flush", "writev", "sendto", "send"]),
@@ -132,9 +145,9 @@ mod tests {
             ("loop-0;tokio::a;kvorum::connection::Socket::poll_write;writev", "writing to sockets"),
             ("kv-commit;lsm::db::commit::lead;lsm::disk::sync;file: sync", "waiting for files"),
             ("loop-0;lsm::wal::add;<X as lsm::disk::File>::write;profile::place::during", "log"),
-            ("kv-flush;lsm::engine::background::flush_one;lsm::table::write::add", "flush"),
+            ("kv-flush;lsm::engine::flush::flush_one;lsm::table::write::add", "flush"),
             (
-                "kv-flush;lsm::engine::background::flush_one;lsm::disk::sync;file: sync",
+                "kv-flush;lsm::engine::flush::flush_one;lsm::disk::sync;file: sync",
                 "waiting for files",
             ),
             ("profiler;profile::record::look", "this recording"),

@@ -9,17 +9,21 @@ use super::random::Random;
 pub(super) struct Directory {
     names: BTreeMap<String, u64>,
     durable: BTreeMap<String, u64>,
-    journal: Vec<Entry>,
+    journal: Vec<NameChange>,
 }
 
 #[derive(Debug, Clone)]
-enum Entry {
+enum NameChange {
     Link { name: String, inode: u64 },
     Rename { from: String, to: String },
     Unlink { name: String },
 }
 
-impl Entry {
+impl NameChange {
+    fn links(&self, inode: u64) -> bool {
+        matches!(self, Self::Link { inode: of, .. } if *of == inode)
+    }
+
     fn apply(&self, names: &mut BTreeMap<String, u64>) {
         match self {
             Self::Link { name, inode } => {
@@ -48,20 +52,20 @@ impl Directory {
     }
 
     pub(super) fn link(&mut self, name: &str, inode: u64) {
-        self.change(Entry::Link { name: name.to_owned(), inode });
+        self.change(NameChange::Link { name: name.to_owned(), inode });
     }
 
     pub(super) fn rename(&mut self, from: &str, to: &str) {
-        self.change(Entry::Rename { from: from.to_owned(), to: to.to_owned() });
+        self.change(NameChange::Rename { from: from.to_owned(), to: to.to_owned() });
     }
 
     pub(super) fn unlink(&mut self, name: &str) {
-        self.change(Entry::Unlink { name: name.to_owned() });
+        self.change(NameChange::Unlink { name: name.to_owned() });
     }
 
-    fn change(&mut self, entry: Entry) {
-        entry.apply(&mut self.names);
-        self.journal.push(entry);
+    fn change(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.journal.push(change);
     }
 
     pub(super) fn sync(&mut self) {
@@ -83,9 +87,8 @@ impl Directory {
 
     /// Returns true if a crash could restore this file.
     pub(super) fn reaches(&self, inode: u64) -> bool {
-        let linked = |entry: &Entry| matches!(entry, Entry::Link { inode: of, .. } if *of == inode);
         self.names.values().chain(self.durable.values()).any(|of| *of == inode)
-            || self.journal.iter().any(linked)
+            || self.journal.iter().any(|change| change.links(inode))
     }
 
     /// The directory after a power cut: the durable names and a prefix of the journal.

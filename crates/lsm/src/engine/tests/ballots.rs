@@ -39,12 +39,12 @@ pub(super) fn note(model: &mut Model, key: &[u8], record: Record) {
 fn check_all(engine: &Engine, model: &Model, times: u64) {
     let is = |found: RecordRef<'_>, expected: &Record| rank(&found.to_record()) == rank(expected);
     for (key, expected) in model {
-        match engine.get(Space::Data, key, Wait::Yes).unwrap() {
+        match engine.get(Space::Data, key, ReadMode::Blocking).unwrap() {
             Lookup::Found(found) => assert!(is(found.view(), expected), "{found:?} {expected:?}"),
             other => panic!("{other:?}, not {expected:?}"),
         }
         let looked = engine.look(Space::Data, key).unwrap();
-        assert_eq!(looked, Look::Held(Held::of(&expected.view())), "{expected:?}");
+        assert_eq!(looked, HeadLookup::Found(RecordHead::of(&expected.view())), "{expected:?}");
         for time in 0..=times {
             let newer = engine.holds_newer(Space::Data, key, version(time)).unwrap();
             let held = expected.view().version();
@@ -58,13 +58,13 @@ fn check_all(engine: &Engine, model: &Model, times: u64) {
         while let Some((key, record)) = scan.next().unwrap() {
             found.insert(key.to_vec(), record.to_record());
         }
-        for (key, expected) in model.iter().filter(|(_, held)| held.view().when() >= since) {
+        for (key, expected) in model.iter().filter(|(_, held)| held.view().write_time() >= since) {
             let found = found.get(key).unwrap_or_else(|| panic!("{expected:?} since {since}"));
             assert!(is(found.view(), expected), "{found:?}, not {expected:?} since {since}");
         }
         assert!(found.keys().all(|key| model.contains_key(key)));
     }
-    let times = model.values().map(|held| held.view().when().max(held.view().version().time));
+    let times = model.values().map(|held| held.view().write_time().max(held.view().version().time));
     assert!(engine.greatest_time() >= times.max().unwrap_or(0));
 }
 

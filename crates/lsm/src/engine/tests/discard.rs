@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::ballots::store;
-use super::verified::{KEYS, run, scan_damaged, step, store_of_tables, tiny};
+use super::verified_scan::{KEYS, run, scan_damaged, step, store_of_tables, tiny};
 use super::*;
 use crate::error::Error;
 use crate::table::file_name;
@@ -21,7 +21,7 @@ fn names(engine: &Engine) -> Vec<String> {
         let state = tree.load_full();
         state.levels.iter().flatten().map(|t| file_name(t.meta().id)).collect::<Vec<_>>()
     };
-    engine.trees.iter().flat_map(of_tree).collect()
+    engine.core.trees.iter().flat_map(of_tree).collect()
 }
 
 fn ranges_of(told: &[Damaged]) -> Vec<KeyRange> {
@@ -151,7 +151,7 @@ fn other_damage_of_a_table_stays_what_it_is() {
             assert!(told.iter().all(|range| others.iter().any(|other| meets(range, other))));
             let reopened = open(&disk, &options);
             for (key, record) in &model {
-                let found = reopened.get(Space::Data, key, Wait::Yes);
+                let found = reopened.get(Space::Data, key, ReadMode::Blocking);
                 match found {
                     Ok(_) => assert!(same(&get(&reopened, key).unwrap(), record), "{key:?}"),
                     Err(Error::Corrupt { .. }) => assert!(is_within(&others, key), "{key:?}"),

@@ -67,6 +67,6 @@ fn other_spaces_have_no_expiry() {
         let engine = open(&MemDisk::new(), &allowing(true));
         two_tables(&engine, space, &[(b"b", expires(5, 9))]);
         engine.compact_all().unwrap();
-        assert!(matches!(engine.get(space, b"b", Wait::Yes).unwrap(), Lookup::Found(_)));
+        assert!(matches!(engine.get(space, b"b", ReadMode::Blocking).unwrap(), Lookup::Found(_)));
     }
 }

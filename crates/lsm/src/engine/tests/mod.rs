@@ -3,20 +3,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use super::commit_writer::log_bound;
+use super::internal_key::hash_of;
 use super::*;
-use crate::batch::Batch;
-use crate::disk::MemDisk;
-use crate::purge::PurgeRule;
-use crate::table::Wait;
-use record::{Fields, Kind, Record, Version};
+use crate::disk::{Disk, MemDisk};
+use crate::options::SyncMode;
+use record::{Fields, Kind};
 
 mod ballots;
 mod discard;
 mod expiry;
-mod leftovers;
+mod orphans;
 mod purge;
-mod verified;
+mod verified_scan;
 
 type Model = BTreeMap<Vec<u8>, Record>;
 
@@ -81,7 +82,7 @@ struct RecordOf {
 }
 
 fn get(engine: &Engine, key: &[u8]) -> Option<RecordOf> {
-    match engine.get(Space::Data, key, Wait::Yes).unwrap() {
+    match engine.get(Space::Data, key, ReadMode::Blocking).unwrap() {
         Lookup::Found(record) => Some(RecordOf {
             version: record.view().version(),
             kind: record.view().kind(),
@@ -330,7 +331,7 @@ fn batches_are_atomic_across_trees_and_spaces() {
     }
 }
 
-/// The interval sync runs concurrently with commits and flushes, which retire the segments that it
+/// The interval sync runs concurrently with commits and flushes, which release the segments that it
 /// syncs.
 #[test]
 fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
@@ -365,7 +366,8 @@ fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
 fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
     let (disk, options) = (MemDisk::new(), small_options());
     let engine = open(&disk, &options);
-    let of_tree = |tree| (0_u64..).find(|i| engine.tree_of(hash_of(&i.to_be_bytes())) == tree);
+    let of_tree =
+        |tree| (0_u64..).find(|i| engine.core.trees.index_of(hash_of(&i.to_be_bytes())) == tree);
     let (lonely, busy) = (of_tree(0).unwrap(), of_tree(1).unwrap());
     let mut model = Model::new();
     write(&engine, &mut model, &lonely.to_be_bytes(), Kind::Value, 1, b"once");
@@ -375,7 +377,7 @@ fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
         while engine.flush_one().unwrap() == Work::Done {}
         most = most.max(engine.stats().wal_segments);
     }
-    assert!(most <= engine.log_bound() as u64 + 2, "{most} segments");
+    assert!(most <= log_bound(&engine.core) as u64 + 2, "{most} segments");
     assert!(engine.stats().wal_bytes > (most + 10) * options.segment_bytes as u64);
     check(&engine, &model);
 }
@@ -478,8 +480,9 @@ fn what_is_proven_does_not_hold_again() {
     }
     let above = Above { proven: 50, ..FUTURE };
     assert_eq!(engine.remove_above(above).unwrap(), 3);
-    let held =
-        |key: &[u8]| matches!(engine.get(Space::Data, key, Wait::Yes).unwrap(), Lookup::Found(_));
+    let held = |key: &[u8]| {
+        matches!(engine.get(Space::Data, key, ReadMode::Blocking).unwrap(), Lookup::Found(_))
+    };
     assert!(!held(b"proven"), "others may have purged what deleted it");
     assert!(held(b"single"), "it is nowhere else");
     assert!(held(b"newer-"), "others still have what deleted it");
@@ -497,7 +500,8 @@ fn records_of_other_spaces_stay() {
     engine.commit(std::iter::once(&batch)).unwrap();
     let both = Above { spaces: &[Space::Data, Space::Hints], ..FUTURE };
     assert_eq!(engine.remove_above(both).unwrap(), 2);
-    let held = |space| matches!(engine.get(space, b"key", Wait::Yes).unwrap(), Lookup::Found(_));
+    let held =
+        |space| matches!(engine.get(space, b"key", ReadMode::Blocking).unwrap(), Lookup::Found(_));
     assert_eq!([Space::Data, Space::Hints, Space::Node].map(held), [false, false, true]);
 }
 

@@ -31,7 +31,7 @@ fn write(engine: &Engine, keys: std::ops::Range<u8>, kind: Kind, time: u64) {
 }
 
 fn entries(engine: &Engine) -> u64 {
-    let state = engine.trees[0].load_full();
+    let state = engine.core.trees.tree(0).load_full();
     state.levels.iter().flatten().map(|table| table.meta().entries).sum()
 }
 
@@ -229,7 +229,7 @@ proptest! {
         flush_all(&engine);
         engine.compact_all().unwrap();
         check_purged(&engine, &model, &rule);
-        let goes = |record: &&Record| PurgeRule::goes_by(record.view(), rule.watermark());
+        let goes = |record: &&Record| PurgeRule::is_purgeable_at(record.view(), rule.watermark());
         let stay = model.len() - model.values().filter(goes).count();
         prop_assert_eq!(entries(&engine), stay as u64, "all that may go is gone");
     }
@@ -238,10 +238,10 @@ proptest! {
 fn check_purged(engine: &Engine, model: &Model, rule: &PurgeRule) {
     for (key, expected) in model {
         let watermark = rule.watermark();
-        match engine.get(Space::Data, key, Wait::Yes).unwrap() {
+        match engine.get(Space::Data, key, ReadMode::Blocking).unwrap() {
             Lookup::Found(found) => assert_eq!(rank(&found), rank(expected)),
             Lookup::Absent => assert!(
-                PurgeRule::goes_by(expected.view(), watermark),
+                PurgeRule::is_purgeable_at(expected.view(), watermark),
                 "{expected:?} is gone at {watermark}"
             ),
             other => panic!("{other:?}"),

@@ -68,8 +68,8 @@ fn a_truncated_or_foreign_table_is_not_opened() {
     assert!(error(&bytes, &told).contains("the manifest names"));
     for told in [
         TableMeta { entries: meta.entries + 1, ..meta.clone() },
-        TableMeta { min_when: meta.min_when - 1, ..meta.clone() },
-        TableMeta { max_when: meta.max_when + 1, ..meta.clone() },
+        TableMeta { min_write_time: meta.min_write_time - 1, ..meta.clone() },
+        TableMeta { max_write_time: meta.max_write_time + 1, ..meta.clone() },
         TableMeta { expiring: meta.deleted, ..meta.clone() },
     ] {
         assert!(error(&bytes, &told).contains("properties"));
@@ -96,7 +96,9 @@ fn a_block_in_anothers_place_is_noticed() {
     let (mut bytes, meta) = write(TableParams { compress: false, ..params(1) }, &model);
     let table = open(bytes.clone(), &meta, 0).unwrap();
     let mut index = Cursor::default();
-    let Ok(block) = table.block(table.top.partitions[0].index, Wait::Yes) else { panic!() };
+    let Ok(block) = table.block(table.top.partitions[0].index, ReadMode::Blocking) else {
+        panic!()
+    };
     index.set_block(block).unwrap();
     index.seek_to_first().unwrap();
     let mut handles = Vec::new();
@@ -146,9 +148,9 @@ fn a_disk_that_fails_while_a_table_is_read_never_means_absent() {
     let key = model.keys().nth(700).unwrap();
     // A lookup reads a filter, an index and a data block.
     for passes in 0..3 {
-        for wait in [Wait::Yes, Wait::No] {
+        for mode in [ReadMode::Blocking, ReadMode::NonBlocking] {
             disk.fail(Fault::once(Op::Read, EIO).after(passes));
-            let got = table.get(key, xxh3_64(&key[1..]), wait);
+            let got = table.get(key, xxh3_64(&key[1..]), mode);
             assert!(matches!(got, Err(Error::Io { .. })), "read {passes}: {got:?}");
         }
         disk.fail(Fault::once(Op::Read, EIO).after(passes));
@@ -167,7 +169,7 @@ fn forged(model: &Model, change: impl FnOnce(&mut Vec<u8>)) -> Arc<Table> {
     let sound = open(bytes.clone(), &meta, 0).unwrap();
     let handle = read_index(&sound, 0).unwrap().blocks[0].handle;
     let stored = handle.offset as usize..handle.offset as usize + handle.len as usize;
-    let mut content = sound.block(handle, Wait::Yes).ok().unwrap().to_vec();
+    let mut content = sound.block(handle, ReadMode::Blocking).ok().unwrap().to_vec();
     change(&mut content);
     let mut sealed = Vec::new();
     block::seal(&mut sealed, &content, sound.seed, handle.offset, None);

@@ -64,7 +64,7 @@ fn open(bytes: Vec<u8>, meta: &TableMeta, cache_bytes: usize) -> Result<Arc<Tabl
 }
 
 fn get(table: &Table, key: &[u8]) -> Result<Option<Bytes>, Error> {
-    match table.get(key, xxh3_64(&key[1..]), Wait::Yes)? {
+    match table.get(key, xxh3_64(&key[1..]), ReadMode::Blocking)? {
         TableGet::Found(raw) => Ok(Some(raw)),
         TableGet::Absent => Ok(None),
         TableGet::WouldBlock | TableGet::TooLong(_) => {
@@ -138,7 +138,7 @@ fn the_meta_describes_the_table() {
     assert_eq!(meta.smallest, model.keys().next().unwrap()[..]);
     assert_eq!(meta.largest, model.keys().next_back().unwrap()[..]);
     assert_eq!(meta.max_version, Version { time: 1_000, origin: 7 });
-    assert_eq!((meta.min_when, meta.max_when), (1, 1_000));
+    assert_eq!((meta.min_write_time, meta.max_write_time), (1, 1_000));
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_read_that_must_not_wait_says_when_it_would() {
     disk.put_file("table", bytes);
     let cache = Arc::new(BlockCache::new(1 << 20));
     let table = Table::open(disk.open("table").unwrap(), &meta, STORE, cache).unwrap();
-    let try_get = |key: &[u8]| table.get(key, xxh3_64(&key[1..]), Wait::No).unwrap();
+    let try_get = |key: &[u8]| table.get(key, xxh3_64(&key[1..]), ReadMode::NonBlocking).unwrap();
     let key = b"\0user/000/00003";
     disk.set_cold(true);
     assert_eq!(try_get(key), TableGet::WouldBlock);
@@ -223,7 +223,8 @@ fn a_long_record_is_read_only_where_there_is_room_for_it() {
     model.insert(packed.clone(), record(&packed, 1, &vec![0; 1 << 20]));
     let (bytes, meta) = write(params(1), &model);
     let table = open(bytes, &meta, 1 << 20).unwrap();
-    let within = |key: &[u8], room| table.get(key, xxh3_64(&key[1..]), Wait::Within(room)).unwrap();
+    let within =
+        |key: &[u8], room| table.get(key, xxh3_64(&key[1..]), ReadMode::Limited(room)).unwrap();
     assert_eq!(within(&small, 0), TableGet::Found(model[&small].clone().into()));
     for (key, least, most) in [(&raw, 1 << 20, (1 << 20) + 100), (&packed, 1 << 20, 1100 << 10)] {
         let TableGet::TooLong(bytes) = within(key, 0) else { panic!("there was no room") };
@@ -270,8 +271,8 @@ fn check_fixture(name: &str, meta: &TableMeta, model: &Model) {
     check_against(&open(bytes.clone(), &meta, 0).unwrap(), model);
     let other = Purgeable { records: meta.deleted.records + 1, ..meta.deleted };
     for told in [
-        TableMeta { min_when: 2, ..meta.clone() },
-        TableMeta { max_when: meta.max_when - 1, ..meta.clone() },
+        TableMeta { min_write_time: 2, ..meta.clone() },
+        TableMeta { max_write_time: meta.max_write_time - 1, ..meta.clone() },
         TableMeta { deleted: other, ..meta.clone() },
         TableMeta { expiring: other, ..meta.clone() },
     ] {
@@ -298,7 +299,7 @@ fn the_format_is_what_the_fixtures_say() {
         write(params, &model)
     };
     let (_, meta) = insert(b"\0counter", &fields, b"41");
-    assert_eq!((meta.min_when, meta.max_when), (1, 1 << 41));
+    assert_eq!((meta.min_write_time, meta.max_write_time), (1, 1 << 41));
     insert(b"\0expires", &Fields { expiry_ms: 1, ..plain.clone() }, b"v");
     let superseded = Fields { kind: Kind::Superseded, ..plain };
     let (bytes, meta) = insert(b"\0superseded", &superseded, b"");
@@ -336,7 +337,7 @@ fn the_index_knows_the_greatest_time_of_each_block() {
     for number in 0..table.top.partitions.len() {
         let partition = read_index(&table, number).unwrap();
         for block in &partition.blocks {
-            let Ok(content) = table.read_block(block.handle, Wait::Yes) else { panic!() };
+            let Ok(content) = table.read_block(block.handle, ReadMode::Blocking) else { panic!() };
             let (mut cursor, mut latest) = (Cursor::default(), 0);
             cursor.set_block(content).unwrap();
             cursor.seek_to_first().unwrap();

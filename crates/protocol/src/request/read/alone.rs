@@ -32,7 +32,7 @@ impl Reads {
         held: Option<Record>,
     ) -> Option<Answer> {
         let membership = &core.shared.membership.state;
-        let when = held.as_ref().map(Record::when);
+        let when = held.as_ref().map(Record::write_time);
         let counts = membership.is_authoritative(when) && !membership.is_outdated();
         if !counts || when.is_some_and(|when| core.is_future(now, when)) {
             return None;

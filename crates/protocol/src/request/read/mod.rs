@@ -339,7 +339,7 @@ impl Reads {
         let own = cx.core.shared.own;
         match result {
             Ok(record) => {
-                let time = record.as_ref().map(|record| record.when());
+                let time = record.as_ref().map(|record| record.write_time());
                 let authoritative = cx.core.shared.membership.state.is_authoritative(time);
                 self.reported(cx, id, own, record.map(ReportedRecord::Whole), authoritative);
             }
@@ -514,7 +514,7 @@ impl Requests for Reads {
     ) {
         let (reported, authoritative) = match reply {
             Reply::Found { record, authoritative } => {
-                if !record.is_of(&self.slots.get(id).key) {
+                if !record.verifies(&self.slots.get(id).key) {
                     return self.failed(cx, id, peer, ReplicaError::Failed);
                 }
                 (Some(ReportedRecord::Whole(record)), authoritative)

@@ -143,7 +143,7 @@ impl<'a> Tally<'a> {
     pub(super) fn hides(self, vote: &ReadVote) -> bool {
         vote.reported
             .as_ref()
-            .is_some_and(|reported| self.core.is_future(self.now, reported.when()))
+            .is_some_and(|reported| self.core.is_future(self.now, reported.write_time()))
     }
 
     /// True if a replica reported a newer record, after this one had been the newest.
@@ -156,7 +156,8 @@ impl<'a> Tally<'a> {
     /// reported no future record.
     fn settled(self) -> usize {
         let most = self.core.takes_up_to(self.now);
-        let is_future = |vote: &ReadVote| vote.reported.as_ref().is_some_and(|r| r.when() > most);
+        let is_future =
+            |vote: &ReadVote| vote.reported.as_ref().is_some_and(|r| r.write_time() > most);
         self.slot.work.count_read(|vote| self.counts(vote) && !is_future(vote))
     }
 
@@ -171,7 +172,7 @@ impl<'a> Tally<'a> {
     /// Returns a replica's reported record, unless it was purged since.
     fn left_of(self, vote: &'a ReadVote) -> Option<&'a ReportedRecord> {
         let greatest = self.core.shared.repair.proofs.reported_watermark();
-        vote.reported.as_ref().filter(|r| r.when() > greatest || self.counts(vote))
+        vote.reported.as_ref().filter(|r| r.write_time() > greatest || self.counts(vote))
     }
 
     /// Returns the reported records, without future records if enough replicas reported none.
@@ -179,7 +180,7 @@ impl<'a> Tally<'a> {
         let settled = self.settled() >= usize::from(self.slot.quorums.read.ack);
         let most = if settled { self.core.takes_up_to(self.now) } else { u64::MAX };
         let reported = self.slot.work.votes.iter().filter_map(move |vote| self.left_of(vote));
-        reported.filter(move |reported| reported.when() <= most)
+        reported.filter(move |reported| reported.write_time() <= most)
     }
 
     /// Returns the newest of the records that are here whole.

@@ -98,7 +98,7 @@ impl Writes {
         asked.by(&core.view.topology).from == 1
             && core.may_decide_alone(key, 1)
             && shared.membership.known_disk.acknowledges()
-            && shared.may_have_lost(key, record.when()).is_none()
+            && shared.may_have_lost(key, record.write_time()).is_none()
             && !core.note_and_check(record)
     }
 

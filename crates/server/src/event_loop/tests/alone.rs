@@ -147,7 +147,7 @@ fn a_write_alone_is_answered_as_by_an_event() {
         assert!(matches!(alone[..], [Answer::Written(..)]));
         assert_eq!(alone, answers(&mut other), "{names:?}");
         assert_eq!(own.len(), 0);
-        assert!(stage.engine.get(Space::Data, &key, lsm::Wait::Yes).is_ok());
+        assert!(stage.engine.get(Space::Data, &key, lsm::ReadMode::Blocking).is_ok());
     }
 }
 
@@ -205,7 +205,9 @@ fn a_write_alone_whose_log_was_written_is_not_said_to_be_refused() {
     let mut stage = TestNode::of(&["a"]);
     let mut own = stage.event_loop();
     put(&mut stage, &mut own, &Bytes::from_static(b"key"), ONE);
-    let failed = |begun| WriteError::Store(lsm::Error::Failed { cause: "test".into(), begun });
+    let failed = |outcome_unknown| {
+        WriteError::Store(lsm::Error::Failed { cause: "test".into(), outcome_unknown })
+    };
     for begun in [true, false] {
         for purpose in stage.commit() {
             own.written(&mut stage, purpose, &Err(failed(begun)));

@@ -134,7 +134,7 @@ fn a_long_record_is_told_by_its_outline_and_a_cold_one_later() {
     stage.write(&mut own);
     stage.take();
     own.handle(&mut stage, read(2, b"k"));
-    let outline = record.outline();
+    let outline = record.summary();
     assert_eq!(stage.replies(), [(2, Reply::Long { outline, authoritative: true })]);
     own.handle(&mut stage, read(3, b"absent"));
     assert_eq!(stage.replies(), [(3, Reply::Absent { authoritative: true })]);
@@ -226,7 +226,7 @@ fn a_hint_that_was_not_stored_marks_its_partition() {
         write_alone(&mut stage, &mut own);
         for purpose in stage.commit() {
             assert!(matches!(purpose, WritePurpose::Hint(_)) && !refused, "{purpose:?}");
-            let failed = lsm::Error::Failed { cause: "sync".into(), begun: true };
+            let failed = lsm::Error::Failed { cause: "sync".into(), outcome_unknown: true };
             own.written(&mut stage, purpose, &Err(WriteError::Store(failed)));
         }
         for peer in [NodeId(1), NodeId(2)] {

@@ -62,7 +62,7 @@ fn a_future_record_that_its_holder_will_not_keep_is_waited_for() {
     let mut own = Own::new();
     let key = key_that(&own, 1, false);
     let record = future(&own, key, AHEAD);
-    let until = Clock::micros(record.1.when());
+    let until = Clock::micros(record.1.write_time());
     second_pass(&mut own, vec![record.clone()]);
     assert_eq!(done(&own), [2, 3], "else the change drops it, and what it hides");
     let waits = Waits { source: NodeId(1), until };
@@ -126,7 +126,7 @@ fn a_future_record_whose_key_gets_more_replicas_is_waited_for() {
 fn what_a_majority_holds_from_a_clock_that_is_ahead_is_waited_for() {
     let mut own = Own::new();
     let key = key_that(&own, 1, false);
-    let ballot = future(&own, key, AHEAD).1.when();
+    let ballot = future(&own, key, AHEAD).1.write_time();
     let fields = Fields { ballot, ..Fields::new(Kind::Value, Version { time: 5, origin: 1 }) };
     let held = Record::new(key.as_bytes(), &fields, b"value");
     second_pass(&mut own, vec![record(key, 9)]);

@@ -28,7 +28,7 @@ use crate::repair::watermark::{Proof, RoundId, RoundState, RoundStep};
 use crate::shared::Shared;
 use crate::transfer::remembered::Remembered;
 use crate::transfer::{FAILURES, LONGEST_REST_MICROS, RETRY_MICROS, UNHINDERED_MICROS};
-use record::{Fields, Kind, Outline, Rank, Record, Version};
+use record::{Fields, Kind, Rank, Record, RecordSummary, Version};
 
 /// A request of the node under test.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -328,7 +328,7 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
     // Of a page with a conditional write's record, a majority's record is stored.
     own.reply(first[0].0, page(vec![record("a", 0), record("b", 9)], Some("c")));
     let call = own.only(Asked::Settle(1, "b".to_owned(), 0));
-    let outline = Outline { bytes: 7, ..record("b", 12).1.outline() };
+    let outline = RecordSummary { bytes: 7, ..record("b", 12).1.summary() };
     own.reply(call, Reply::Long { outline, authoritative: true });
     let call = own.only(Asked::Settle(1, "b".to_owned(), 7));
     let found = record("b", 12).1;

@@ -5,9 +5,9 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::Shared;
-use crate::asked_compactions::Moment;
-use crate::engine::{Whole, Work};
+use crate::engine::{FullCompaction, Work};
 use crate::error::Error;
+use crate::requested_compactions::Moment;
 
 /// The current moment; `opened` is the origin of its steady time.
 pub(super) fn now(opened: Instant) -> Moment {
@@ -18,30 +18,30 @@ pub(super) fn now(opened: Instant) -> Moment {
 impl Shared {
     /// Executes a step of the requested compaction; returns false if none is requested. `run`: the
     /// compaction thread's progress.
-    pub(super) fn compact_asked(&self, run: &mut Option<Whole>) -> bool {
+    pub(super) fn compact_requested(&self, run: &mut Option<FullCompaction>) -> bool {
         if self.compactions.lock().current().is_none() {
             return false;
         }
         let step = self.compact_step(run);
-        let whole = run.clone().unwrap_or_default();
+        let full = run.clone().unwrap_or_default();
         let (now, bytes) = (now(self.opened), self.engine.table_bytes());
-        if self.compactions.lock().stepped(step, &whole, now, bytes) {
+        if self.compactions.lock().stepped(step, &full, now, bytes) {
             *run = None;
         }
         true
     }
 
-    fn compact_step(&self, run: &mut Option<Whole>) -> Result<Work, Error> {
-        let whole = match run {
-            Some(whole) => whole,
+    fn compact_step(&self, run: &mut Option<FullCompaction>) -> Result<Work, Error> {
+        let full = match run {
+            Some(full) => full,
             None => {
                 self.engine.rotate_all();
                 self.flush_all()?;
-                run.insert(Whole::default())
+                run.insert(FullCompaction::default())
             }
         };
         let times = &self.times;
-        let step = || self.engine.compact_next(whole);
+        let step = || self.engine.compact_next(full);
         let step = times.during(&times.compaction, step, |step| !matches!(step, Ok(Work::Nothing)));
         self.signals.room.notify();
         step

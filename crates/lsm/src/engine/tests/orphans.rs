@@ -42,7 +42,7 @@ fn layer(engine: &Engine, kind: Kind, time: u64, ballot: u64) {
 
 /// Keys of all records in tables, including hidden ones.
 fn keys_in_tables(engine: &Engine) -> Vec<u8> {
-    let state = engine.trees[0].load_full();
+    let state = engine.core.trees.tree(0).load_full();
     let mut keys = Vec::new();
     for table in state.levels.iter().flatten() {
         let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
@@ -57,7 +57,7 @@ fn keys_in_tables(engine: &Engine) -> Vec<u8> {
     keys
 }
 
-fn leftovers_in(engine: &Engine) -> usize {
+fn orphans_in(engine: &Engine) -> usize {
     keys_in_tables(engine).iter().filter(|key| !is_placed(&[**key], 0)).count()
 }
 
@@ -80,7 +80,7 @@ fn three_levels(engine: &Engine) {
             engine.compact_one().unwrap();
         }
     }
-    let state = engine.trees[0].load_full();
+    let state = engine.core.trees.tree(0).load_full();
     assert!(state.levels.iter().filter(|level| !level.is_empty()).count() >= 2, "levels");
 }
 
@@ -93,7 +93,7 @@ fn nothing_goes_unless_it_is_wanted() {
     compact_whole(&engine);
     assert_eq!(keys_in_tables(&engine).len(), 60);
     assert!(!rule.is_dropping());
-    rule.drop_leftovers(is_placed);
+    rule.drop_orphans(is_placed);
     rule.stop_dropping();
     compact_whole(&engine);
     assert_eq!((keys_in_tables(&engine).len(), rule.is_dropping()), (60, false));
@@ -116,7 +116,7 @@ fn a_whole_compaction_leaves_none_of_any_kind_and_level() {
     other.put(Space::Node, &[1], version(1), b"its own").unwrap();
     other.put(Space::Hints, &[1], version(1), b"for another").unwrap();
     engine.commit(std::iter::once(&other)).unwrap();
-    rule.drop_leftovers(is_placed);
+    rule.drop_orphans(is_placed);
     compact_whole(&engine);
     rule.stop_dropping();
     assert!(!rule.is_dropping());
@@ -145,17 +145,17 @@ fn tables_that_were_moved_or_lie_deepest_are_written_anew_once() {
     let engine = open(&disk, &options);
     layer(&engine, Kind::Value, 1, 0);
     compact_whole(&engine);
-    rule.drop_leftovers(is_placed);
+    rule.drop_orphans(is_placed);
     let compactions = || engine.stats().compactions;
     let before = compactions();
     engine.compact_all().unwrap();
-    assert_eq!(leftovers_in(&engine), 0);
-    let (steps, state) = (compactions() - before, engine.trees[0].load_full());
+    assert_eq!(orphans_in(&engine), 0);
+    let (steps, state) = (compactions() - before, engine.core.trees.tree(0).load_full());
     assert!(steps > 0 && state.levels.iter().flatten().count() > 1);
     engine.compact_all().unwrap();
     assert_eq!(compactions(), before + steps, "nothing is left to be asked");
     // The rule may have changed since.
-    rule.drop_leftovers(|key, _| key[0].is_multiple_of(4));
+    rule.drop_orphans(|key, _| key[0].is_multiple_of(4));
     engine.compact_all().unwrap();
     assert_eq!(keys_in_tables(&engine).len(), 15);
 }
@@ -168,9 +168,9 @@ fn writes_meanwhile_keep_nothing() {
     for writes_every in 1..4 {
         let engine = open(&disk, &options);
         three_levels(&engine);
-        rule.drop_leftovers(is_placed);
+        rule.drop_orphans(is_placed);
         flush_all(&engine);
-        let (mut whole, mut steps) = (Whole::default(), 0);
+        let (mut whole, mut steps) = (FullCompaction::default(), 0);
         while engine.compact_next(&mut whole).unwrap() == Work::Done {
             steps += 1;
             if steps % writes_every == 0 {
@@ -181,7 +181,7 @@ fn writes_meanwhile_keep_nothing() {
                 engine.compact_one().unwrap();
             }
         }
-        assert_eq!(leftovers_in(&engine), 0, "a write every {writes_every} steps of {steps}");
+        assert_eq!(orphans_in(&engine), 0, "a write every {writes_every} steps of {steps}");
         rule.stop_dropping();
     }
 }
@@ -190,7 +190,7 @@ fn writes_meanwhile_keep_nothing() {
 #[test]
 fn what_hides_something_that_is_placed_here_stays() {
     let whole = |engine: &Engine, rule: &PurgeRule| {
-        rule.drop_leftovers(is_placed);
+        rule.drop_orphans(is_placed);
         compact_whole(engine);
         rule.stop_dropping();
     };
@@ -235,12 +235,12 @@ fn what_hides_something_that_is_placed_here_stays() {
             let found = engine.read(Space::Data, &[1]).unwrap().unwrap();
             assert_eq!((found.view().version(), found.view().copies()), (version(2), 1));
         }
-        // A newer record inherits the reach of the record that it hides, and is dropped once
-        // nothing in it is placed here.
+        // A newer record inherits the hidden copies of the record that it hides, and is dropped
+        // once nothing in it is placed here.
         store(&engine, &[1], &record(1, Kind::Tombstone, 3, 0, 2));
         whole(&engine, &rule);
         assert_eq!(keys_in_tables(&engine), [1, 2]);
-        rule.drop_leftovers(|key, _| key[0].is_multiple_of(2));
+        rule.drop_orphans(|key, _| key[0].is_multiple_of(2));
         compact_whole(&engine);
         assert_eq!(keys_in_tables(&engine), [2]);
     }
@@ -258,7 +258,7 @@ fn what_was_hidden_elsewhere_keeps_nothing() {
     let sent = engine.read(Space::Data, &[1]).unwrap().unwrap();
     let engine = open(&disk, &options);
     store(&engine, &[1], &sent);
-    rule.drop_leftovers(is_placed);
+    rule.drop_orphans(is_placed);
     compact_whole(&engine);
     assert!(keys_in_tables(&engine).is_empty());
 }
@@ -271,7 +271,7 @@ fn what_a_conditional_write_made_goes_by_its_own_copies() {
     let engine = open(&disk, &options);
     store(&engine, &[1], &record(1, Kind::Value, 1, 0, EVERYWHERE));
     store(&engine, &[1], &record(1, Kind::Value, 1, 7, 0));
-    rule.drop_leftovers(is_placed);
+    rule.drop_orphans(is_placed);
     compact_whole(&engine);
     assert!(keys_in_tables(&engine).is_empty());
 }
@@ -285,7 +285,7 @@ fn a_snapshot_holds_what_goes_after_it() {
     let snapshot = engine.snapshot();
     let mut begun = snapshot.scan(Space::Data, b"", None);
     assert!(begun.next().unwrap().is_some());
-    rule.drop_leftovers(is_placed);
+    rule.drop_orphans(is_placed);
     compact_whole(&engine);
     engine.delete_obsolete_tables();
     let left = |mut scan: Scan| {
@@ -304,7 +304,7 @@ fn a_snapshot_holds_what_goes_after_it() {
 fn check_left(engine: &Engine, model: &Model) {
     for (key, expected) in model {
         let copies = expected.view().copies();
-        match engine.get(Space::Data, key, Wait::Yes).unwrap() {
+        match engine.get(Space::Data, key, ReadMode::Blocking).unwrap() {
             Lookup::Found(found) => assert_eq!(rank(&found), rank(expected), "{key:?}"),
             Lookup::Absent => assert!(!is_placed(key, copies), "{key:?} is gone: {expected:?}"),
             other => panic!("{other:?}"),
@@ -325,7 +325,7 @@ fn a_crash_at_any_moment_leaves_the_newest_or_nothing() {
     loop {
         let disk = whole.deep_clone();
         let engine = open(&disk, &options);
-        rule.drop_leftovers(is_placed);
+        rule.drop_orphans(is_placed);
         disk.crash_after(calls);
         let ended = engine.compact_all().is_ok();
         rule.stop_dropping();
@@ -337,9 +337,9 @@ fn a_crash_at_any_moment_leaves_the_newest_or_nothing() {
         let disk = disk.crash(calls);
         let engine = open(&disk, &options);
         check_left(&engine, &model);
-        rule.drop_leftovers(is_placed);
+        rule.drop_orphans(is_placed);
         compact_whole(&engine);
-        assert_eq!(leftovers_in(&engine), 0);
+        assert_eq!(orphans_in(&engine), 0);
         check_left(&engine, &model);
         rule.stop_dropping();
         calls += 1;
@@ -354,7 +354,7 @@ fn it_ends_when_the_step_under_way_does() {
     let engine = open(&disk, &options);
     three_levels(&engine);
     let (own, count) = (Arc::downgrade(&rule), Arc::clone(&asked));
-    rule.drop_leftovers(move |key, copies| {
+    rule.drop_orphans(move |key, copies| {
         count.fetch_add(1, Ordering::Relaxed);
         let rule = own.upgrade().unwrap();
         rule.stop_dropping();
@@ -374,7 +374,7 @@ fn a_key_that_becomes_placed_here_meanwhile_ends_it() {
     let engine = open(&disk, &options);
     three_levels(&engine);
     let late = AtomicBool::new(false);
-    rule.drop_leftovers(move |key, _| late.fetch_or(key[0] == 59, Ordering::Relaxed));
+    rule.drop_orphans(move |key, _| late.fetch_or(key[0] == 59, Ordering::Relaxed));
     let _ = engine.compact_all();
 }
 
@@ -425,7 +425,7 @@ struct World {
     /// record.
     wide: BTreeSet<u8>,
     /// The compaction of the whole store during the dropping, once it has started.
-    dropping: Option<Option<Whole>>,
+    dropping: Option<Option<FullCompaction>>,
     watermark: u64,
 }
 
@@ -466,7 +466,7 @@ impl World {
                 self.rule.raise(self.watermark);
             }
             Step::Drop if self.dropping.is_none() => {
-                self.rule.drop_leftovers(is_placed);
+                self.rule.drop_orphans(is_placed);
                 self.dropping = Some(None);
             }
             Step::Drop => {}
@@ -502,13 +502,13 @@ impl World {
         let Some(dropping) = &mut self.dropping else { return };
         let whole = dropping.get_or_insert_with(|| {
             flush_all(&self.engine);
-            Whole::default()
+            FullCompaction::default()
         });
         if self.engine.compact_next(whole).unwrap() == Work::Nothing {
             // A record of a conditional write may have stayed because a record that it hides
             // arrived late.
             let stays = |key: &u8| is_placed(&[*key], 0) || self.wide.contains(key);
-            assert!(keys_in_tables(&self.engine).iter().all(stays), "leftovers");
+            assert!(keys_in_tables(&self.engine).iter().all(stays), "orphans");
             self.rule.stop_dropping();
             self.dropping = None;
             let keys: Vec<u8> = self.model.keys().map(|key| key[0]).collect();
@@ -518,9 +518,9 @@ impl World {
 
     fn check(&self) {
         for (key, expected) in &self.model {
-            let is_proven = PurgeRule::goes_by(expected.view(), self.watermark);
+            let is_proven = PurgeRule::is_purgeable_at(expected.view(), self.watermark);
             let may_go = !self.must_stay(key, expected) || is_proven;
-            match self.engine.get(Space::Data, key, Wait::Yes).unwrap() {
+            match self.engine.get(Space::Data, key, ReadMode::Blocking).unwrap() {
                 Lookup::Found(found) => assert_eq!(rank(&found), rank(expected)),
                 Lookup::Absent => assert!(may_go, "{key:?} is gone: {expected:?}"),
                 other => panic!("{other:?}"),

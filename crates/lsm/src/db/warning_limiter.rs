@@ -10,12 +10,12 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// The last warning of each background task, by task name.
 #[derive(Default)]
-pub(super) struct Complaints(Mutex<HashMap<&'static str, (String, Instant)>>);
+pub(super) struct WarningLimiter(Mutex<HashMap<&'static str, (String, Instant)>>);
 
-impl Complaints {
+impl WarningLimiter {
     /// Returns true if a task's error should be logged: its last warning differs or is older than
     /// [`SILENCE`].
-    pub(super) fn is_news(&self, error: &str, what: &'static str, now: Instant) -> bool {
+    pub(super) fn allows(&self, error: &str, what: &'static str, now: Instant) -> bool {
         // Digits are ignored, because each attempt uses a file with another number.
         let error: String = error.chars().filter(|digit| !digit.is_ascii_digit()).collect();
         let mut said = self.0.lock();
@@ -34,13 +34,13 @@ mod tests {
 
     #[test]
     fn the_same_warning_is_logged_once_a_minute() {
-        let (complaints, now) = (Complaints::default(), Instant::now());
-        assert!(complaints.is_news("no space", "flush", now));
-        assert!(!complaints.is_news("no space", "flush", now + SILENCE / 2));
-        assert!(complaints.is_news("000012.sst: no space", "compaction", now));
-        assert!(!complaints.is_news("000013.sst: no space", "compaction", now), "the next file");
-        assert!(complaints.is_news("no space", "compaction", now), "another one");
-        assert!(complaints.is_news("no space", "flush", now + SILENCE));
-        assert!(complaints.is_news("damaged", "flush", now + SILENCE), "another cause");
+        let (warnings, now) = (WarningLimiter::default(), Instant::now());
+        assert!(warnings.allows("no space", "flush", now));
+        assert!(!warnings.allows("no space", "flush", now + SILENCE / 2));
+        assert!(warnings.allows("000012.sst: no space", "compaction", now));
+        assert!(!warnings.allows("000013.sst: no space", "compaction", now), "the next file");
+        assert!(warnings.allows("no space", "compaction", now), "another one");
+        assert!(warnings.allows("no space", "flush", now + SILENCE));
+        assert!(warnings.allows("damaged", "flush", now + SILENCE), "another cause");
     }
 }

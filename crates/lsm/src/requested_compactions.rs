@@ -2,14 +2,14 @@
 //! behind it. The driver of the engine (threads or a simulation) executes their steps.
 //!
 //! ```text
-//!  ask ───────▶ current ──▶ a step … ──▶ last
-//!  ask_anew ──▶ again ─────(it ends)───▶ current
+//!  request ───────▶ current ──▶ a step … ──▶ last
+//!  request_anew ──▶ again ─────(it ends)───▶ current
 //! ```
 
 use std::mem;
 use std::time::Duration;
 
-use crate::engine::{Whole, Work};
+use crate::engine::{FullCompaction, Work};
 use crate::error::Error;
 
 /// A requested compaction of the whole store.
@@ -63,7 +63,7 @@ pub struct Compactions {
 impl Compactions {
     /// Requests a compaction and returns its number. If one is in progress, returns that one's
     /// number. `bytes`: the current length of all tables, as in the functions below.
-    pub fn ask(&mut self, now: Moment, bytes: u64) -> u64 {
+    pub fn request(&mut self, now: Moment, bytes: u64) -> u64 {
         let number = self.last.as_ref().map_or(1, |last| last.number + 1);
         let begin = || (Compaction::begin(number, now.wall, bytes), now.steady);
         self.current.get_or_insert_with(begin).0.number
@@ -71,9 +71,9 @@ impl Compactions {
 
     /// Requests a compaction that starts after this call: the one queued behind the current one, if
     /// any.
-    pub fn ask_anew(&mut self, now: Moment, bytes: u64) -> u64 {
+    pub fn request_anew(&mut self, now: Moment, bytes: u64) -> u64 {
         self.again = self.current.is_some();
-        self.ask(now, bytes) + u64::from(self.again)
+        self.request(now, bytes) + u64::from(self.again)
     }
 
     /// The compaction in progress.
@@ -101,22 +101,22 @@ impl Compactions {
     pub fn stepped(
         &mut self,
         step: Result<Work, Error>,
-        whole: &Whole,
+        full: &FullCompaction,
         now: Moment,
         bytes: u64,
     ) -> bool {
         let (mut current, since) = self.current.take().expect("it ends here only");
-        (current.records, current.of_records, current.bytes) = (whole.done, whole.of, bytes);
+        (current.records, current.of_records, current.bytes) = (full.done, full.of, bytes);
         if matches!(step, Ok(Work::Done)) {
             self.current = Some((current, since));
             return false;
         }
         current.took = Some(now.steady.saturating_sub(since));
-        current.of_records = whole.done;
+        current.of_records = full.done;
         current.failed = step.err().map(|error| error.to_string());
         self.last = Some(current);
         if mem::take(&mut self.again) {
-            self.ask(now, bytes);
+            self.request(now, bytes);
         }
         true
     }

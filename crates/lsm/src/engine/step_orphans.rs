@@ -1,4 +1,4 @@
-//! The orphaned records ([`crate::leftovers`]) that one compaction step drops.
+//! The orphaned records ([`crate::orphans`]) that one compaction step drops.
 //!
 //! A record is dropped only if nothing of its key exists elsewhere in the store, as for purging,
 //! because otherwise older records that it hides would become visible. This step looks the key up
@@ -6,70 +6,73 @@
 //! keep all records below.
 //!
 //! **A plain record is dropped only if neither the record itself nor any record that it has hidden
-//! is placed here.** A hidden record may have had more copies ([`Reach`]). This node may have
-//! counted towards the acknowledgment of its write; without any record of the key, that write would
-//! seem never to have happened here. The plain record stays in its stead, just as a repair round
-//! copies it to the nodes that hold what it hides. A record of a conditional write is judged by its
-//! own copies: it may be one that no majority has, and this node does not complete it.
+//! is placed here.** A hidden record may have had more copies ([`HiddenCopies`]). This node may
+//! have counted towards the acknowledgment of its write; without any record of the key, that write
+//! would seem never to have happened here. The plain record stays in its stead, just as a repair
+//! round copies it to the nodes that hold what it hides. A record of a conditional write is judged
+//! by its own copies: it may be one that no majority has, and this node does not complete it.
 
 use std::sync::Arc;
 
-use super::tree::tables_over;
-use super::{Engine, hash_of};
+use super::compactor::Compactor;
+use super::core::Core;
+use super::internal_key::hash_of;
+use super::tree::tables_covering;
 use crate::batch::Space;
 use crate::error::Error;
-use crate::leftovers::Dropping;
-use crate::local::Reach;
-use crate::table::{Table, TableGet, Wait};
+use crate::local::HiddenCopies;
+use crate::orphans::Dropping;
+use crate::table::{ReadMode, Table, TableGet};
 use record::RecordRef;
 
 /// Number of dropped keys whose placement is checked again before the step replaces its tables. A
 /// sample suffices to detect an owner that violates its contract; all keys could fill the memory.
-const ASKED_AGAIN: usize = 64;
+const MAX_CHECKED_AGAIN: usize = 64;
 
 /// State of a compaction step that may drop orphaned records.
-pub(super) struct StepLeftovers<'a> {
+pub(super) struct StepOrphans<'a> {
+    core: &'a Core,
+    compactor: &'a Compactor,
     dropping: Option<Dropping<'a>>,
     /// Sample of the dropped keys, with their copies.
     dropped: Vec<(Vec<u8>, Copies)>,
 }
 
-/// Number of copies of a record, and the reach of the records that it has hidden.
+/// Number of copies of a record, and those of the records that it has hidden.
 #[derive(Clone, Copy)]
-struct Copies(u8, Reach);
+struct Copies(u8, HiddenCopies);
 
 impl Copies {
     fn are_placed(self, dropping: &Dropping<'_>, key: &[u8]) -> bool {
-        let Self(own, reach) = self;
-        dropping.is_placed(key, own) || reach.copies().any(|more| dropping.is_placed(key, more))
+        let Self(own, hidden) = self;
+        dropping.is_placed(key, own) || hidden.copies().any(|more| dropping.is_placed(key, more))
     }
 }
 
-impl<'a> StepLeftovers<'a> {
+impl<'a> StepOrphans<'a> {
     /// Starts a step.
-    pub(super) fn begin(engine: &'a Engine) -> Self {
-        let dropping = engine.options.purge.leftovers().step();
-        Self { dropping, dropped: Vec::new() }
+    pub(super) fn begin(core: &'a Core, compactor: &'a Compactor) -> Self {
+        let dropping = core.options.purge.orphans().step();
+        Self { core, compactor, dropping, dropped: Vec::new() }
     }
 
     /// Returns true if the step drops the record. `inputs`: sorted ids of the merged tables.
-    pub(super) fn goes(
+    pub(super) fn drops(
         &mut self,
-        engine: &Engine,
         (tree, inputs): (usize, &[u64]),
         ikey: &[u8],
-        (record, reach): (RecordRef<'_>, Reach),
+        (record, hidden): (RecordRef<'_>, HiddenCopies),
     ) -> Result<bool, Error> {
         let Some(dropping) = &self.dropping else { return Ok(false) };
-        let reach = if record.ballot() == 0 { reach } else { Reach::default() };
-        let (key, copies) = (&ikey[1..], Copies(record.copies(), reach));
+        let hidden = if record.ballot() == 0 { hidden } else { HiddenCopies::default() };
+        let (key, copies) = (&ikey[1..], Copies(record.copies(), hidden));
         if ikey[0] != Space::Data as u8 || copies.are_placed(dropping, key) {
             return Ok(false);
         }
-        if engine.is_elsewhere(tree, inputs, ikey)? {
+        if self.is_elsewhere(tree, inputs, ikey)? {
             return Ok(false);
         }
-        if self.dropped.len() < ASKED_AGAIN {
+        if self.dropped.len() < MAX_CHECKED_AGAIN {
             self.dropped.push((key.to_vec(), copies));
         }
         Ok(true)
@@ -84,21 +87,21 @@ impl<'a> StepLeftovers<'a> {
             assert!(!is_placed, "{key_name} was placed here while what was left of it went");
         }
         // A surviving orphaned record will meet the other records of its key in a later merge.
-        outputs.iter().for_each(|table| table.was_asked_for_leftovers(dropping.number));
+        outputs.iter().for_each(|table| table.set_orphans_checked_in(dropping.number));
     }
-}
 
-impl Engine {
     /// Returns true if a memtable, or a table that is not merged, holds a record of the key.
     fn is_elsewhere(&self, tree: usize, inputs: &[u64], ikey: &[u8]) -> Result<bool, Error> {
-        let state = self.trees[tree].load_full();
-        if Self::in_memtables(&state, ikey) {
+        let state = self.core.trees.tree(tree).load_full();
+        if state.in_memtables(ikey) {
             return Ok(true);
         }
         let hash = hash_of(&ikey[1..]);
         let is_input = |table: &Arc<Table>| inputs.binary_search(&table.meta().id).is_ok();
-        for table in tables_over(&state.levels, ikey).filter(|table| !is_input(table)) {
-            let found = table.get(ikey, hash, Wait::Yes).map_err(|error| self.unread(error))?;
+        for table in tables_covering(&state.levels, ikey).filter(|table| !is_input(table)) {
+            let found = table
+                .get(ikey, hash, ReadMode::Blocking)
+                .map_err(|error| self.compactor.classify_read(self.core, error))?;
             if found != TableGet::Absent {
                 return Ok(true);
             }

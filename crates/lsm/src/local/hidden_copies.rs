@@ -15,14 +15,14 @@
 
 /// Summary of the hidden records' replication factors; see the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Reach(u8);
+pub(crate) struct HiddenCopies(u8);
 
 /// A hidden record had the cluster's default factor.
 const DEFAULT: u8 = 0x80;
 /// Mask of the greatest other factor.
 const MOST: u8 = 0x7f;
 
-impl Reach {
+impl HiddenCopies {
     pub(crate) const fn from_u8(byte: u8) -> Self {
         Self(byte)
     }
@@ -31,7 +31,7 @@ impl Reach {
         self.0
     }
 
-    /// The reach of one record with `copies` copies; 0 = the cluster's default.
+    /// The hidden copies of one record with `copies` copies; 0 = the cluster's default.
     pub(crate) fn of(copies: u8) -> Self {
         if copies == 0 { Self(DEFAULT) } else { Self(copies.min(MOST)) }
     }
@@ -70,13 +70,15 @@ mod tests {
 
     const NONE: [u8; 0] = [];
 
-    fn numbers(reach: Reach) -> Vec<u8> {
-        reach.copies().collect()
+    fn numbers(hidden: HiddenCopies) -> Vec<u8> {
+        hidden.copies().collect()
     }
 
     #[test]
     fn the_greatest_number_and_the_default_are_noted() {
-        let of = |all: &[u8]| all.iter().fold(Reach::default(), |r, c| r.and(Reach::of(*c)));
+        let of = |all: &[u8]| {
+            all.iter().fold(HiddenCopies::default(), |r, c| r.and(HiddenCopies::of(*c)))
+        };
         assert_eq!(numbers(of(&[])), NONE);
         assert_eq!(numbers(of(&[2, 5, 3])), [5]);
         assert_eq!(numbers(of(&[2, 0, 1])), [0, 2]);
@@ -84,13 +86,13 @@ mod tests {
         assert_eq!(numbers(of(&[127])), [255]);
         assert_eq!(numbers(of(&[200, 0])), [0, 255]);
         for all in [&[2, 0][..], &[255], &[0], &[]] {
-            assert_eq!(Reach::from_u8(of(all).to_u8()), of(all));
+            assert_eq!(HiddenCopies::from_u8(of(all).to_u8()), of(all));
         }
     }
 
     #[test]
     fn what_the_own_number_covers_is_left_out() {
-        let beyond = |hidden: u8, own: u8| numbers(Reach::of(hidden).beyond(own));
+        let beyond = |hidden: u8, own: u8| numbers(HiddenCopies::of(hidden).beyond(own));
         assert_eq!(beyond(0, 0), NONE);
         assert_eq!(beyond(3, 3), NONE);
         assert_eq!(beyond(2, 3), NONE);

@@ -20,7 +20,7 @@ fn naive(engine: &Engine, since: u64) -> Vec<(Vec<u8>, Record)> {
     let mut scan = engine.snapshot().scan(Space::Data, b"", None);
     let mut found = Vec::new();
     while let Some((key, record)) = scan.next().unwrap() {
-        if since == 0 || record.when() > since {
+        if since == 0 || record.write_time() > since {
             found.push((key.to_vec(), record.to_record()));
         }
     }
@@ -257,7 +257,7 @@ pub(super) fn scan_damaged(engine: &Engine, model: &Model, since: u64) -> Vec<Da
             Verified::Pause { .. } => panic!("nobody asked for that"),
         }
     }
-    for (key, record) in model.iter().filter(|(_, record)| record.view().when() > since) {
+    for (key, record) in model.iter().filter(|(_, record)| record.view().write_time() > since) {
         let is_found = found.get(key).is_some_and(|found| rank(found) == rank(record));
         assert!(is_found || is_told(&told, key), "{key:?} is missing, and nothing was told");
     }
@@ -271,8 +271,16 @@ fn damage_is_told_with_its_keys_and_the_scan_goes_on_behind_it() {
     let (disk, options) = (MemDisk::new(), Options { bloom_bits: 10, ..tiny(0) });
     let (engine, model) = store_of_tables(&disk, &options);
     check(&engine, &model);
-    let tables: Vec<_> =
-        engine.trees[0].load_full().levels.iter().flatten().map(|t| t.meta().clone()).collect();
+    let tables: Vec<_> = engine
+        .core
+        .trees
+        .tree(0)
+        .load_full()
+        .levels
+        .iter()
+        .flatten()
+        .map(|t| t.meta().clone())
+        .collect();
     assert!(tables.len() > 3);
     assert_eq!(scan_damaged(&engine, &model, 0).len(), 0);
     let mut narrow = 0;

@@ -1,5 +1,5 @@
-//! The steps of a record: the last conditional writes of its key, by which a retried one is
-//! recognized.
+//! The operation history of a record: the last conditional writes of its key, by which a retried
+//! one is recognized.
 
 use crate::layout::BadRecord;
 
@@ -14,9 +14,9 @@ const IDS_AT: usize = 14;
 /// First byte of an extension that holds digests of requests.
 const DIGESTS: u8 = 1;
 
-/// The conditional writes recorded in a record.
+/// The operation history of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Steps {
+pub struct OpHistory {
     /// Number of conditional writes since the plain write of the base version.
     pub step: u32,
     /// The last conditional writes, at most [`MAX_OPERATIONS`], oldest first.
@@ -34,7 +34,7 @@ pub struct Operation {
     pub digest: u64,
 }
 
-impl Steps {
+impl OpHistory {
     /// The operations with their step numbers, newest first.
     pub fn numbered(&self) -> impl Iterator<Item = (u32, &Operation)> {
         let newest_first = self.operations.iter().rev().enumerate();
@@ -50,8 +50,8 @@ impl Steps {
         Self { step: self.step.wrapping_add(1), operations }
     }
 
-    /// Returns true if the steps show whether an operation was done that would be step `step` or a
-    /// later one.
+    /// Returns true if the history shows whether an operation was done that would be step `step` or
+    /// a later one.
     pub fn know_of(&self, id: u64, step: u32) -> bool {
         let forgotten = self.step.wrapping_sub(self.operations.len() as u32);
         comes_before(forgotten, step) || self.has(id)
@@ -62,7 +62,7 @@ impl Steps {
         self.operations.last().map(|operation| operation.id)
     }
 
-    /// Returns true if the operation is among the steps.
+    /// Returns true if the operation is in the history.
     pub fn has(&self, id: u64) -> bool {
         self.operations.iter().any(|operation| operation.id == id)
     }
@@ -74,13 +74,13 @@ pub fn comes_before(one: u32, other: u32) -> bool {
     (one.wrapping_sub(other) as i32) < 0
 }
 
-/// Encoded length of a record's steps in bytes.
+/// Encoded length of a record's history in bytes.
 pub(crate) fn encoded_len(operations: &[Operation]) -> usize {
     let results = operations.iter().filter(|operation| operation.result.is_some());
     IDS_AT + 8 * (operations.len() + results.count())
 }
 
-/// Appends the steps of a record.
+/// Appends the history of a record.
 pub(crate) fn encode(out: &mut Vec<u8>, ballot: u64, step: u32, operations: &[Operation]) {
     let count = operations.len();
     assert!(count <= MAX_OPERATIONS, "too many operations");
@@ -128,12 +128,12 @@ pub(crate) fn digests(extension: &[u8], operations: usize) -> [u64; MAX_OPERATIO
     digests
 }
 
-/// The encoded steps of a record, and the bytes after them.
+/// The encoded history of a record, and the bytes after them.
 #[derive(Clone, Copy)]
-pub(crate) struct StepsRef<'a>(&'a [u8]);
+pub(crate) struct OpHistoryRef<'a>(&'a [u8]);
 
-impl<'a> StepsRef<'a> {
-    /// Parses the steps at the start of `raw`.
+impl<'a> OpHistoryRef<'a> {
+    /// Parses the history at the start of `raw`.
     pub(crate) fn parse(raw: &'a [u8]) -> Result<Self, BadRecord> {
         if raw.len() < IDS_AT {
             return Err(BadRecord("shorter than its own parts"));
@@ -142,14 +142,14 @@ impl<'a> StepsRef<'a> {
         if count as usize > MAX_OPERATIONS || results >> count != 0 {
             return Err(BadRecord("numbers of operations and results that do not fit"));
         }
-        let steps = Self(raw);
-        if steps.u64_at(0) == 0 {
+        let history = Self(raw);
+        if history.u64_at(0) == 0 {
             return Err(BadRecord("a conditional write without a ballot"));
         }
-        if steps.len() > raw.len() {
+        if history.len() > raw.len() {
             return Err(BadRecord("shorter than its own parts"));
         }
-        Ok(steps)
+        Ok(history)
     }
 
     /// Wraps bytes that were parsed before.
@@ -170,8 +170,8 @@ impl<'a> StepsRef<'a> {
         Some(self.u64_at(IDS_AT + 8 * before))
     }
 
-    /// Decodes the steps, with the digests from the record's extension.
-    pub(crate) fn to_steps(self, extension: &[u8]) -> Steps {
+    /// Decodes the history, with the digests from the record's extension.
+    pub(crate) fn to_op_history(self, extension: &[u8]) -> OpHistory {
         let count = self.count();
         let (mut result_at, digests) = (IDS_AT + 8 * count, digests(extension, count));
         let operation = |(k, digest): (usize, u64)| {
@@ -182,10 +182,10 @@ impl<'a> StepsRef<'a> {
             Operation { id: self.u64_at(IDS_AT + 8 * k), result, digest }
         };
         let operations = digests.into_iter().take(count).enumerate().map(operation).collect();
-        Steps { step: self.step(), operations }
+        OpHistory { step: self.step(), operations }
     }
 
-    /// Encoded length of the steps in bytes.
+    /// Encoded length of the history in bytes.
     pub(crate) fn len(&self) -> usize {
         IDS_AT + 8 * (self.count() + self.0[RESULTS_AT].count_ones() as usize)
     }

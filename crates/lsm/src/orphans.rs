@@ -1,21 +1,21 @@
-//! Orphaned records ("leftovers"): user records whose keys are no longer placed on this node. While
+//! Orphaned records ("orphans"): user records whose keys are no longer placed on this node. While
 //! the owner has their dropping enabled, compactions drop them like purgeable records. A compaction
 //! of the whole store that starts in this time removes all orphaned records that existed at its
 //! start.
 //!
 //! ```text
-//!  drop_leftovers ─▶ dropping: each compaction step checks for each record whether its key is
+//!  drop_orphans ───▶ dropping: each compaction step checks for each record whether its key is
 //!        │           placed here
 //!  stop_dropping ──▶ the step in progress ends ─▶ is_dropping() = false
 //! ```
 //!
 //! A step drops every record that is not placed here when the step checks it: values, tombstones
 //! and superseded records, of plain and conditional writes. A record of a plain write counts as
-//! placed here if a record that it has hidden is (`local/reach.rs`). A record of a conditional
-//! write may stay if an older record that is placed here arrived in the meantime.
+//! placed here if a record that it has hidden is (`local/hidden_copies.rs`). A record of a
+//! conditional write may stay if an older record that is placed here arrived in the meantime.
 //!
 //! A dropped record disappears when the step ends, which is later than its check. The owner
-//! therefore keeps a contract from [`PurgeRule::drop_leftovers`] until [`PurgeRule::is_dropping`]
+//! therefore keeps a contract from [`PurgeRule::drop_orphans`] until [`PurgeRule::is_dropping`]
 //! returns false:
 //!
 //! * The owner stores no record of a key that is not placed here, and never counts a write as
@@ -26,7 +26,7 @@
 //! Each step asserts the second rule for a sample of the keys that it dropped, just before their
 //! tables are replaced. If the assertion fails, the process ends while all records still exist.
 //!
-//! [`PurgeRule::drop_leftovers`]: crate::PurgeRule::drop_leftovers
+//! [`PurgeRule::drop_orphans`]: crate::PurgeRule::drop_orphans
 //! [`PurgeRule::is_dropping`]: crate::PurgeRule::is_dropping
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(crate) type IsPlaced = Box<dyn Fn(&[u8], u8) -> bool + Send + Sync>;
 
 /// The state that an engine shares with its owner. A compaction step locks it twice.
 #[derive(Default)]
-pub(crate) struct Leftovers(Mutex<State>);
+pub(crate) struct Orphans(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -49,7 +49,7 @@ struct State {
     steps: usize,
 }
 
-impl Leftovers {
+impl Orphans {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock()
     }
@@ -80,7 +80,7 @@ impl Leftovers {
         let mut state = self.state();
         let is_placed = Arc::clone(state.is_placed.as_ref()?);
         state.steps += 1;
-        Some(Dropping { number: state.number, is_placed, leftovers: self })
+        Some(Dropping { number: state.number, is_placed, orphans: self })
     }
 }
 
@@ -88,7 +88,7 @@ impl Leftovers {
 pub(crate) struct Dropping<'a> {
     pub(crate) number: u64,
     is_placed: Arc<IsPlaced>,
-    leftovers: &'a Leftovers,
+    orphans: &'a Orphans,
 }
 
 impl Dropping<'_> {
@@ -99,6 +99,6 @@ impl Dropping<'_> {
 
 impl Drop for Dropping<'_> {
     fn drop(&mut self) {
-        self.leftovers.state().steps -= 1;
+        self.orphans.state().steps -= 1;
     }
 }

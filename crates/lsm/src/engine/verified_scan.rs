@@ -18,15 +18,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::background::YIELD_BYTES;
-use super::read::Snapshot;
-use super::tree::{TreeState, tables_over};
-use super::{InternalKey, hash_of, tree_of};
+use super::internal_key::{InternalKey, hash_of, tree_of};
+use super::snapshot::Snapshot;
+use super::tree::{TreeState, tables_covering};
+use super::yield_budget::YIELD_BYTES;
 use crate::batch::Space;
 use crate::error::Error;
 use crate::memtable::MemtableIter;
 use crate::merge::{Merge, Source};
-use crate::table::{Table, TableGet, Unread, VerifiedIter, Wait, Walked};
+use crate::table::{ReadMode, ScanStats, Table, TableGet, UnreadableRange, VerifiedIter};
 use record::RecordRef;
 
 /// An item of a [`VerifiedScan`].
@@ -84,7 +84,7 @@ pub struct VerifiedScan {
     at: At,
     /// End of the range as an internal key, exclusive.
     end: Vec<u8>,
-    walked: Arc<Walked>,
+    stats: Arc<ScanStats>,
     tables_skipped: u64,
     lookups: u64,
     pause_at: u64,
@@ -115,9 +115,9 @@ enum Step {
 
 impl Snapshot {
     /// Keys of `space` in `start..end` (`None` = to the last) in order, each with its newest
-    /// record, tombstones included, if that was written after `since` ([`RecordRef::when`]); 0 =
-    /// all. Every block is read from the disk, not from the cache, and verified; with `since` = 0
-    /// filters are too. Damage does not end the scan.
+    /// record, tombstones included, if that was written after `since` ([`RecordRef::write_time`]);
+    /// 0 = all. Every block is read from the disk, not from the cache, and verified; with `since` =
+    /// 0 filters are too. Damage does not end the scan.
     pub fn verified_scan(
         &self,
         space: Space,
@@ -130,7 +130,7 @@ impl Snapshot {
             Some(end) => InternalKey::start_of(space, end),
             None => vec![space as u8 + 1],
         };
-        let (walked, mut sources, mut tables_skipped) = (Arc::default(), Vec::new(), 0);
+        let (stats, mut sources, mut tables_skipped) = (Arc::default(), Vec::new(), 0);
         for state in &self.trees {
             for memtable in state.memtables().filter(|memtable| memtable.sequences().is_some()) {
                 let iter = MemtableIter::new(Arc::clone(memtable), self.sequence);
@@ -144,8 +144,8 @@ impl Snapshot {
                 is_in_range && is_new
             };
             let mut push = |tables: Vec<Arc<Table>>| {
-                let walked = Arc::clone(&walked);
-                let iter = VerifiedIter::new(tables, since, end.clone(), walked);
+                let stats = Arc::clone(&stats);
+                let iter = VerifiedIter::new(tables, since, end.clone(), stats);
                 sources.push(Source::Verified(iter));
             };
             let (level0, below) = state.levels.split_first().expect("level 0 is always there");
@@ -161,7 +161,7 @@ impl Snapshot {
             merge: Merge::new(sources),
             at: At::Start(start),
             end,
-            walked,
+            stats,
             tables_skipped,
             lookups: 0,
             pause_at: u64::MAX,
@@ -195,9 +195,9 @@ impl VerifiedScan {
     pub fn progress(&self) -> Progress {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Progress {
-            bytes_read: read(&self.walked.bytes_read),
-            blocks_read: read(&self.walked.blocks_read),
-            blocks_skipped: read(&self.walked.blocks_skipped),
+            bytes_read: read(&self.stats.bytes_read),
+            blocks_read: read(&self.stats.blocks_read),
+            blocks_skipped: read(&self.stats.blocks_skipped),
             tables_skipped: self.tables_skipped,
             lookups: self.lookups,
         }
@@ -210,7 +210,7 @@ impl VerifiedScan {
                     self.merge.seek(start).expect("its sources tell damage, and go on");
                     self.at = At::Due;
                 }
-                At::Past if self.walked.bytes_read.load(Ordering::Relaxed) >= self.pause_at => {
+                At::Past if self.stats.bytes_read.load(Ordering::Relaxed) >= self.pause_at => {
                     return Step::Pause;
                 }
                 At::Past => {
@@ -220,8 +220,8 @@ impl VerifiedScan {
                 At::Due | At::LookedUp => {}
                 At::End => return Step::End,
             }
-            if let Some(unread) = self.walked.take_unread() {
-                return Step::Damaged(self.damaged(unread));
+            if let Some(range) = self.stats.take_unreadable() {
+                return Step::Damaged(self.damaged(range));
             }
             if !self.merge.valid() || self.merge.key() >= &self.end[..] {
                 self.at = At::End;
@@ -238,7 +238,7 @@ impl VerifiedScan {
                 self.unyielded = 0;
                 std::thread::yield_now();
             }
-            if self.since > 0 && record.when() <= self.since {
+            if self.since > 0 && record.write_time() <= self.since {
                 continue;
             }
             if let Err(bad) = record.verify(&key[1..]) {
@@ -264,15 +264,15 @@ impl VerifiedScan {
         let state = &self.trees[tree_of(self.trees.len(), hash)];
         let outranks =
             |raw: &[u8]| RecordRef::parse(raw).is_ok_and(|found| found.order(&record).is_gt());
-        tables_over(&state.levels, key)
+        tables_covering(&state.levels, key)
             .filter(|table| table.meta().max_version > record.version())
-            .any(|table| match table.get(key, hash, Wait::Yes) {
+            .any(|table| match table.get(key, hash, ReadMode::Blocking) {
                 Ok(TableGet::Found(raw)) => outranks(&raw),
                 Ok(_) => false,
                 Err(_) => {
                     // An iterator finds the exact range of the damage.
-                    let (table, walked) = (vec![Arc::clone(table)], Arc::clone(&self.walked));
-                    let mut iter = VerifiedIter::new(table, 0, self.end.clone(), walked);
+                    let (table, stats) = (vec![Arc::clone(table)], Arc::clone(&self.stats));
+                    let mut iter = VerifiedIter::new(table, 0, self.end.clone(), stats);
                     iter.seek(key);
                     iter.valid() && iter.key() == key && outranks(iter.record())
                 }
@@ -280,16 +280,16 @@ impl VerifiedScan {
     }
 
     /// Converts unreadable internal keys to keys of the space.
-    fn damaged(&self, unread: Unread) -> Damaged {
+    fn damaged(&self, range: UnreadableRange) -> Damaged {
         let space = self.space as u8;
-        let first = match unread.first.split_first() {
+        let first = match range.first.split_first() {
             Some((first, key)) if *first == space => key.to_vec(),
             _ => Vec::new(),
         };
-        let last = match unread.last.split_first() {
+        let last = match range.last.split_first() {
             Some((last, key)) if *last == space => Some(key.to_vec()),
             _ => None,
         };
-        Damaged { table: Some(unread.table), first, last, error: unread.error }
+        Damaged { table: Some(range.table), first, last, error: range.error }
     }
 }

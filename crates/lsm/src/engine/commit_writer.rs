@@ -1,0 +1,164 @@
+//! What only the commit leader writes: the log, and the active memtable of each tree.
+
+use std::sync::Arc;
+
+use super::MAX_IMMUTABLES;
+use super::core::Core;
+use super::internal_key::hash_of;
+use super::tree::Tree;
+use crate::batch::{Operations, Space};
+use crate::memtable::{Inserted, Memtable, MemtableWriter};
+use crate::wal::Wal;
+use record::Version;
+
+/// Upper bound of a node's bytes beyond its key and record (head, tower, padding).
+/// `CommitWriter::bound` checks it against the memtable.
+const NODE_OVERHEAD: usize = 96;
+/// Bytes of a memtable beyond its target, so that a group seldom forces an early rotation.
+const MEMTABLE_SLACK: usize = 256 * 1024;
+
+/// State that only the commit leader accesses.
+pub(super) struct CommitWriter {
+    /// `None` while the store is being opened.
+    pub(super) wal: Option<Wal>,
+    pub(super) trees: Vec<TreeWriter>,
+    key: Vec<u8>,
+}
+
+/// The writer's state of one tree.
+pub(super) struct TreeWriter {
+    memtable: MemtableWriter,
+    /// Highest version in any rotated memtable or table. A record that arrives with no higher
+    /// version is late, whatever its ballot.
+    rotated_max: Version,
+    /// Latest write time in any rotated memtable or table.
+    rotated_write_time: u64,
+}
+
+impl CommitWriter {
+    pub(super) fn new(trees: Vec<TreeWriter>) -> Self {
+        Self { wal: None, trees, key: Vec::new() }
+    }
+
+    /// Upper bound of the memtable bytes for a payload of this length and number of operations.
+    pub(super) fn bound(payload_len: usize, operations: usize) -> usize {
+        debug_assert!(MemtableWriter::bound(0, 0) <= NODE_OVERHEAD);
+        payload_len + operations * NODE_OVERHEAD
+    }
+
+    /// Upper bound of the memtable bytes for a payload read from the log.
+    pub(super) fn bound_of(payload: &[u8]) -> usize {
+        Self::bound(payload.len(), Operations::new(payload).count())
+    }
+
+    /// Inserts a payload into the memtables. Returns the number of records that conflict with
+    /// another record of the same write.
+    pub(super) fn apply(
+        &mut self,
+        sequence: u64,
+        payload: &[u8],
+        tree_of: impl Fn(u64) -> usize,
+        wanted: impl Fn(usize) -> bool,
+    ) -> Result<u64, &'static str> {
+        let mut conflicts = 0;
+        for operation in Operations::new(payload) {
+            let operation = operation?;
+            let hash = hash_of(operation.key);
+            let index = tree_of(hash);
+            if !wanted(index) {
+                continue;
+            }
+            let tree = &mut self.trees[index];
+            self.key.clear();
+            self.key.push(operation.space as u8);
+            self.key.extend_from_slice(operation.key);
+            let late = operation.record.version() <= tree.rotated_max;
+            let inserted = tree.memtable.insert(&self.key, hash, operation.record, late, sequence);
+            // A hint is deleted under the version that it already has.
+            let conflict = inserted == Inserted::Conflict && operation.space != Space::Hints;
+            conflicts += u64::from(conflict);
+        }
+        Ok(conflicts)
+    }
+
+    /// Rotates every memtable that has no room for `bound` bytes.
+    pub(super) fn make_room(&mut self, core: &Core, bound: usize) -> bool {
+        let mut rotated = false;
+        for (tree, tree_writer) in core.trees.iter().zip(&mut self.trees) {
+            if !tree_writer.memtable.fits(bound) {
+                rotated = true;
+                tree_writer.rotate(core, tree, bound);
+            }
+        }
+        rotated
+    }
+
+    /// Rotates full memtables. If the log has grown too long, also rotates those that pin old
+    /// segments: a tree that is rarely written would pin them forever.
+    pub(super) fn rotate_full(&mut self, core: &Core) -> bool {
+        let wal = self.wal.as_ref().expect("set when the store is open");
+        let too_long = wal.segment_count() > log_bound(core);
+        let current = wal.first_sequence();
+        let mut rotated = false;
+        for (tree, tree_writer) in core.trees.iter().zip(&mut self.trees) {
+            let memtable = tree_writer.memtable.memtable();
+            let full = memtable.used() >= core.options.memtable_bytes;
+            let holds_old = memtable.sequences().is_some_and(|(first, _)| first < current);
+            if full || too_long && holds_old {
+                rotated = true;
+                tree_writer.rotate(core, tree, 0);
+            }
+        }
+        rotated
+    }
+
+    /// Rotates every memtable that is not empty.
+    pub(super) fn rotate_all(&mut self, core: &Core) {
+        for (tree, tree_writer) in core.trees.iter().zip(&mut self.trees) {
+            if tree_writer.memtable.memtable().sequences().is_some() {
+                tree_writer.rotate(core, tree, 0);
+            }
+        }
+    }
+
+    /// Upper bound of all version times and write times in the store.
+    pub(super) fn greatest_time(&self) -> u64 {
+        let greatest = |tree: &TreeWriter| {
+            let version = tree.rotated_max.max(tree.memtable.max_version());
+            version.time.max(tree.rotated_write_time).max(tree.memtable.max_write_time())
+        };
+        self.trees.iter().map(greatest).max().unwrap_or(0)
+    }
+}
+
+impl TreeWriter {
+    pub(super) fn new(memtable: MemtableWriter, tables_max: Version, tables_when: u64) -> Self {
+        Self { memtable, rotated_max: tables_max, rotated_write_time: tables_when }
+    }
+
+    fn rotate(&mut self, core: &Core, tree: &Tree, bound: usize) {
+        self.rotated_max = self.rotated_max.max(self.memtable.max_version());
+        self.rotated_write_time = self.rotated_write_time.max(self.memtable.max_write_time());
+        let (memtable, memtable_writer) = new_memtable(core.options.memtable_bytes.max(bound));
+        self.memtable = memtable_writer;
+        tree.replace(|state| {
+            let full = std::mem::replace(&mut state.active, memtable);
+            if full.sequences().is_some() {
+                state.immutables.insert(0, full);
+            }
+        });
+        core.measure_backlog();
+    }
+}
+
+/// Number of log segments beyond which memtables are rotated early: twice the log of all
+/// memtables together, so that this only happens if a tree lags far behind the others.
+pub(super) fn log_bound(core: &Core) -> usize {
+    let memtables = core.trees.len() * (MAX_IMMUTABLES + 1) * core.options.memtable_bytes;
+    2 * memtables.div_ceil(core.options.segment_bytes) + 2
+}
+
+/// Creates a memtable with room for `bytes` and some slack.
+pub(super) fn new_memtable(bytes: usize) -> (Arc<Memtable>, MemtableWriter) {
+    Memtable::new(bytes + MEMTABLE_SLACK.min(bytes / 4))
+}

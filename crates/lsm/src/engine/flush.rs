@@ -1,0 +1,122 @@
+//! Flushes: the oldest rotated memtable becomes a table of level 0, and the log that only it needed
+//! is released.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::core::{Core, add};
+use super::tree::lock;
+use super::unfinished::Unfinished;
+use super::write_path::WritePath;
+use super::yield_budget::YieldBudget;
+use crate::error::Error;
+use crate::local::raw_with;
+use crate::manifest::{Edit, Placed};
+use crate::memtable::{Memtable, MemtableIter};
+use crate::table::Table;
+
+/// Result of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// The step did some work; there may be more.
+    Done,
+    /// There was nothing to do.
+    Nothing,
+}
+
+/// Executes flushes, one at a time.
+#[derive(Default)]
+pub(super) struct Flusher {
+    flushing: Mutex<()>,
+}
+
+impl Flusher {
+    /// Flushes the memtable that has waited longest.
+    pub(super) fn flush_one(&self, core: &Core, write_path: &WritePath) -> Result<Work, Error> {
+        let _one_at_a_time = lock(&self.flushing);
+        core.health().check()?;
+        let oldest = core.trees.iter().enumerate().filter_map(|(tree, t)| {
+            let memtable = Arc::clone(t.load().immutables.last()?);
+            let (first, last) = memtable.sequences().expect("empty ones are not kept");
+            Some((first, last, tree, memtable))
+        });
+        core.manifest.settle(&core.files)?;
+        let Some((_, last, tree, memtable)) = oldest.min_by_key(|(first, ..)| *first) else {
+            return Ok(Work::Nothing);
+        };
+        if !core.synced_per_group() && write_path.is_started() {
+            // The log must be durable first: a table must not outlive groups of the log before it.
+            write_path.sync(core)?;
+        }
+        let table = write_memtable(core, &memtable)?;
+        install(core, write_path, (tree, last), &memtable, table)?;
+        Ok(Work::Done)
+    }
+
+    /// Flushes all rotated memtables.
+    pub(super) fn flush_rotated(&self, core: &Core, write_path: &WritePath) -> Result<(), Error> {
+        while self.flush_one(core, write_path)? == Work::Done {}
+        Ok(())
+    }
+
+    /// Releases the segments whose groups are all in tables.
+    pub(super) fn advance_floor(&self, core: &Core, write_path: &WritePath) -> Result<(), Error> {
+        let floor = core.trees.floor_without(None);
+        let Some(oldest_segment) = write_path.oldest_needed(floor) else { return Ok(()) };
+        if oldest_segment > core.manifest.oldest_segment() {
+            core.edit_manifest(&[Edit::Floor { sequence: floor, oldest_segment }])?;
+            write_path.release_segments(core, oldest_segment);
+        }
+        Ok(())
+    }
+}
+
+fn write_memtable(core: &Core, memtable: &Arc<Memtable>) -> Result<Arc<Table>, Error> {
+    let mut iter = MemtableIter::new(Arc::clone(memtable), u64::MAX);
+    iter.seek_to_first();
+    let mut unfinished = Unfinished::new(core);
+    let mut writer = unfinished.table()?;
+    let mut yield_budget = YieldBudget::default();
+    while iter.valid() {
+        let raw = raw_with(&iter.record(), iter.hidden_copies());
+        writer.add(iter.key(), &raw).map_err(|error| core.health().classify(error))?;
+        yield_budget.take(&core.backlog, raw.len());
+        iter.next();
+    }
+    unfinished.finish(writer)?;
+    let mut tables = unfinished.durable()?;
+    let table = tables.pop().expect("one was finished");
+    add(&core.counters.flush_bytes, table.meta().bytes);
+    Ok(table)
+}
+
+/// Makes the manifest and the tree name `table` instead of `memtable`, whose last sequence is
+/// `last`.
+fn install(
+    core: &Core,
+    write_path: &WritePath,
+    (tree, last): (usize, u64),
+    memtable: &Arc<Memtable>,
+    table: Arc<Table>,
+) -> Result<(), Error> {
+    let placed = Placed { tree: tree as u8, level: 0, meta: table.meta().clone() };
+    let mut edits = vec![Edit::Add(placed), Edit::Flushed { tree: tree as u8, sequence: last }];
+    let floor = core.trees.floor_without(Some(memtable));
+    let oldest_segment = write_path.oldest_needed(floor);
+    if let Some(oldest_segment) = oldest_segment {
+        edits.push(Edit::Floor { sequence: floor, oldest_segment });
+    }
+    core.edit_manifest(&edits)?;
+    core.trees.tree(tree).replace(|state| {
+        let flushed = state.immutables.pop();
+        assert!(flushed.is_some_and(|m| Arc::ptr_eq(&m, memtable)), "flushes keep their order");
+        Arc::make_mut(&mut state.levels)[0].insert(0, table);
+    });
+    add(&core.counters.flushes, 1);
+    core.measure_backlog();
+    if let Some(oldest_segment) = oldest_segment {
+        write_path.release_segments(core, oldest_segment);
+    }
+    Ok(())
+}

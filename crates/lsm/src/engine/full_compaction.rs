@@ -1,0 +1,75 @@
+//! Compacts the whole store on request, one step per call. [`Descent`] chooses the steps.
+
+use std::cell::Cell;
+
+use super::compactor::Compactor;
+use super::core::Core;
+use super::flush::Work;
+use super::tree::{Levels, shapes};
+use crate::compaction::{Choice, Descent};
+use crate::error::Error;
+use crate::table::Table;
+
+/// Progress of a compaction of the whole store. The default is its start; the caller flushes
+/// beforehand the memtables that it should include.
+#[derive(Debug, Clone, Default)]
+pub struct FullCompaction {
+    tree: usize,
+    descent: Descent,
+    /// Number of records that the steps so far have processed …
+    pub(crate) done: u64,
+    /// … of this estimated total.
+    pub(crate) of: u64,
+}
+
+impl FullCompaction {
+    /// Executes the next step; [`Work::Nothing`] = the compaction is complete.
+    pub(super) fn next_step(&mut self, core: &Core, compactor: &Compactor) -> Result<Work, Error> {
+        let purge_limit = core.options.purge.purge_limit();
+        let dropping = core.options.purge.orphans().number();
+        let purgeable = |table: &Table| {
+            table.purgeable_at_most(purge_limit).max(table.orphans_at_most(dropping))
+        };
+        while self.tree < core.trees.len() {
+            compactor.check_not_closing(core)?;
+            // A failed step must be repeated, so it advances a copy of the position.
+            let (mut descent, passed) = (self.descent.clone(), Cell::new(0));
+            let choose = |levels: &Levels| {
+                let shapes = shapes(levels, purgeable);
+                let choice = descent.next(&shapes);
+                let all = shapes.iter().flatten();
+                passed.set(all.filter(|t| takes(&choice, t.id)).map(|t| t.entries).sum());
+                choice
+            };
+            let work = compactor.compact_tree(core, self.tree, choose)?;
+            self.descent = descent;
+            self.done += passed.get();
+            self.of = self.done + self.left(core, purgeable);
+            if work == Work::Done {
+                return Ok(Work::Done);
+            }
+            self.tree += 1;
+            self.descent = Descent::default();
+        }
+        // Steps skip tables known to be damaged; such a compaction is incomplete and fails here.
+        compactor.check_no_damage().map(|()| Work::Nothing)
+    }
+
+    /// Estimated number of records still to be processed.
+    fn left(&self, core: &Core, purgeable: impl Fn(&Table) -> u64) -> u64 {
+        let of_tree = |tree: usize| {
+            let begun = tree == self.tree;
+            let descent = if begun { self.descent.clone() } else { Descent::default() };
+            descent.left(&shapes(&core.trees.tree(tree).load_full().levels, &purgeable))
+        };
+        (self.tree..core.trees.len()).map(of_tree).sum()
+    }
+}
+
+fn takes(choice: &Choice, table: u64) -> bool {
+    match choice {
+        Choice::Nothing => false,
+        Choice::Move { table: moved, .. } => *moved == table,
+        Choice::Merge { upper, lower, .. } => upper.contains(&table) || lower.contains(&table),
+    }
+}

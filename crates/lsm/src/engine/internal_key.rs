@@ -1,0 +1,52 @@
+//! Internal keys, and the hash that places a key in a tree.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::batch::Space;
+
+/// Hash of a user key: its top bits select the partition, and the bloom filters use all of it.
+pub(super) fn hash_of(key: &[u8]) -> u64 {
+    xxh3_64(key)
+}
+
+/// Index of the tree, among `trees`, for a key: the top bits of its partition select it.
+pub(super) fn tree_of(trees: usize, hash: u64) -> usize {
+    match trees.trailing_zeros() {
+        0 => 0,
+        bits => (hash >> (64 - bits)) as usize,
+    }
+}
+
+/// An internal key: the space, then the user key. Short keys need no allocation.
+pub(super) struct InternalKey {
+    short: [u8; InternalKey::SHORT],
+    long: Vec<u8>,
+    len: usize,
+}
+
+impl InternalKey {
+    const SHORT: usize = 128;
+
+    pub(super) fn new(space: Space, key: &[u8]) -> Self {
+        let len = key.len() + 1;
+        let mut made = Self { short: [0; Self::SHORT], long: Vec::new(), len };
+        if len <= Self::SHORT {
+            made.short[0] = space as u8;
+            made.short[1..len].copy_from_slice(key);
+        } else {
+            made.long.reserve_exact(len);
+            made.long.push(space as u8);
+            made.long.extend_from_slice(key);
+        }
+        made
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        if self.len <= Self::SHORT { &self.short[..self.len] } else { &self.long }
+    }
+
+    /// The internal key at which a range of user keys from `start` on begins.
+    pub(super) fn start_of(space: Space, start: &[u8]) -> Vec<u8> {
+        Self::new(space, start).bytes().to_vec()
+    }
+}

@@ -1,0 +1,105 @@
+//! Snapshots, and scans of them.
+
+use std::sync::Arc;
+
+use super::internal_key::InternalKey;
+use super::tree::TreeState;
+use crate::batch::Space;
+use crate::error::Error;
+use crate::memtable::MemtableIter;
+use crate::merge::{LevelIter, Merge, Source};
+use crate::table::{Access, Table, TableIter};
+use record::RecordRef;
+
+/// A point-in-time view of a store, which pins memtables and tables and should be short-lived.
+pub struct Snapshot {
+    pub(super) trees: Vec<Arc<TreeState>>,
+    pub(super) sequence: u64,
+}
+
+impl Snapshot {
+    /// Keys of `space` in `start..end` (`None` = to the last) in order, each with its newest
+    /// record, tombstones included.
+    pub fn scan(&self, space: Space, start: &[u8], end: Option<&[u8]>) -> Scan {
+        self.scan_since(space, start, end, 0)
+    }
+
+    /// [`Snapshot::scan`] without the tables in which everything was written before `since`
+    /// ([`RecordRef::write_time`]). A key whose newest record was written earlier may be returned
+    /// with another record or be missing. The cost is proportional to the data written since.
+    pub fn scan_since(&self, space: Space, start: &[u8], end: Option<&[u8]>, since: u64) -> Scan {
+        let mut sources = Vec::new();
+        for tree in &self.trees {
+            sources_of(tree, self.sequence, since, Access::Cached, &mut sources);
+        }
+        let end = match end {
+            Some(end) => InternalKey::start_of(space, end),
+            None => vec![space as u8 + 1],
+        };
+        let start = InternalKey::start_of(space, start);
+        Scan { merge: Merge::new(sources), start: Some(start), end }
+    }
+}
+
+/// The sources of a tree for a merge, without tables in which nothing was written at or after
+/// `since`.
+fn sources_of(
+    state: &TreeState,
+    sequence: u64,
+    since: u64,
+    access: Access,
+    sources: &mut Vec<Source>,
+) {
+    let is_new = |table: &&Arc<Table>| table.meta().max_write_time >= since;
+    for memtable in state.memtables() {
+        if memtable.sequences().is_some() {
+            let iter = MemtableIter::new(Arc::clone(memtable), sequence);
+            sources.push(Source::Memtable(iter));
+        }
+    }
+    let (level0, below) = state.levels.split_first().expect("level 0 is always there");
+    for table in level0.iter().filter(is_new) {
+        sources.push(Source::Table(TableIter::new(Arc::clone(table), access)));
+    }
+    for level in below {
+        let tables: Vec<_> = level.iter().filter(is_new).cloned().collect();
+        if !tables.is_empty() {
+            sources.push(Source::Level(LevelIter::new(tables, access)));
+        }
+    }
+}
+
+/// A scan whose items borrow from it.
+pub struct Scan {
+    merge: Merge,
+    /// The start key, until the first call of [`Scan::next`].
+    start: Option<Vec<u8>>,
+    /// End of the range as an internal key, exclusive.
+    end: Vec<u8>,
+}
+
+impl Scan {
+    /// Returns the next key and its record, verified. May wait for the disk.
+    #[allow(clippy::should_implement_trait, reason = "an item borrows from the scan")]
+    pub fn next(&mut self) -> Result<Option<(&[u8], RecordRef<'_>)>, Error> {
+        match self.start.take() {
+            Some(start) => self.merge.seek(&start)?,
+            None if self.merge.valid() => self.merge.next()?,
+            None => return Ok(None),
+        }
+        if !self.merge.valid() || self.merge.key() >= &self.end[..] {
+            return Ok(None);
+        }
+        let (key, record) = (&self.merge.key()[1..], self.merge.record());
+        record.verify(key).map_err(|bad| {
+            Error::corrupt("scan", 0, format!("a record of a {}-byte key: {}", key.len(), bad.0))
+        })?;
+        Ok(Some((key, record)))
+    }
+
+    /// Copies of the records that the last returned one has hidden in this store, 0 = the cluster's
+    /// default: only the greatest other number, and none that the record's own number covers.
+    pub fn hidden_copies(&self) -> impl Iterator<Item = u8> + use<> {
+        self.merge.hidden_copies().copies()
+    }
+}

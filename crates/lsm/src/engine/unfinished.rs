@@ -1,0 +1,52 @@
+//! The tables that a step of background work writes.
+
+use std::sync::Arc;
+
+use super::core::Core;
+use crate::error::Error;
+use crate::table::{Table, TableMeta, TableWriter, file_name};
+
+/// Tables being written in one step. The files are removed unless they become
+/// [`Unfinished::durable`], so that repeated attempts do not fill a full disk further.
+pub(super) struct Unfinished<'a> {
+    core: &'a Core,
+    ids: Vec<u64>,
+    finished: Vec<TableMeta>,
+}
+
+impl<'a> Unfinished<'a> {
+    pub(super) fn new(core: &'a Core) -> Self {
+        Self { core, ids: Vec::new(), finished: Vec::new() }
+    }
+
+    pub(super) fn table(&mut self) -> Result<TableWriter, Error> {
+        let (id, writer) = self.core.files.create_table(&self.core.options)?;
+        self.ids.push(id);
+        Ok(writer)
+    }
+
+    pub(super) fn finish(&mut self, writer: TableWriter) -> Result<(), Error> {
+        self.finished.push(writer.finish().map_err(|error| self.core.health().classify(error))?);
+        Ok(())
+    }
+
+    /// Makes the tables' names durable and opens the tables.
+    pub(super) fn durable(mut self) -> Result<Vec<Arc<Table>>, Error> {
+        let files = &self.core.files;
+        files.sync_names()?;
+        let tables: Result<Vec<_>, _> =
+            self.finished.iter().map(|meta| files.open_table(meta)).collect();
+        if tables.is_ok() {
+            self.ids.clear();
+        }
+        tables.map_err(|error| files.health.classify(error))
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        for id in &self.ids {
+            self.core.files.remove(&file_name(*id));
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Background work shares the CPU with threads that serve requests.
+
+use super::backlog::{Backlog, BacklogMeter};
+
+/// Yields the CPU to threads that serve requests. A scheduler gives two busy threads some
+/// milliseconds each in turn, and a request that arrives on that CPU waits as long. Yielding every
+/// 100 µs or so keeps this wait out of the tail latency (`docs/benchmarks.md` has the figures).
+/// Background work stops yielding once it is far behind.
+#[derive(Default)]
+pub(super) struct YieldBudget {
+    bytes: usize,
+}
+
+/// Bytes of records between two yields: about 100 µs of merging and compressing, or of the reading
+/// and verifying of a repair round, which always yields.
+pub(super) const YIELD_BYTES: usize = 16 << 10;
+/// Backlog at which background work stops yielding.
+const HURRY: f64 = 0.25;
+
+impl YieldBudget {
+    pub(super) fn take(&mut self, backlog: &BacklogMeter, bytes: usize) {
+        self.bytes += bytes;
+        if self.bytes < YIELD_BYTES {
+            return;
+        }
+        self.bytes = 0;
+        match backlog.read() {
+            Backlog::Clear => std::thread::yield_now(),
+            Backlog::Behind(part) if part < HURRY => std::thread::yield_now(),
+            Backlog::Behind(_) | Backlog::Full => {}
+        }
+    }
+}
