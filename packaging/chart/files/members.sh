@@ -9,6 +9,8 @@ set -u
 
 # Seconds that a drained pod keeps its place in the services at most: two probes, and their news.
 PAUSE=5
+# Seconds between the time that all nodes are up and the time that they know it of each other.
+MOMENT=2
 # Times that no founder answers, a second and more each, before `drain` gives up.
 PATIENCE=30
 
@@ -76,6 +78,14 @@ join() {
         say "waits until these ask to join:$waits. A node that was removed before asks only with an" \
             "empty volume: delete its claim and its pod"
         return 1
+    fi
+    if [ -z "$wanted" ]; then
+        # Its exit code says whether all nodes are up. A founder gets its vote a moment after.
+        kvorum status --url "$url" >/dev/null 2>&1 || {
+            say "waits for nodes that are down"
+            return 1
+        }
+        sleep "$MOMENT"
     fi
     change $wanted
     [ $? -eq 2 ] || return 1
