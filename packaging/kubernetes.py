@@ -154,7 +154,7 @@ class Container:
     def exec(self, *words):
         """kubectl exec"""
         return subprocess.run(self.entered(list(words)), stdin=subprocess.DEVNULL, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
 
     def runs(self):
         return self.process is not None and self.process.poll() is None
@@ -424,7 +424,7 @@ class Cluster:
 
     def exec(self, name, *words):
         said = self.pods[name].container.exec(*words)
-        return said.returncode, said.stdout
+        return said.returncode, said.stdout or said.stderr
 
     def all_ready(self):
         with self.lock:

@@ -35,6 +35,8 @@ from kubernetes import LIBRARIES, Cluster, run, say, until  # noqa: E402
 CHART, HELM, DECODE, KVORUM = sys.argv[1:5]
 NAMESPACE, DOMAIN, NAME = "db", "cluster.local", "kvorum"
 TOKEN = ["--token-file", "/etc/kvorum/secret/admin-token"]
+# How long a client waits for an answer, in seconds: a pod that is lost says nothing.
+TIMEOUT = 2
 # Time for a rollout, a change of members or a rebuild with what is stored here, in seconds.
 PATIENCE = 60
 # The test's own values: the waits are shorter than by default, the memory fits the machine.
@@ -126,8 +128,8 @@ class Clients:
 
     def connect(self, address):
         if self.tls is None:
-            return http.client.HTTPConnection(address, 8080, timeout=5)
-        return Named(address, 8080, timeout=5, context=self.tls)
+            return http.client.HTTPConnection(address, 8080, timeout=TIMEOUT)
+        return Named(address, 8080, timeout=TIMEOUT, context=self.tls)
 
     def attempt(self, kept, name, address, method, key, value):
         connection = kept.pop(address, None) or self.connect(address)
@@ -185,12 +187,14 @@ class Clients:
 
     def check(self):
         """Everything that was acknowledged is there."""
+        until("all nodes have their places in the service", 10, lambda: len(
+            self.cluster.endpoints()) == self.cluster.replicas)
         count, kept = 0, {}
         for written in self.written:
             for key, value in written.items():
                 got = self.request(kept, "GET", key)
                 if got != value:
-                    fail(f"{key} is lost: {got!r} instead of {value!r}")
+                    fail(f"{key} is lost: {got!r} instead of {value!r}:", self.failed[-1:])
                 count += 1
         say(f"{count} values are there")
 
@@ -344,6 +348,8 @@ def lose(cluster, release, clients, ordinal):
     release.upgrade()
     if "has no vote" in in_pod(cluster, "status", *TOKEN):
         fail("the upgrade has not given the vote back")
+    # No other fault begins while a client still waits for this one's pod.
+    time.sleep(2 * TIMEOUT)
 
 
 def drain(cluster, release, clients):

@@ -9,8 +9,6 @@ set -u
 
 # Seconds that a drained pod keeps its place in the services at most: two probes, and their news.
 PAUSE=5
-# Seconds between the time that all nodes are up and the time that they know it of each other.
-MOMENT=2
 # Times that no founder answers, a second and more each, before `drain` gives up.
 PATIENCE=30
 
@@ -79,17 +77,15 @@ join() {
             "empty volume: delete its claim and its pod"
         return 1
     fi
-    if [ -z "$wanted" ]; then
-        # Its exit code says whether all nodes are up. A founder gets its vote a moment after.
-        kvorum status --url "$url" >/dev/null 2>&1 || {
-            say "waits for nodes that are down"
-            return 1
-        }
-        sleep "$MOMENT"
-    fi
+    # Without a node to add it seats councillors, and notes the URLs of a new cluster's nodes.
     change $wanted
     [ $? -eq 2 ] || return 1
-    kvorum status --url "$url"
+    # Its exit code says whether all nodes are up.
+    status=$(kvorum status --url "$url" 2>&1) || {
+        say "waits for nodes that are down"
+        return 1
+    }
+    echo "$status"
 }
 
 # One after the other, the last one first: a client that meets a node that has left finds another.
