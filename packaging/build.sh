@@ -238,9 +238,10 @@ build_chart() {
     "$helm" lint --strict --quiet -f packaging/chart/ci/minimal.yaml packaging/chart
     "$helm" package --destination "$at" packaging/chart >/dev/null
     packed=$at/kvorum-$version.tgz
-    tar -C "$at" -xzf "$packed"
+    tar -C "$at" -xzmf "$packed"
     tar --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
-        --mtime="@$SOURCE_DATE_EPOCH" -C "$at" -c kvorum | gzip -9n >"$dist/kvorum-chart-$version.tgz"
+        --mtime="@$SOURCE_DATE_EPOCH" -C "$at" -c kvorum |
+        gzip -9n >"$dist/kvorum-chart-$version.tgz"
 }
 
 main() {

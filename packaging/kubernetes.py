@@ -1,5 +1,5 @@
-"""What takes Kubernetes' place in packaging/test-chart.py: the part of kubelet, StatefulSet, Job and
-Endpoints controllers that the chart relies on, for pods that are processes of this machine.
+"""Stands in for Kubernetes in packaging/test-chart.py: the part of kubelet and of the
+controllers of StatefulSets, Jobs and Endpoints that the chart relies on, for pods of processes.
 
     objects ─▶ Cluster ─┬─ StatefulSet: makes, rolls and stops pods ─▶ Pod ─▶ Container
                         ├─ kubelet: volumes, probes, preStop, SIGTERM, SIGKILL
@@ -224,6 +224,9 @@ class Pod:
                 (at / path).symlink_to(f"..data/{path}")
         (at / "..new").symlink_to(version.name)
         os.rename(at / "..new", at / "..data")
+        for link in at.iterdir():
+            if not link.name.startswith("..") and not link.exists():
+                link.unlink()
 
     def refresh(self):
         """What kubelet does after a ConfigMap or Secret has changed."""
@@ -408,7 +411,8 @@ class Cluster:
         lines = ["127.0.0.1 localhost"]
         for pod in self.pods.values():
             if not pod.gone:
-                lines.append(f"{pod.address} {pod.name}.{service}.{self.namespace}.svc.{self.domain}")
+                name = f"{pod.name}.{service}.{self.namespace}.svc.{self.domain}"
+                lines.append(f"{pod.address} {name}")
         text = "\n".join(lines) + "\n"
         if self.hosts.read_text() != text:
             # In its place: it is mounted into every container.

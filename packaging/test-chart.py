@@ -10,8 +10,9 @@ server. `busybox` has to be statically linked.
   clear   three nodes without TLS: installed, written, read
   zones   five nodes in three zones, three of them founders
   tls     TLS, tokens wanted everywhere, and clients that write and read all the time: install 3,
-          grow to 5, lose two volumes, drain to 3, grow onto an old claim, renew the certificate, roll
-          an upgrade, scale to 0 and to 1 and back. No request fails twice; nothing written is lost"""
+          grow to 5, lose two volumes, drain to 3, grow onto an old claim, renew the certificate,
+          replace the cluster's secret, roll an upgrade, scale to 1 and to 0 and back. No request
+          fails twice; nothing written is lost"""
 
 import collections
 import http.client
@@ -393,6 +394,21 @@ def renew(cluster, release, clients):
     until("the new certificate is shown", PATIENCE, lambda: serial(address) != old)
 
 
+def replace_secret(cluster, clients):
+    """The three steps of docs/operate/kubernetes.md."""
+    clients.step = "replace the secret"
+    old, new = cluster.secrets["kvorum"]["cluster-secret"], secrets.token_hex(32).encode()
+    def reloads(name):
+        return (cluster.place / f"{name}.log").read_text().count("cluster secrets reloaded")
+    for now, also in [(old, new), (new, old), (new, None)]:
+        before = {name: reloads(name) for name in cluster.pods}
+        kept = {"cluster-secret": now, "admin-token": cluster.secrets["kvorum"]["admin-token"]}
+        cluster.secrets["kvorum"] = kept | ({"cluster-secret-also": also} if also else {})
+        cluster.apply([])
+        until("all nodes read the secret again", PATIENCE, lambda: all(
+            reloads(name) > before[name] for name in cluster.pods))
+
+
 def roll(cluster, release, clients):
     clients.step = "roll"
     before = {name: pod.number for name, pod in cluster.pods.items()}
@@ -440,6 +456,7 @@ def play_tls(place):
     drain(cluster, release, clients)
     grow_on_old_claim(cluster, release, clients)
     renew(cluster, release, clients)
+    replace_secret(cluster, clients)
     roll(cluster, release, clients)
     for nodes, words in [(0, "minimum"), (1, "less than founders"), (2, "less than founders")]:
         release.is_refused(words, nodes=nodes)

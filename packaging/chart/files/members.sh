@@ -73,8 +73,8 @@ join() {
     done
     # All in one plan: each key moves once.
     if [ -n "$waits" ]; then
-        say "waits until these ask to join:$waits. A node that was removed before asks only with an" \
-            "empty volume: delete its claim and its pod"
+        say "waits until these ask to join:$waits. A node that was removed before asks only with" \
+            "an empty volume: delete its claim and its pod"
         return 1
     fi
     # Without a node to add it seats councillors, and notes the URLs of a new cluster's nodes.
@@ -109,8 +109,8 @@ while :; do
         say "no founder answers: $layout"
         silent=$((silent + 1))
         if [ "$1" = drain ] && [ "$silent" -ge "$PATIENCE" ]; then
-            say "keys can't be moved, so nothing is changed. To change a cluster that does not run:" \
-                "helm upgrade --no-hooks, with the same number of nodes"
+            say "nothing is changed, for keys can't be moved. To change a cluster that does not" \
+                "run: helm upgrade --no-hooks, with the same number of nodes"
             exit 1
         fi
     fi

@@ -31,7 +31,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* The URL of one node: (list $ ORDINAL). */}}
 {{- define "kvorum.url" -}}
 {{- $ := index . 0 -}}
-{{ include "kvorum.scheme" $ }}://{{ include "kvorum.name" $ }}-{{ index . 1 }}.{{ include "kvorum.domain" $ }}:8080
+{{- $pod := printf "%s-%v" (include "kvorum.name" $) (index . 1) -}}
+{{ include "kvorum.scheme" $ }}://{{ $pod }}.{{ include "kvorum.domain" $ }}:8080
 {{- end -}}
 
 {{/* The zone of one node, or nothing: (list $ ORDINAL). */}}
@@ -44,7 +45,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if eq .Values.tls.mode "cert-manager" -}}
 {{ include "kvorum.name" . }}-tls
 {{- else -}}
-{{ required "tls.secretName: the Secret with tls.crt, tls.key and ca.crt, as tls.mode is secret" .Values.tls.secretName }}
+{{ required "tls.secretName: the Secret with tls.crt, tls.key and ca.crt" .Values.tls.secretName }}
 {{- end -}}
 {{- end -}}
 
@@ -64,9 +65,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $text := toString . -}}
 {{- $number := regexFind "^[0-9.]+" $text -}}
 {{- $unit := trimPrefix $number $text -}}
-{{- $factors := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- $decimal := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 -}}
+{{- $binary := dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- $factors := merge $decimal $binary -}}
 {{- if not (hasKey $factors $unit) -}}
-{{- fail (printf "resources.limits.memory: %s is not a number with Ki, Mi, Gi, Ti, k, M, G or T" $text) -}}
+{{- fail (printf "resources.limits.memory: %s has none of Ki, Mi, Gi, Ti, k, M, G, T" $text) -}}
 {{- end -}}
 {{- mulf (float64 $number) (index $factors $unit) | int64 -}}
 {{- end -}}
@@ -79,7 +82,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- else if $limit -}}
 {{- $mebibytes := div (include "kvorum.bytes" $limit | int64) 2097152 -}}
 {{- if lt $mebibytes 64 -}}
-{{- fail (printf "resources.limits.memory: %s is less than the 128Mi that a node takes at least" (toString $limit)) -}}
+{{- fail (printf "resources.limits.memory: %v is less than 128Mi, a node's least" $limit) -}}
 {{- end -}}
 {{- $mebibytes }}MiB
 {{- end -}}
@@ -87,16 +90,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{/* What no value file may ask for. */}}
 {{- define "kvorum.checked" -}}
+{{- $name := include "kvorum.name" . -}}
 {{- if lt (int .Values.nodes) (int .Values.founders) -}}
-{{- fail (printf "nodes: %d is less than founders, %d. The founders stay for good: with fewer nodes, keys would be lost or out of reach. To pause the cluster, `kubectl scale statefulset %s --replicas 0`; to remove it, `helm uninstall`" (int .Values.nodes) (int .Values.founders) (include "kvorum.name" .)) -}}
+{{- $why := "The founders stay for good: with fewer nodes, keys would be lost or out of reach." -}}
+{{- $pause := printf "To pause the cluster: kubectl scale statefulset %s --replicas 0" $name -}}
+{{- $counts := printf "nodes: %v is less than founders, %v." .Values.nodes .Values.founders -}}
+{{- fail (printf "%s %s %s" $counts $why $pause) -}}
 {{- end -}}
-{{- $had := lookup "v1" "ConfigMap" .Release.Namespace (printf "%s-nodes" (include "kvorum.name" .)) -}}
-{{- $founders := dig "metadata" "annotations" "kvorum/founders" "" ($had | default dict) -}}
+{{- $had := lookup "v1" "ConfigMap" .Release.Namespace (printf "%s-nodes" $name) | default dict -}}
+{{- $founders := dig "metadata" "annotations" "kvorum/founders" "" $had -}}
 {{- if and $founders (ne $founders (toString (int .Values.founders))) -}}
-{{- fail (printf "founders: the cluster was founded by %s nodes; the value never changes" $founders) -}}
+{{- fail (printf "founders: %s nodes founded the cluster; the value never changes" $founders) -}}
 {{- end -}}
 {{- if and (eq .Values.tls.mode "cert-manager") (not .Values.tls.issuerRef.name) -}}
-{{- fail "tls.issuerRef.name: the issuer that signs the nodes' certificate, as tls.mode is cert-manager" -}}
+{{- fail "tls.issuerRef.name: the issuer that signs the nodes' certificate" -}}
 {{- end -}}
 {{- end -}}
 
