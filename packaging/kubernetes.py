@@ -387,7 +387,20 @@ class Cluster:
             if old:
                 self.delete(old[-1].name)
 
+    def check(self, spec):
+        """What the pods find only if the objects fit each other."""
+        labels = spec["template"]["metadata"]["labels"]
+        assert spec["selector"]["matchLabels"].items() <= labels.items()
+        for (kind, name), found in self.objects.items():
+            if kind == "Service":
+                assert found["spec"]["selector"].items() <= labels.items(), name
+            elif kind == "PodDisruptionBudget":
+                assert found["spec"]["selector"]["matchLabels"].items() <= labels.items(), name
+        nodes = self.objects["Service", spec["serviceName"]]["spec"]
+        assert nodes["clusterIP"] == "None" and nodes["publishNotReadyAddresses"]
+
     def start(self, name, spec, revision):
+        self.check(spec)
         pod = self.pods[name] = Pod(self, name, spec["template"], revision)
         claims = [{"name": template["metadata"]["name"],
                    "claim": f"{template['metadata']['name']}-{name}"}
