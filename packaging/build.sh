@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
 # Builds what people install, into target/dist/ with SHA256SUMS:
 #
-#     packaging/build.sh [deb|rpm|static|image|sbom|all]        default: all
+#     packaging/build.sh [deb|rpm|static|image|sbom|chart|all]        default: all
 #
 #   binaries ─▶ target/package/ ─┬─▶ deb, rpm      (glibc of this machine or later)
 #   (auditable)  names kept,     ├─▶ static        (musl, one tarball) ─▶ image
 #                lines beside    └─▶ sbom          (CycloneDX)
+#   packaging/chart/ ───────────────▶ chart        (Helm, no binary in it)
 #
 # Installs nothing: what is missing is named, with the command that installs it. Needs the
 # commit's time for reproducible archives, from git or as SOURCE_DATE_EPOCH.
-# CARGO names another cargo (default: cargo), CARGO_TARGET_DIR another place for what it builds.
+# CARGO names another cargo (default: cargo), CARGO_TARGET_DIR another place for what it builds,
+# HELM another helm (default: helm).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cargo=${CARGO:-cargo}
+helm=${HELM:-helm}
 # cargo would hand it on to its subcommands, which run cargo themselves.
 unset CARGO
 root=$PWD
@@ -41,6 +44,10 @@ miss() {
 }
 
 needs_of() {
+    if [ "$1" = chart ]; then
+        need "$helm" go install helm.sh/helm/v3/cmd/helm@v3.22.0
+        return
+    fi
     need python3 apt-get install python3
     need objcopy apt-get install binutils
     need cargo-auditable cargo install --locked cargo-auditable
@@ -219,14 +226,33 @@ build_sbom() {
     find . -path ./target -prune -o -name '*_bin.cdx.json' -exec rm {} +
 }
 
+# Helm checks and chooses the files; the archive is the same whenever it is made.
+build_chart() {
+    local at=$stage/chart packed
+    rm -rf "$at" && mkdir -p "$at"
+    grep -qxF "version: $version" packaging/chart/Chart.yaml &&
+        grep -qxF "appVersion: $version" packaging/chart/Chart.yaml || {
+        echo "packaging/build.sh: packaging/chart/Chart.yaml has another version than $version" >&2
+        exit 1
+    }
+    "$helm" lint --strict --quiet -f packaging/chart/ci/minimal.yaml packaging/chart
+    "$helm" package --destination "$at" packaging/chart >/dev/null
+    packed=$at/kvorum-$version.tgz
+    tar -C "$at" -xzmf "$packed"
+    tar --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
+        --mtime="@$SOURCE_DATE_EPOCH" -C "$at" -c kvorum |
+        gzip -9n >"$dist/kvorum-chart-$version.tgz"
+}
+
 main() {
     local wanted=("${@:-all}") part
-    [ "${wanted[0]}" != all ] || wanted=(deb rpm static image sbom)
+    [ "${wanted[0]}" != all ] || wanted=(deb rpm static image sbom chart)
     for part in "${wanted[@]}"; do
         case $part in
-            deb | rpm | static | image | sbom) needs_of "$part" ;;
+            deb | rpm | static | image | sbom | chart) needs_of "$part" ;;
             *)
-                echo "packaging/build.sh: $part is none of deb, rpm, static, image, sbom, all" >&2
+                echo "packaging/build.sh: $part is none of deb, rpm, static, image, sbom," \
+                    "chart, all" >&2
                 exit 2
                 ;;
         esac

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tries what packaging/build.sh has built. Needs root, and Debian:
 #
-#     packaging/test.sh [deb|page|binary|static|image|rpm]        default: all of what was built
+#     packaging/test.sh [deb|page|binary|static|image|rpm|chart]   default: all of what was built
 #
 #   deb     installed, used, upgraded, taken back, removed and purged, in a Debian root of its own
 #           with a network of its own; faults, and a kill at every command of every script
@@ -11,6 +11,9 @@
 #   static  serves in a root that is empty but for it
 #   image   what it is set to; serves as its own user on a root that it can't write, in a chroot
 #   rpm     installed and removed in such a root, by rpm
+#   chart   linted and rendered with each file of packaging/chart/ci/, decoded strictly, and played
+#           as processes (test-chart.py). KVORUM names another server (default: target/package/),
+#           HELM another helm (default: helm)
 #
 # The Debian root is made once, by mmdebstrap, and kept in target/package/.
 set -euo pipefail
@@ -227,13 +230,53 @@ test_rpm() {
     [ ! -e "$root/usr/bin/kvorum" ] || fail 'the program is still there'
 }
 
+test_chart() {
+    local chart values helm=${HELM:-helm} kvorum=${KVORUM:-$stage/kvorum}
+    local render=("$helm" template kvorum --kube-version 1.30.0 --namespace db)
+    chart=$(one "$dist/kvorum-chart-*.tgz")
+    command -v "$helm" >/dev/null ||
+        fail "$helm is missing. To install it: go install helm.sh/helm/v3/cmd/helm@v3.22.0"
+    need go golang
+    need unshare util-linux
+    need ip iproute2
+    need busybox busybox-static
+    need readelf binutils
+    [ -x "$kvorum" ] || fail "$kvorum is missing. To build it: packaging/build.sh deb"
+    (cd packaging/chart/test && test -z "$(gofmt -l .)" && go vet . && go build -o "$work/decode" .)
+    for values in packaging/chart/ci/*.yaml; do
+        "$helm" lint --strict --quiet -f "$values" "$chart"
+        "${render[@]}" -f "$values" "$chart" >"$work/rendered"
+        echo "$values: $("$work/decode" <"$work/rendered")"
+        sed 's/minReadySeconds:/minReadySecond:/' "$work/rendered" >"$work/misspelled"
+        ! "$work/decode" <"$work/misspelled" 2>/dev/null || fail 'a misspelled field is not found'
+    done
+    # What it refuses to render.
+    values=packaging/chart/ci/minimal.yaml
+    while read -r set; do
+        ! "${render[@]}" -f "$values" --set "$set" "$chart" >"$work/rendered" 2>&1 ||
+            fail "the chart takes $set"
+    done <<'END'
+nodes=0
+nodes=2
+founders=2
+secret.name=
+settings.join=http://a:8080
+resources.limits.memory=100Mi
+tls.mode=secret
+tls.mode=cert-manager
+unknown=1
+END
+    unshare --mount --net --pid --fork --kill-child --mount-proc \
+        python3 packaging/test-chart.py "$chart" "$(command -v "$helm")" "$work/decode" "$kvorum"
+}
+
 [ "$(id -u)" -eq 0 ] || fail 'it takes root: it makes roots and namespaces of its own'
 wanted=("$@")
-[ $# -gt 0 ] || wanted=(binary deb page static image rpm)
+[ $# -gt 0 ] || wanted=(binary deb page static image rpm chart)
 for part in "${wanted[@]}"; do
     case $part in
-        deb | page | binary | static | image | rpm) ;;
-        *) fail "$part is not one of deb, page, binary, static, image, rpm" ;;
+        deb | page | binary | static | image | rpm | chart) ;;
+        *) fail "$part is not one of deb, page, binary, static, image, rpm, chart" ;;
     esac
     echo "==> $part"
     begun=$SECONDS
