@@ -1,5 +1,5 @@
-//! Checks `docs/openapi.yaml` against the code: the document describes exactly the interface that
-//! exists, and all of it.
+//! Checks `docs/reference/openapi.yaml` against the code: the document describes exactly the
+//! interface that exists, and all of it.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ const QUERIES: [(&str, &str, &[&str]); 17] = [
 ];
 
 fn document() -> Yaml {
-    let text = include_str!("../../docs/openapi.yaml");
+    let text = include_str!("../../docs/reference/openapi.yaml");
     YamlLoader::load_from_str(text).unwrap().remove(0)
 }
 

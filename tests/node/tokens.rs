@@ -115,7 +115,7 @@ pub(crate) fn status(at: SocketAddr, method: &str, target: &str, token: &str) ->
 /// Returns every route of the API's description, with its methods; the test of
 /// `src/http/openapi.rs` checks the description against the table.
 pub(crate) fn routes() -> Vec<(String, String)> {
-    let text = include_str!("../../docs/openapi.yaml");
+    let text = include_str!("../../docs/reference/openapi.yaml");
     let (mut path, mut routes) = (String::new(), Vec::new());
     let paths = text.lines().skip_while(|line| *line != "paths:").skip(1);
     for line in paths.take_while(|line| line.is_empty() || line.starts_with(' ')) {

@@ -56,7 +56,7 @@ const WHY_IS_NO: &str = "messages are read at night: \"is not a valid X\" or \"i
 
 /// Recorded pages and the changelog describe the past; everything else describes the present.
 fn is_history(path: &str) -> bool {
-    path == "CHANGELOG.md" || path.starts_with("docs/reports/")
+    path == "CHANGELOG.md" || path.starts_with("docs/results/reports/")
 }
 
 /// This file contains the words, and so do recorded histories.
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn history_is_left_alone() {
-        for path in ["CHANGELOG.md", "docs/reports/000.html"] {
+        for path in ["CHANGELOG.md", "docs/results/reports/000.html"] {
             assert_eq!(found(path, "amnesiac"), [""; 0], "{path}");
         }
     }

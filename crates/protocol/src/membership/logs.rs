@@ -265,7 +265,7 @@ impl Logs {
 
     /// Notes that a node claims more of this node's log than exists. Until the claim is settled
     /// this node does not vote, because nothing would tell the other node of the vote
-    /// (`docs/membership-model.md`).
+    /// (`docs/design/membership.md`).
     pub fn doubt(&self, node: NodeId) {
         self.peers.with(node, |peer| peer.doubts.store(true, Ordering::Release));
     }

@@ -1,4 +1,4 @@
-//! The messages between nodes. `docs/peer-protocol.md` describes their layout in bytes.
+//! The messages between nodes. `docs/formats/peer-protocol.md` describes their layout in bytes.
 
 use bytes::Bytes;
 

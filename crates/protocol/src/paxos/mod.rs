@@ -16,7 +16,7 @@
 //! write came between two tries, the replicas no longer report the first try's record, and the
 //! outcome stays unknown.
 //!
-//! The protocol is checked by a model: `docs/conditional-model.md`.
+//! The protocol is checked by a model: `docs/design/conditional-writes.md`.
 
 pub(crate) mod acceptor;
 mod batch;

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A *seal* is a repair fence. One node drives this for all nodes of the cluster at once
-//! (`repair/round.rs`); all of it is kept on disk. `docs/repair-model.md` gives the reason for each
-//! step, and the flaws that a model found.
+//! (`repair/round.rs`); all of it is kept on disk. `docs/design/repair.md` gives the reason for
+//! each step, and the flaws that a model found.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
 //! Encoding of the identity records. Any change to an encoding needs a new [`FORMAT`]: see
-//! `docs/file-format.md`.
+//! `docs/formats/files.md`.
 
 use protocol::{
     Claim, ClusterId, Incarnation, Life, LifeId, Lineage, LogPosition, MembershipState, NodeId,

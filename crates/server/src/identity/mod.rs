@@ -1,5 +1,5 @@
 //! The node's persistent identity: its name, its incarnation, the topology that its data was placed
-//! by, and its record of each peer. The records are in [`Space::Node`]; `docs/file-format.md` has
+//! by, and its record of each peer. The records are in [`Space::Node`]; `docs/formats/files.md` has
 //! the byte layout.
 //!
 //! ```text
