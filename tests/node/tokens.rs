@@ -521,7 +521,8 @@ fn a_range_ends_with_its_token() {
     assert!(rest.unwrap().is_err(), "the range was read to its end");
 }
 
-/// The promises of docs/operation.md about tokens and quotas while the metadata quorum is down.
+/// The promises of docs/operate/tls-and-tokens.md about tokens and quotas while the metadata quorum
+/// is down.
 #[test]
 fn without_a_majority_of_the_council_no_change_is_decided_and_what_there_is_holds() {
     let files = Files::new();

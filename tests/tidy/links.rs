@@ -3,7 +3,8 @@
 
 use crate::Finding;
 
-const WHY: &str = "a reader who follows it finds nothing: write where the page or the section is now";
+const WHY: &str =
+    "a reader who follows it finds nothing: write where the page or the section is now";
 
 /// What a path in the documents begins with, wherever it is named.
 const DOCS: &str = concat!("do", "cs/");
