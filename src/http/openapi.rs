@@ -141,6 +141,22 @@ fn problems_are_those_that_are_answered() {
 }
 
 #[test]
+fn the_page_of_errors_has_each_problem() {
+    let page = include_str!("../../docs/reference/errors.md");
+    let (_, types) = page.split_once("## Types").unwrap();
+    let (types, _) = types.split_once("\n## ").unwrap();
+    let row = |line: &str| {
+        let mut cells = line.split('|').skip(1).map(str::trim);
+        let (status, kind) = (cells.next()?, cells.next()?);
+        let kind = kind.strip_prefix('`')?.strip_suffix('`')?;
+        status.parse().ok().map(|status: u16| (status, kind.to_owned()))
+    };
+    let listed: BTreeSet<(u16, String)> = types.lines().filter_map(row).collect();
+    let all = Type::ALL.iter().map(|kind| (kind.status().as_u16(), kind.name().to_owned()));
+    assert_eq!(listed, all.collect());
+}
+
+#[test]
 fn an_operation_answers_a_problem_under_its_own_status() {
     let document = document();
     for (method, path, operation) in operations(&document) {
