@@ -195,7 +195,7 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
     assert!(refused.contains("--client-cert"), "{refused}");
 }
 
-/// docs/design/security.md, *What is not protected*: everything that is reachable without a
+/// docs/design/security.md, *Not protected*: everything that is reachable without a
 /// certificate on a connection in the way of nodes. A token does not help.
 #[test]
 fn who_connects_as_a_node_without_a_certificate_reaches_what_is_public() {
