@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds everything that is measured with one profile, then measures it: see docs/benchmarks.md.
-# etcd is built from its sources at the first run; ETCD names another etcd. CASSANDRA names what
-# bench/cluster/cassandra/build.sh fetches; without it there is none.
+# Builds everything that is measured with one profile, then measures it: see
+# docs/results/benchmarks.md. etcd is built from its sources at the first run; ETCD names another
+# etcd. CASSANDRA names what bench/cluster/cassandra/build.sh fetches; without it there is none.
 # CARGO names another cargo (default: cargo).
 set -euo pipefail
 cd "$(dirname "$0")/.."

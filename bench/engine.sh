@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds everything that is measured with one profile, then measures it: see docs/benchmarks.md.
-# RocksDB is built from its sources at the first run; DB_BENCH names another db_bench.
-# CARGO names another cargo (default: cargo).
+# Builds everything that is measured with one profile, then measures it: see
+# docs/results/benchmarks.md. RocksDB is built from its sources at the first run; DB_BENCH names
+# another db_bench. CARGO names another cargo (default: cargo).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 "${CARGO:-cargo}" build --release --quiet -p bench-engine

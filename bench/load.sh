@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and runs the benchmark of the load generator: see docs/measuring-kit.md.
+# Builds and runs the benchmark of the load generator: see docs/guide/measuring-kit.md.
 # CARGO names another cargo (default: cargo).
 set -euo pipefail
 cd "$(dirname "$0")/.."

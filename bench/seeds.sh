@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Does again what the authors of the seeds (five load tests of JVM stores) did by hand, here
-# against kvorum, each with one command; docs/measuring.md walks through it.
+# against kvorum, each with one command; docs/guide/measuring.md walks through it.
 #
 #     bench/seeds.sh 000|001|002|003|004 ...
 #

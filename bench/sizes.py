@@ -4,7 +4,7 @@
 A line of code is one that is neither blank nor a comment. Tests are the files in `tests`
 folders, `tests.rs`, modules behind `#[cfg(test)]`, and the crates that no user runs.
 
-    python3 bench/sizes.py    prints the table that docs/sizes.md has
+    python3 bench/sizes.py    prints the table that docs/results/sizes.md has
 """
 
 import pathlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Upgrades nodes of an earlier commit to this tree's, one after the other, under load (the row
-# "upgrade" of docs/reliability.md). Builds both; a few minutes.
+# "upgrade" of docs/results/reliability.md). Builds both; a few minutes.
 #
 #     bench/upgrade.sh COMMIT
 #

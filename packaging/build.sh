@@ -185,7 +185,8 @@ build_static() {
     cp -r packaging/man/kvorum "$at/man"
     cp -r packaging/completions/kvorum "$at/completions"
     cp packaging/kvorum.toml deploy/systemd/kvorum.service \
-        CHANGELOG.md docs/install.md docs/upgrade.md LICENSE-APACHE LICENSE-MIT "$at/"
+        CHANGELOG.md docs/operate/install.md docs/operate/upgrade.md \
+        LICENSE-APACHE LICENSE-MIT "$at/"
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
         -C "$stage" -c "$name" | xz -9 -T1 >"$dist/$name.tar.xz"
 }

@@ -1,6 +1,7 @@
 #!/bin/bash
-# The part of packaging/test.sh that plays docs/install.md from its commands alone: three roots with
-# Debian and the package, each a machine with an address of its own, become a cluster with TLS.
+# The part of packaging/test.sh that plays docs/operate/install.md from its commands alone: three
+# roots with Debian and the package, each a machine with an address of its own, become a cluster
+# with TLS.
 #
 #     test-page.sh DEB ROOT-A ROOT-B ROOT-C        in a network namespace of its own
 set -euo pipefail
@@ -30,7 +31,7 @@ poll() {
 # The NUMBER-th block of commands of the page.
 block() {
     awk -v wanted="$1" '/^```sh/ { at++; inside = 1; next } /^```/ { inside = 0 }
-        inside && at == wanted' "$here/../docs/install.md"
+        inside && at == wanted' "$here/../docs/operate/install.md"
 }
 
 # on NODE COMMANDS: as somebody types them there.

@@ -5,7 +5,7 @@
 #
 #   deb     installed, used, upgraded, taken back, removed and purged, in a Debian root of its own
 #           with a network of its own; faults, and a kill at every command of every script
-#   page    docs/install.md, played: three such roots become a cluster with TLS
+#   page    docs/operate/install.md, played: three such roots become a cluster with TLS
 #   binary  which crates it says it is made of; a packaged node's flame graph of itself names its
 #           functions
 #   static  serves in a root that is empty but for it

@@ -1,6 +1,6 @@
-//! The rows of `docs/reliability.md` that need a real process, in their short form. The long form:
-//! `cargo run --release -p torture`. Tests start in the order of their names: those that mostly
-//! wait are named to start first, so that the others run meanwhile.
+//! The rows of `docs/results/reliability.md` that need a real process, in their short form. The
+//! long form: `cargo run --release -p torture`. Tests start in the order of their names: those that
+//! mostly wait are named to start first, so that the others run meanwhile.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -19,7 +19,7 @@ use lsm::MemDisk;
 use store::{STORE_ID, contents, is_fair, look_around, open};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Lengths from the layouts in `docs/file-format.md`.
+/// Lengths from the layouts in `docs/formats/files.md`.
 const SEGMENT_HEAD: usize = 64;
 const GROUP_HEAD: usize = 40;
 const OPERATION_HEAD: usize = 7;

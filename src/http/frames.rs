@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// The bytes described in docs/openapi.yaml and docs/operation.md.
+    /// The bytes described in docs/reference/openapi.yaml and docs/reference/http.md.
     #[test]
     fn the_bytes_are_those_that_are_documented() {
         let body = body(&[(b"k".to_vec(), Some(b"val".to_vec()), 0x0102)], Some("c"));

@@ -1,5 +1,5 @@
-//! Checks `docs/openapi.yaml` against the code: the document describes exactly the interface that
-//! exists, and all of it.
+//! Checks `docs/reference/openapi.yaml` against the code: the document describes exactly the
+//! interface that exists, and all of it.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ const QUERIES: [(&str, &str, &[&str]); 17] = [
 ];
 
 fn document() -> Yaml {
-    let text = include_str!("../../docs/openapi.yaml");
+    let text = include_str!("../../docs/reference/openapi.yaml");
     YamlLoader::load_from_str(text).unwrap().remove(0)
 }
 
@@ -138,6 +138,22 @@ fn problems_are_those_that_are_answered() {
     }
     let all = Type::ALL.iter().map(|kind| (kind.status().as_str().to_owned(), kind.name()));
     assert_eq!(documented, all.collect());
+}
+
+#[test]
+fn the_page_of_errors_has_each_problem() {
+    let page = include_str!("../../docs/reference/errors.md");
+    let (_, types) = page.split_once("## Types").unwrap();
+    let (types, _) = types.split_once("\n## ").unwrap();
+    let row = |line: &str| {
+        let mut cells = line.split('|').skip(1).map(str::trim);
+        let (status, kind) = (cells.next()?, cells.next()?);
+        let kind = kind.strip_prefix('`')?.strip_suffix('`')?;
+        status.parse().ok().map(|status: u16| (status, kind.to_owned()))
+    };
+    let listed: BTreeSet<(u16, String)> = types.lines().filter_map(row).collect();
+    let all = Type::ALL.iter().map(|kind| (kind.status().as_u16(), kind.name().to_owned()));
+    assert_eq!(listed, all.collect());
 }
 
 #[test]

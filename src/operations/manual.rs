@@ -1,9 +1,9 @@
-//! Tables of `docs/operation.md`, and files of packages, that are generated from the code, so that
+//! Tables in `docs/reference/`, and files of packages, that are generated from the code, so that
 //! they cannot differ. A test compares each; with `UPDATE_DOCS=1` it writes the file.
 
 use std::{env, fs};
 
-const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operation.md");
+const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference");
 
 /// Checks that a file of the repository is `text`.
 pub(crate) fn is_file(path: &str, text: &str) {
@@ -17,20 +17,22 @@ pub(crate) fn is_file(path: &str, text: &str) {
     panic!("{path} differs from what the code declares; UPDATE_DOCS=1 writes it");
 }
 
-/// Checks that the part of the manual between `<!-- NAME: ... -->` and `<!-- /NAME -->` is `table`.
+/// Checks that the reference's page of that name has `table` between `<!-- NAME: ... -->` and
+/// `<!-- /NAME -->`.
 pub(crate) fn holds(name: &str, table: &str) {
-    let text = fs::read_to_string(PATH).unwrap();
+    let path = format!("{REFERENCE}/{name}.md");
+    let text = fs::read_to_string(&path).unwrap();
     let (begin, end) = (format!("<!-- {name}: "), format!("<!-- /{name} -->"));
-    let begin = text.find(&begin).unwrap_or_else(|| panic!("{begin} is missing in {PATH}"));
+    let begin = text.find(&begin).unwrap_or_else(|| panic!("{begin} is missing in {path}"));
     let from = begin + text[begin..].find('\n').unwrap() + 1;
-    let to = from + text[from..].find(&end).unwrap_or_else(|| panic!("{end} is missing in {PATH}"));
+    let to = from + text[from..].find(&end).unwrap_or_else(|| panic!("{end} is missing in {path}"));
     if &text[from..to] == table {
         return;
     }
     if env::var_os("UPDATE_DOCS").is_some() {
         let updated = [&text[..from], table, &text[to..]].concat();
-        return fs::write(PATH, updated).unwrap();
+        return fs::write(path, updated).unwrap();
     }
     let differs = table.lines().zip(text[from..to].lines()).find(|(here, there)| here != there);
-    panic!("the {name} in {PATH} differ from the code; UPDATE_DOCS=1 writes them: {differs:?}");
+    panic!("the {name} in {path} differ from the code; UPDATE_DOCS=1 writes them: {differs:?}");
 }

@@ -59,7 +59,7 @@ impl fmt::Display for Unusable {
                  directory away and start on a backup"
             }
         };
-        write!(f, ". {way_out}: see \"A damaged file\" in operation.md")
+        write!(f, ". {way_out}: see \"A file is damaged\" in docs/operate/repair-and-backup.md")
     }
 }
 

@@ -5,7 +5,7 @@
 //!   (the type checks the range)         ├─▶ the help with its default
 //!                                       ├─▶ `Settings::or`: which source wins
 //!                                       ├─▶ `Chosen`: each with its value or its default
-//!                                       └─▶ the table in docs/operation.md
+//!                                       └─▶ the table in docs/reference/settings.md
 //! ```
 //!
 //! A default is written as a user would write it. `computed` marks a default that follows from

@@ -1,7 +1,7 @@
 //! The list of a node's settings. [`super::declare`] generates the rest from each entry.
 //!
 //! To add a setting: add an entry here and its use in [`super::config`]; then `UPDATE_DOCS=1 cargo
-//! test -p kvorum the_manual` writes the table of `docs/operation.md`.
+//! test -p kvorum the_manual` writes the table of `docs/reference/settings.md`.
 
 use std::path::PathBuf;
 

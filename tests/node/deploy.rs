@@ -275,7 +275,11 @@ fn a_node_that_nobody_can_use_says_so() {
 /// Returns the manual's commands that start a node, each on one line, without those that are
 /// abbreviated.
 fn starts() -> Vec<String> {
-    let manual = include_str!("../../docs/operation.md").replace("\\\n", "");
+    let pages = [
+        include_str!("../../docs/operate/cluster.md"),
+        include_str!("../../docs/operate/tls-and-tokens.md"),
+    ];
+    let manual = pages.concat().replace("\\\n", "");
     let blocks = manual.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let lines = blocks.flat_map(str::lines).filter(|line| line.starts_with("kvorum serve "));
     lines.filter(|line| !line.contains('…')).map(str::to_owned).collect()

@@ -1,5 +1,5 @@
-//! The README's recipes, run as written, and as people run them: twice, on empty keys, by two
-//! clients at once, and with a crash between any two steps.
+//! The recipes of `docs/guide/recipes.md`, run as written, and as people run them: twice, on empty
+//! keys, by two clients at once, and with a crash between any two steps.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -13,14 +13,14 @@ const TAKERS: usize = 3;
 /// Number of items that they take.
 const ITEMS: usize = 12;
 
-/// Returns the recipes in the shell block that a comment in the README marks.
-fn recipes() -> [String; 6] {
-    let readme = include_str!("../../README.md");
-    let (_, marked) = readme.split_once("tests/node/recipes.rs runs them").unwrap();
+/// Returns the recipes in the shell block that a comment in the page marks.
+fn recipes() -> [String; 7] {
+    let page = include_str!("../../docs/guide/recipes.md");
+    let (_, marked) = page.split_once("tests/node/recipes.rs runs them").unwrap();
     let (_, block) = marked.split_once("```sh\n").unwrap();
     let (block, _) = block.split_once("```").unwrap();
     let recipes: Vec<String> = block.split("\n\n").map(str::to_owned).collect();
-    recipes.try_into().expect("six recipes, with a line between them")
+    recipes.try_into().expect("seven recipes, with a line between them")
 }
 
 /// Returns a recipe's functions, without the lines that call them.
@@ -60,9 +60,9 @@ fn value(node: &Node, key: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn the_recipes_work_as_the_readme_says() {
+fn the_recipes_work_as_the_page_says() {
     let Some(node) = node() else { return };
-    let [counter, lock, queue, lease, limit, again] = &recipes();
+    let [counter, lock, queue, lease, limit, again, configuration] = &recipes();
     for time in ["1", "2"] {
         assert_eq!(run(&node, counter), time);
         assert_eq!(run(&node, lock), "mine\n");
@@ -70,6 +70,7 @@ fn the_recipes_work_as_the_readme_says() {
         assert_eq!(run(&node, lease), "mine\nrenewed\n");
         assert_eq!(run(&node, limit), "welcome\n");
         assert_eq!(run(&node, again), "100");
+        assert_eq!(run(&node, configuration), "changed\nlimit=20");
         for released in ["lock", "lease", &format!("item-{time}")] {
             assert_eq!(value(&node, released), None, "{released}");
         }
@@ -87,7 +88,7 @@ fn the_recipes_work_as_the_readme_says() {
 #[test]
 fn a_lease_is_renewed_as_often_as_its_holder_wants_and_has_one_holder() {
     let Some(node) = node() else { return };
-    let [.., lease, _, _] = &recipes();
+    let [.., lease, _, _, _] = &recipes();
     let lease = &functions(lease);
     let renewed = format!(
         "{lease}lease 'If-None-Match: *' && for N in 1 2 3; do lease \"If-Match: $ETAG\" || exit; \

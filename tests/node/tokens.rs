@@ -115,7 +115,7 @@ pub(crate) fn status(at: SocketAddr, method: &str, target: &str, token: &str) ->
 /// Returns every route of the API's description, with its methods; the test of
 /// `src/http/openapi.rs` checks the description against the table.
 pub(crate) fn routes() -> Vec<(String, String)> {
-    let text = include_str!("../../docs/openapi.yaml");
+    let text = include_str!("../../docs/reference/openapi.yaml");
     let (mut path, mut routes) = (String::new(), Vec::new());
     let paths = text.lines().skip_while(|line| *line != "paths:").skip(1);
     for line in paths.take_while(|line| line.is_empty() || line.starts_with(' ')) {
@@ -521,7 +521,8 @@ fn a_range_ends_with_its_token() {
     assert!(rest.unwrap().is_err(), "the range was read to its end");
 }
 
-/// The promises of docs/operation.md about tokens and quotas while the metadata quorum is down.
+/// The promises of docs/operate/tls-and-tokens.md about tokens and quotas while the metadata quorum
+/// is down.
 #[test]
 fn without_a_majority_of_the_council_no_change_is_decided_and_what_there_is_holds() {
     let files = Files::new();

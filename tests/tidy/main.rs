@@ -8,6 +8,7 @@
 //!                  ─▶ rooms    permitted imports between the layers of src/    │
 //!                  ─▶ circles  files that import each other                    │
 //!                  ─▶ names    two things with one name                        │
+//!                  ─▶ links    links and paths of documents that lead nowhere  │
 //!  cargo metadata  ─▶ layers   permitted dependencies between crates           ├─▶ findings
 //!  + deny.toml     ─▶ crates   licenses, banned crates, sources                ┘
 //! ```
@@ -17,6 +18,7 @@ mod circles;
 mod crates;
 mod imports;
 mod layers;
+mod links;
 mod metadata;
 mod names;
 mod rooms;
@@ -98,6 +100,11 @@ fn imports_go_in_no_large_circle() {
 #[test]
 fn a_name_is_of_one_thing() {
     none(&names::check(&files()));
+}
+
+#[test]
+fn links_lead_somewhere() {
+    none(&links::check(&files(), |path| root().join(path).exists()));
 }
 
 #[test]

@@ -367,14 +367,14 @@ mod tests {
         for word in LEFTOVERS {
             let said = [format!("2: {word} was left here")];
             assert_eq!(found("src/a.rs", &format!("//! A.\n// {word}: later\n")), said);
-            assert_eq!(found("docs/a.md", &format!("# A\n{word} later\n")), said);
+            assert_eq!(found("notes/a.md", &format!("# A\n{word} later\n")), said);
         }
         let part = format!("//! A.\nconst {}_LIST: u8 = 0;\n", LEFTOVERS[0]);
         assert_eq!(found("src/a.rs", &part), CLEAN, "part of a longer word");
         for path in PRIVATE_PATHS {
             let said = [format!("2: a path of somebody's machine: {path}...")];
-            assert_eq!(found("docs/a.md", &format!("# A\nsee {path}x\n")), said);
-            assert_eq!(found("docs/a.md", &format!("# A\nsee elsewhere{path}x\n")), CLEAN);
+            assert_eq!(found("notes/a.md", &format!("# A\nsee {path}x\n")), said);
+            assert_eq!(found("notes/a.md", &format!("# A\nsee elsewhere{path}x\n")), CLEAN);
         }
     }
 
@@ -402,7 +402,7 @@ mod tests {
         let several = "//! A.\n/// Where.\n///\n/// On disk.\nconst A: u8 = 0;\n";
         assert_eq!(found("src/a.rs", several), CLEAN, "all lines of it count");
         assert_eq!(found("src/a.rs", "//! A.\n//// Not one.\n// Nor this.\n"), CLEAN);
-        assert_eq!(found("docs/a.md", "/// Where.\n"), CLEAN);
+        assert_eq!(found("notes/a.md", "/// Where.\n"), CLEAN);
         let test = "//! A.\n#[cfg(test)]\nmod tests {\n    /// Where.\n    const A: u8 = 0;\n}\n";
         assert_eq!(found("src/a.rs", test), CLEAN);
         assert_eq!(found("tests/node/a.rs", "//! A.\n/// Where.\nconst A: u8 = 0;\n"), CLEAN);

@@ -1,4 +1,4 @@
-//! Consistent vocabulary: words that the glossary in `CONTRIBUTING.md` has replaced stay out of
+//! Consistent vocabulary: words that the glossary in `docs/glossary.md` has replaced stay out of
 //! names, comments, messages and documents. Only patterns are checked here; the rest is the
 //! reviewer's.
 
@@ -41,8 +41,7 @@ const OLD: [(&str, &str); 33] = [
     ("it is to hold", "its replicas"),
 ];
 
-const WHY: &str =
-    "two words for one thing look like two things: see the glossary in CONTRIBUTING.md";
+const WHY: &str = "two words for one thing look like two things: see docs/glossary.md";
 
 /// A phrase that messages must not contain.
 const IS_NO: &str = " is no ";
@@ -56,7 +55,7 @@ const WHY_IS_NO: &str = "messages are read at night: \"is not a valid X\" or \"i
 
 /// Recorded pages and the changelog describe the past; everything else describes the present.
 fn is_history(path: &str) -> bool {
-    path == "CHANGELOG.md" || path.starts_with("docs/reports/")
+    path == "CHANGELOG.md" || path.starts_with("docs/results/reports/")
 }
 
 /// This file contains the words, and so do recorded histories.
@@ -183,7 +182,7 @@ mod tests {
 
     #[test]
     fn history_is_left_alone() {
-        for path in ["CHANGELOG.md", "docs/reports/000.html"] {
+        for path in ["CHANGELOG.md", "docs/results/reports/000.html"] {
             assert_eq!(found(path, "amnesiac"), [""; 0], "{path}");
         }
     }

@@ -6,8 +6,8 @@
 //!     └──▶ ledger ◀────┘ values found: acknowledged? invented? reverted?
 //! ```
 //!
-//! Each row of the table in `docs/reliability.md` is a module with a `run`. The binary runs it for
-//! long, the workspace's tests for a few seconds.
+//! Each row of the table in `docs/results/reliability.md` is a module with a `run`. The binary runs
+//! it for long, the workspace's tests for a few seconds.
 
 pub mod audit;
 pub mod blackout;

@@ -1,8 +1,8 @@
 //! Requests with every `ack` and `from` on shared keys, through nodes whose clocks are up to 450 ms
 //! apart (by libfaketime), while one node after another is killed. Each answer is checked by its
-//! version (`ETag`) against the table in `docs/reliability.md`: if a request's quorum intersects
-//! that of an earlier one, its answer is not older than the version that the earlier one returned
-//! or wrote.
+//! version (`ETag`) against the table in `docs/design/consistency.md`: if a request's quorum
+//! intersects that of an earlier one, its answer is not older than the version that the earlier one
+//! returned or wrote.
 //!
 //! ```text
 //!  PUT 2/3 ─▶ 201, version 7 ──▶ known: on 2 of 3, 7

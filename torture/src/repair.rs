@@ -164,7 +164,8 @@ impl<'a> RepairRow<'a> {
     }
 
     /// Runs concurrent rounds of two nodes, one of which is asked for two. A round with a slow
-    /// coordinator may be overtaken; it says so, and is requested again, as in docs/operation.md.
+    /// coordinator may be overtaken; it says so, and is requested again, as in
+    /// docs/operate/repair-and-backup.md.
     fn two_at_once(&mut self) -> Result<(), Failure> {
         self.lose(LOSER)?;
         self.cluster.until_ready()?;

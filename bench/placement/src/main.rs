@@ -1,6 +1,6 @@
 //! Balance of a million keys over the nodes of a cluster, number of keys that move when a node is
-//! added, and cost of making and holding a topology. Prints the tables of `docs/scale.md`; only the
-//! times differ from run to run.
+//! added, and cost of making and holding a topology. Prints the tables of `docs/design/scale.md`;
+//! only the times differ from run to run.
 
 #![forbid(unsafe_code)]
 

@@ -53,8 +53,8 @@ impl Drop for CleanupGuard {
     }
 }
 
-/// Returns a flag that the first SIGINT or SIGTERM sets. The second signal removes all `Owned`
-/// resources and then has its default effect.
+/// Returns a flag that the first SIGINT or SIGTERM sets. The second signal removes all
+/// `CleanupTarget` resources and then has its default effect.
 pub fn until_interrupted() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);

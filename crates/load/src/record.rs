@@ -1,4 +1,4 @@
-//! The record of a run on disk: the contents of `run.json`. `docs/measuring.md` describes the
+//! The record of a run on disk: the contents of `run.json`. `docs/guide/measuring.md` describes the
 //! directory.
 //!
 //! ```text

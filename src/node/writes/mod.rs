@@ -1,4 +1,5 @@
-//! One loop's writes: all writes of one loop iteration (a `Turn`) form one batch of the store.
+//! One loop's writes: all writes of one loop iteration (a `PendingBatch`) form one batch of the
+//! store.
 //!
 //! ```text
 //!  writes of an iteration ─▶ batch ─▶ committer (runs after them) ┬─ on the loop: one `write`

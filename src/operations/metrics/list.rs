@@ -1,5 +1,5 @@
 //! The list of all metrics: name, type, labels, help. The descriptions in `/metrics` and the table
-//! in `docs/operation.md` are generated from it.
+//! in `docs/reference/metrics.md` are generated from it.
 //!
 //! To add a metric: an entry here, and its value in [`super`] (of a loop: a `Count`); then
 //! `UPDATE_DOCS=1 cargo test -p kvorum the_manual` writes the table.

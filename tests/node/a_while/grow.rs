@@ -112,7 +112,7 @@ fn one_node_becomes_four_and_three_and_starts_again_as_what_it_has_become() {
 
 /// Runs each command of the tour as written, while a client goes on.
 #[test]
-fn the_tour_of_the_readme() {
+fn the_tour_of_the_guide() {
     let dev = Dev::start(1, &FLAGS);
     for number in 0..KEYS {
         assert_eq!(dev.client(0).put(&key(number), b"value").status, 201);

@@ -1,5 +1,5 @@
-//! The stories of `docs/operation.md` about members that join and leave: their commands, run as
-//! written, on three nodes and on those that they start, while a client goes on.
+//! The stories of `docs/operate/cluster.md` about members that join and leave: their commands, run
+//! as written, on three nodes and on those that they start, while a client goes on.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,11 +24,11 @@ const SECRET: &str = "a secret that is long enough";
 /// The nodes in the stories, in the order of their machines.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// Returns the block that a comment in the manual or the README marks.
+/// Returns the block that a comment in the documents marks.
 pub(super) fn story(name: &str) -> Vec<&'static str> {
     let manual = match name {
-        "tour" => include_str!("../../../README.md"),
-        _ => include_str!("../../../docs/operation.md"),
+        "tour" => include_str!("../../../docs/guide/tour.md"),
+        _ => include_str!("../../../docs/operate/cluster.md"),
     };
     let (_, marked) = manual.split_once(&format!("<!-- story: {name} -->")).unwrap();
     let (_, block) = marked.split_once("```sh\n").unwrap();

@@ -1,4 +1,4 @@
-//! The walk-through of `docs/operation.md`: its commands, run as written on a `kvorum dev`, must
+//! The walk-through of `docs/guide/tour.md`: its commands, run as written on a `kvorum dev`, must
 //! print what the manual says.
 
 use std::path::Path;
@@ -22,7 +22,7 @@ struct Step {
 
 /// Returns the steps in the block that a comment in the manual marks.
 fn steps() -> Vec<Step> {
-    let manual = include_str!("../../../docs/operation.md");
+    let manual = include_str!("../../../docs/guide/tour.md");
     let (_, marked) = manual.split_once("tests/node/a_while/walkthrough.rs runs it").unwrap();
     let (_, block) = marked.split_once("```console\n").unwrap();
     let mut steps: Vec<Step> = Vec::new();

@@ -86,7 +86,7 @@ fn nodes_by_tls_take_none_in_clear_unless_told_to_and_a_plan_warns_of_it() {
     assert!(said.contains(&format!("reached in clear: a at {of}. ")), "{said}");
 }
 
-/// docs/operation.md, *A cluster in clear gets TLS*.
+/// docs/operate/tls-and-tokens.md, *A cluster in clear gets TLS*.
 #[test]
 fn a_cluster_in_clear_gets_tls_one_node_after_the_other() {
     let certs = Certs::new();

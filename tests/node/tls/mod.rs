@@ -195,8 +195,8 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
     assert!(refused.contains("--client-cert"), "{refused}");
 }
 
-/// docs/security.md, *What is not*: everything that is reachable without a certificate on a
-/// connection in the way of nodes. A token does not help.
+/// docs/design/security.md, *Not protected*: everything that is reachable without a
+/// certificate on a connection in the way of nodes. A token does not help.
 #[test]
 fn who_connects_as_a_node_without_a_certificate_reaches_what_is_public() {
     let certs = Certs::new();

@@ -1,5 +1,5 @@
-//! The script of docs/operation.md that writes what `kvorum scan --json` has saved, run as written:
-//! in clear, and by TLS with a token and a client's certificate.
+//! The script of docs/operate/repair-and-backup.md that writes what `kvorum scan --json` has saved,
+//! run as written: in clear, and by TLS with a token and a client's certificate.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use crate::process::{Node, kvorum};
 
 /// Returns the script.
 fn script() -> &'static str {
-    let manual = include_str!("../../../docs/operation.md");
+    let manual = include_str!("../../../docs/operate/repair-and-backup.md");
     let (_, marked) = manual.split_once("tests/node/tls/restore.rs runs it").unwrap();
     let (_, block) = marked.split_once("```sh\n").unwrap();
     block.split_once("\n```").unwrap().0

@@ -1,5 +1,6 @@
-//! docs/operation.md, *TLS*: from nothing to three nodes with TLS and tokens; then certificate,
-//! secret and token are replaced while a client goes on. None of its requests may fail.
+//! docs/operate/tls-and-tokens.md: from nothing to three nodes with TLS and tokens; then
+//! certificate, secret and token are replaced while a client goes on. None of its requests may
+//! fail.
 
 use std::fs;
 use std::path::PathBuf;

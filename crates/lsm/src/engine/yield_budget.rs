@@ -4,8 +4,8 @@ use super::backlog::{Backlog, BacklogMeter};
 
 /// Yields the CPU to threads that serve requests. A scheduler gives two busy threads some
 /// milliseconds each in turn, and a request that arrives on that CPU waits as long. Yielding every
-/// 100 µs or so keeps this wait out of the tail latency (`docs/benchmarks.md` has the figures).
-/// Background work stops yielding once it is far behind.
+/// 100 µs or so keeps this wait out of the tail latency (`docs/results/benchmarks.md` has the
+/// figures). Background work stops yielding once it is far behind.
 #[derive(Default)]
 pub(super) struct YieldBudget {
     bytes: usize,

@@ -1,4 +1,4 @@
-//! Edits of the manifest's state, and their encoding (specified in `docs/file-format.md`).
+//! Edits of the manifest's state, and their encoding (specified in `docs/formats/files.md`).
 
 use super::{ManifestState, Placed};
 use crate::table::{Purgeable, TableMeta};

@@ -90,8 +90,8 @@ fn a_manifest_that_grows_is_written_anew() {
     assert_eq!(open(&disk.crash(1)).unwrap().state(), manifest.state());
 }
 
-/// Row 7 of `docs/reliability.md`: the file is cut at every byte. A crash can lose the last edit;
-/// any other loss is refused.
+/// Row 7 of `docs/results/reliability.md`: the file is cut at every byte. A crash can lose the last
+/// edit; any other loss is refused.
 #[test]
 fn cut_at_every_byte_it_is_as_after_some_edit_or_refused() {
     let (disk, states) = filled();

@@ -17,7 +17,7 @@
 //!
 //! Damage to a block of any kind is an error and never reads as "absent".
 //!
-//! `docs/file-format.md` specifies the bytes of the file.
+//! `docs/formats/files.md` specifies the bytes of the file.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, OnceLock};

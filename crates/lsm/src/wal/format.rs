@@ -1,5 +1,5 @@
-//! The byte format of a segment: its header and the group headers. `docs/file-format.md` specifies
-//! it; fixtures in `tests/` pin it.
+//! The byte format of a segment: its header and the group headers. `docs/formats/files.md`
+//! specifies it; fixtures in `tests/` pin it.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

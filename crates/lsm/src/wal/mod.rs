@@ -16,7 +16,7 @@
 //! Invariants:
 //! * Only one run of the process writes to a segment. Recovery records where the segment ended and
 //!   opens the next; no run appends after a tail that a crash left (mistake 1 of
-//!   `docs/reliability.md`).
+//!   `docs/results/reliability.md`).
 //! * The bytes of a segment are allocated before its first use, so the log runs out of space
 //!   between groups, never within one.
 //! * Sequences never restart, and recovery never sees the same sequence in two groups.

@@ -115,8 +115,8 @@ fn all_groups_come_back_across_segments_and_lives() {
     }
 }
 
-/// Row 5 of `docs/reliability.md`: the tail is cut at every byte and followed by nothing, zeros or
-/// garbage; then the log is extended and crashes again.
+/// Row 5 of `docs/results/reliability.md`: the tail is cut at every byte and followed by nothing,
+/// zeros or garbage; then the log is extended and crashes again.
 #[test]
 fn a_tail_cut_at_every_byte_keeps_what_is_before_and_what_comes_after() {
     let (log, ends) = one_segment();
@@ -156,8 +156,8 @@ fn check_cut(disk: &MemDisk, all: &Groups, least: usize, cut: usize) {
     assert_eq!(again, expected_groups, "second recovery after a cut at {cut}");
 }
 
-/// Row 6 of `docs/reliability.md`: a flipped bit in the middle of a crashed log is damage; in the
-/// last group it is indistinguishable from a torn write.
+/// Row 6 of `docs/results/reliability.md`: a flipped bit in the middle of a crashed log is damage;
+/// in the last group it is indistinguishable from a torn write.
 #[test]
 fn a_flipped_bit_before_the_last_group_is_refused() {
     let (log, ends) = one_segment();

@@ -1,6 +1,6 @@
-//! Rows 1–3 of `docs/reliability.md`: a crash at every disk operation, in each sync mode. The
-//! oracle is the same for all modes: the recovered state is that after some prefix of the batches,
-//! complete and without holes. The modes differ in the minimum length of the prefix.
+//! Rows 1–3 of `docs/results/reliability.md`: a crash at every disk operation, in each sync mode.
+//! The oracle is the same for all modes: the recovered state is that after some prefix of the
+//! batches, complete and without holes. The modes differ in the minimum length of the prefix.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -157,8 +157,8 @@ fn an_interval_sync_bounds_the_loss() {
     }
 }
 
-/// Mistake 8 of `docs/reliability.md`: after a failed sync the page cache shows data that the disk
-/// does not have. A recovery must not rely on it.
+/// Mistake 8 of `docs/results/reliability.md`: after a failed sync the page cache shows data that
+/// the disk does not have. A recovery must not rely on it.
 #[test]
 fn what_a_recovery_found_in_the_page_cache_only_is_durable_afterwards() {
     for sync in [SyncMode::Always, SyncMode::Interval(Duration::from_millis(1))] {

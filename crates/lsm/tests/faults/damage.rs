@@ -1,5 +1,5 @@
-//! Rows 6 and 7 of `docs/reliability.md`: one flipped bit anywhere in a store. Every answer is
-//! correct or an error; none is silently wrong.
+//! Rows 6 and 7 of `docs/results/reliability.md`: one flipped bit anywhere in a store. Every answer
+//! is correct or an error; none is silently wrong.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Rows 10–12 of `docs/reliability.md`: the Nth call of every kind, on every kind of file, fails
-//! once or permanently.
+//! Rows 10–12 of `docs/results/reliability.md`: the Nth call of every kind, on every kind of file,
+//! fails once or permanently.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -146,8 +146,8 @@ fn errors_of(op: Op) -> Vec<i32> {
     }
 }
 
-/// Mistakes 8 and 9 of `docs/reliability.md`: no acknowledgement after a failed sync in the same
-/// run of the process, and no retry.
+/// Mistakes 8 and 9 of `docs/results/reliability.md`: no acknowledgement after a failed sync in the
+/// same run of the process, and no retry.
 #[test]
 fn after_a_failed_write_or_sync_of_the_log_nothing_is_acknowledged_and_reads_go_on() {
     for op in [Op::Write, Op::Sync] {
@@ -189,7 +189,8 @@ fn cut_syncs(disk: &MemDisk) -> u64 {
     disk.sites().get("sync wal").copied().unwrap_or(0)
 }
 
-/// Row 12 of `docs/reliability.md`: a lack of file descriptors is transient and needs no restart.
+/// Row 12 of `docs/results/reliability.md`: a lack of file descriptors is transient and needs no
+/// restart.
 #[test]
 fn too_few_descriptors_is_no_failure() {
     let disk = MemDisk::new();

@@ -1,5 +1,6 @@
-//! Row 9 of `docs/reliability.md`: the disk fills up. Reads are served, writes are refused for lack
-//! of space, all acknowledged writes exist, and writes resume automatically once there is space.
+//! Row 9 of `docs/results/reliability.md`: the disk fills up. Reads are served, writes are refused
+//! for lack of space, all acknowledged writes exist, and writes resume automatically once there is
+//! space.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! The engine under every fault that a disk in memory can simulate: crashes, errors, lack of space,
-//! damage. Each test names its row of `docs/reliability.md`. The tests are short by default;
-//! `KVORUM_SEEDS=<n>` in the environment multiplies their work by n:
+//! damage. Each test names its row of `docs/results/reliability.md`. The tests are short by
+//! default; `KVORUM_SEEDS=<n>` in the environment multiplies their work by n:
 //! ```text
 //! KVORUM_SEEDS=100 cargo test --release -p lsm --test faults -- --nocapture
 //! ```

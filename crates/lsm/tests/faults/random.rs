@@ -1,6 +1,6 @@
-//! Row 14 of `docs/reliability.md`: random operations compared with a sorted map, through all
-//! interfaces of the store, with restarts, kills, power cuts, flushes, compactions, and versions in
-//! any order.
+//! Row 14 of `docs/results/reliability.md`: random operations compared with a sorted map, through
+//! all interfaces of the store, with restarts, kills, power cuts, flushes, compactions, and
+//! versions in any order.
 
 use std::sync::Arc;
 
@@ -212,8 +212,8 @@ fn an_older_version_that_comes_late_never_shadows_a_newer_one() {
     }
 }
 
-/// Mistake 11 of `docs/reliability.md`: when tombstones may be purged, deleted keys stay deleted,
-/// whichever levels hold their older records.
+/// Mistake 11 of `docs/results/reliability.md`: when tombstones may be purged, deleted keys stay
+/// deleted, whichever levels hold their older records.
 #[test]
 fn what_was_deleted_stays_deleted_when_tombstones_may_go() {
     for seed in 1..=2 * effort() {

@@ -1,5 +1,5 @@
-//! Row 8 of `docs/reliability.md`: whole files missing, cut, exchanged, or replaced by older
-//! copies. Opening the store detects this, or all answers are correct.
+//! Row 8 of `docs/results/reliability.md`: whole files missing, cut, exchanged, or replaced by
+//! older copies. Opening the store detects this, or all answers are correct.
 
 use lsm::disk::{Fault, Op};
 use lsm::{Disk, Error, MemDisk, Options, SyncMode};

@@ -11,15 +11,15 @@ use crate::repair::status::{RoundConfig, RoundReport};
 use crate::transfer::remembered::Remembered;
 use record::Record;
 
-/// The period of `NodeEvent::Tick`, in microseconds. Hints go out at most this long after the retry
-/// that finds their node back.
+/// The period of `BackgroundEvent::Tick`, in microseconds. Hints go out at most this long
+/// after the retry that finds their node back.
 pub const NODE_TICK_MICROS: u64 = 250_000;
 
 /// An output of a node's background work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackgroundEffect {
     /// Read hints for a node from the store, in the order of their keys; ends in
-    /// `NodeEvent::Returned` with a page of them, which is empty if there are none.
+    /// `BackgroundEvent::Returned` with a page of them, which is empty if there are none.
     ReadHints {
         /// The id of the call.
         call: CallId,
@@ -31,14 +31,14 @@ pub enum BackgroundEffect {
         max_bytes: usize,
     },
     /// Remove hints that were delivered, or need not be, unless the store has a newer hint of the
-    /// same key by now. If the store refuses, ends in `NodeEvent::HintsStay`.
+    /// same key by now. If the store refuses, ends in `BackgroundEvent::HintsStay`.
     DropHints {
         /// The node that the hints are for.
         peer: NodeId,
         /// The keys and their records.
         items: Vec<(Bytes, Record)>,
     },
-    /// Ask a node, through the coordinator of some loop; ends in `NodeEvent::Returned`.
+    /// Ask a node, through the coordinator of some loop; ends in `BackgroundEvent::Returned`.
     Call {
         /// The id of the call.
         call: CallId,
@@ -58,27 +58,28 @@ pub enum BackgroundEffect {
         claim: Claim,
     },
     /// Store durably this node's membership state and, in the same batch, the marks of what it
-    /// lacks; ends in `NodeEvent::Stood`. The loss of authority is in force already; regained
+    /// lacks; ends in `BackgroundEvent::Stood`. The loss of authority is in force already; regained
     /// authority takes effect only once the state is stored.
     StoreState(MembershipState),
     /// Store durably which cluster this node belongs to; then call
-    /// [`OwnCluster::stored`](crate::OwnCluster::stored). Ends in `NodeEvent::ClusterIdKept`.
+    /// [`OwnCluster::stored`](crate::OwnCluster::stored). Ends in `BackgroundEvent::ClusterIdKept`.
     KeepClusterId(ClusterId),
     /// Store durably the marks of what a node lacks ([`Missed::encode`](crate::Missed::encode));
-    /// ends in `NodeEvent::MissedKept`.
+    /// ends in `BackgroundEvent::MissedKept`.
     KeepMissed {
         /// The node whose marks to store.
         node: NodeId,
     },
     /// Store durably this node's knowledge of layouts, and its vote; then call
-    /// [`Shared::enters`](crate::Shared::enters). Ends in `NodeEvent::LayoutsKept`. See
+    /// [`Shared::enters`](crate::Shared::enters). Ends in `BackgroundEvent::LayoutsKept`. See
     /// [`Layouts::encode`](crate::Layouts::encode).
     KeepLayouts,
     /// Have the store drop every record in it that this node does not hold
     /// ([`Shared::holds`](crate::Shared::holds)). Records stored later may stay. Ends in
-    /// `NodeEvent::LeftoversDropped`.
+    /// `BackgroundEvent::LeftoversDropped`.
     DropLeftovers,
-    /// Store durably the memory of writes with an idempotency key; ends in `NodeEvent::Returned`.
+    /// Store durably the memory of writes with an idempotency key; ends in
+    /// `BackgroundEvent::Returned`.
     KeepRemembered {
         /// The id of the call.
         call: CallId,

@@ -12,7 +12,7 @@
 //! `tests/membership/disks.rs` models this. Nodes that are away are skipped, because a node that is
 //! down would otherwise hold up all writes that need a new disk. If the process with the previous
 //! disk is connected only to a skipped node, the two are told apart only when the network is whole
-//! again (docs/membership-model.md).
+//! again (docs/design/membership.md).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -8,8 +8,8 @@
 //!   N: boot 8 began at 640, so what boot 7 wrote behind that is lost
 //! ```
 //!
-//! A *boot* (`Life`) is one process on one data directory; its id (`LifeId`) is greater than
-//! those of earlier boots, and all boots of a directory form its [`Lineage`]. A *position* is a
+//! A *boot* (`Life`) is one process on one data directory; its id (`BootId`) is greater than
+//! those of earlier boots, and all boots of a directory form its [`BootHistory`]. A *position* is a
 //! sequence number of the store's log. A report holds for the boot that made it; so two copies of a
 //! directory that both ran on are told apart as well, because neither knows the other's boot. Of
 //! two processes running at once, the one with the greater boot id is accepted and the other is
@@ -82,7 +82,7 @@ impl BootHistory {
         numbers.flat_map(u64::to_le_bytes).collect()
     }
 
-    /// Decodes boots encoded by [`Lineage::encode`]; `None` if the bytes are damaged.
+    /// Decodes boots encoded by [`BootHistory::encode`]; `None` if the bytes are damaged.
     pub fn decode(bytes: &[u8]) -> Option<Vec<Boot>> {
         if !bytes.len().is_multiple_of(LIFE_LEN) {
             return None;
@@ -265,7 +265,7 @@ impl Logs {
 
     /// Notes that a node claims more of this node's log than exists. Until the claim is settled
     /// this node does not vote, because nothing would tell the other node of the vote
-    /// (`docs/membership-model.md`).
+    /// (`docs/design/membership.md`).
     pub fn mark_doubted(&self, node: NodeId) {
         self.peers.with(node, |peer| peer.doubts.store(true, Ordering::Release));
     }

@@ -1,4 +1,4 @@
-//! The messages between nodes. `docs/peer-protocol.md` describes their layout in bytes.
+//! The messages between nodes. `docs/formats/peer-protocol.md` describes their layout in bytes.
 
 use bytes::Bytes;
 
@@ -336,7 +336,7 @@ pub(crate) enum Refused {
     /// The timestamp is too far ahead of the node's clock, or the node goes by another layout.
     Declined,
     /// The node has promised a higher ballot, or is just storing another record.
-    BallotRefused,
+    HigherBallot,
 }
 
 impl Reply {
@@ -348,7 +348,7 @@ impl Reply {
             Self::Ahead | Self::TopologyMismatch | Self::Superseded { .. } => {
                 Some(Refused::Declined)
             }
-            Self::BallotRefused { .. } => Some(Refused::BallotRefused),
+            Self::BallotRefused { .. } => Some(Refused::HigherBallot),
             Self::Found { .. }
             | Self::Long { .. }
             | Self::Absent { .. }

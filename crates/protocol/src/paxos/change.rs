@@ -278,13 +278,14 @@ impl ChangeWork {
     /// True if another try may succeed where this one cannot: the obstacle is temporary, or the
     /// outcome is yet to be determined.
     pub(crate) fn is_worth_another_try(&self) -> bool {
-        let passes = |error| matches!(error, ReplicaError::Outbid | ReplicaError::NotAuthoritative);
+        let passes =
+            |error| matches!(error, ReplicaError::HigherBallot | ReplicaError::NotAuthoritative);
         self.is_begun() || self.failures().any(passes)
     }
 
     /// True if a replica has promised a higher ballot to another coordinator.
     pub(crate) fn is_outbid(&self) -> bool {
-        self.failures().any(|error| error == ReplicaError::Outbid)
+        self.failures().any(|error| error == ReplicaError::HigherBallot)
     }
 
     /// Returns what each replica did, for the error report.

@@ -1,7 +1,7 @@
 //! Key locks: of all conditional writes of a key that this node coordinates, on any loop, one is
 //! under way at a time; concurrent ones would only outbid each other.
 //!
-//! A lock (a `Turn`) covers a partition; keys that share a partition wait for each other.
+//! A lock (a `KeyLock`) covers a partition; keys that share a partition wait for each other.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -19,7 +19,7 @@ pub(crate) struct KeyLocks {
     buckets: OnceLock<Box<[AtomicU8]>>,
 }
 
-/// The lock of one partition. Must be handed to [`Turns::end`].
+/// The lock of one partition. Must be handed to [`KeyLocks::end`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KeyLock(u16);
 

@@ -16,7 +16,7 @@
 //! write came between two tries, the replicas no longer report the first try's record, and the
 //! outcome stays unknown.
 //!
-//! The protocol is checked by a model: `docs/conditional-model.md`.
+//! The protocol is checked by a model: `docs/design/conditional-writes.md`.
 
 pub(crate) mod acceptor;
 mod batch;
@@ -353,15 +353,15 @@ impl Changes {
             }
             Reply::Round(state) if prepares => {
                 cx.core.has_other_watermark(peer, &state);
-                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Outbid);
+                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::HigherBallot);
             }
             Reply::BallotRefused { promise } => {
                 self.follow(cx, id, promise, OUTBID_AHEAD);
-                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Outbid);
+                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::HigherBallot);
             }
             Reply::Newer { time } if !prepares => {
                 self.follow(cx, id, time, BEHIND);
-                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Outbid);
+                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::HigherBallot);
             }
             Reply::Stored if !prepares => {
                 self.slots.work(id).votes[vote].state = ChangeState::Stored;
@@ -391,7 +391,7 @@ impl Changes {
             && vote.rank() != reported.as_ref().map(ReportedRecord::rank)
         {
             // Another write has arrived since the replica promised.
-            vote.state = ChangeState::Failed(ReplicaError::Outbid);
+            vote.state = ChangeState::Failed(ReplicaError::HigherBallot);
         } else {
             // A fetched record was already counted by its outline.
             let is_fetched = matches!(vote.state, ChangeState::Fetching(_));
@@ -424,7 +424,7 @@ impl Changes {
             return self.home_failed(cx, id, error);
         }
         change.votes[vote].state = ChangeState::Failed(error);
-        if error == ReplicaError::Outbid && !change.is_answered() {
+        if error == ReplicaError::HigherBallot && !change.is_answered() {
             // The replicas that have not replied may take long.
             self.hedges.at(cx.now.mono + LATE_MICROS, id);
         }

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A *seal* is a repair fence. One node drives this for all nodes of the cluster at once
-//! (`repair/round.rs`); all of it is kept on disk. `docs/repair-model.md` gives the reason for each
-//! step, and the flaws that a model found.
+//! (`repair/round.rs`); all of it is kept on disk. `docs/design/repair.md` gives the reason for
+//! each step, and the flaws that a model found.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -104,7 +104,7 @@ pub enum RoundStep {
 /// A node's report of itself in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundState {
-    /// The process start id (`LifeId`) on its directory.
+    /// The process start id (`BootId`) on its directory.
     pub life: BootId,
     /// The node's knowledge of proofs.
     pub proof: Proof,

@@ -17,7 +17,7 @@ pub(crate) enum ReplicaError {
     Declined,
     /// The replica refused, and nothing was changed: it has promised a higher ballot, or is just
     /// storing another record.
-    Outbid,
+    HigherBallot,
     /// The replica can't promise anything: it is new, or being rebuilt.
     NotAuthoritative,
     /// The replica stored the record, but holds a future record, which hides this one from every
@@ -38,7 +38,7 @@ impl ReplicaError {
             Some(Refused::Busy) => Self::Busy,
             Some(Refused::NoSpace) => Self::NoSpace,
             Some(Refused::Declined) => Self::Declined,
-            Some(Refused::BallotRefused) => Self::Outbid,
+            Some(Refused::HigherBallot) => Self::HigherBallot,
             // A reply that does not fit the request comes from a faulty peer.
             None => Self::Failed,
         }
@@ -47,7 +47,7 @@ impl ReplicaError {
     /// Returns the part that the client is told.
     pub(crate) fn part(self) -> Part {
         match self {
-            Self::Busy | Self::Outbid => Part::Busy,
+            Self::Busy | Self::HigherBallot => Part::Busy,
             Self::NotAuthoritative => Part::NotAuthoritative,
             Self::NoSpace => Part::NoSpace,
             Self::Refused | Self::Failed => Part::Failed,

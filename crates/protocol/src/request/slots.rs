@@ -92,7 +92,7 @@ impl<W> Slot<W> {
         let (replica_error, detail) = match error {
             StoreError::Busy(what) => (ReplicaError::Busy, what.to_owned()),
             StoreError::NoSpace(what) => (ReplicaError::NoSpace, what),
-            StoreError::Sealed(_) => return ReplicaError::Outbid,
+            StoreError::Sealed(_) => return ReplicaError::HigherBallot,
             StoreError::Failed { begun: true, detail } => (ReplicaError::Failed, detail),
             StoreError::Failed { begun: false, detail } => (ReplicaError::Refused, detail),
         };

@@ -1,6 +1,6 @@
 //! Removal of orphaned records (identifier: `leftovers`), which are now placed on other nodes: one
 //! removal at a time, repeated if it failed or was requested again meanwhile. See
-//! [`Leftovers`](crate::Leftovers).
+//! [`OrphanDrops`](crate::Leftovers).
 
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::Context;

@@ -13,9 +13,9 @@
 //!
 //! A source reads a page under this node's view, so it has entered the transition, and everything
 //! it stored before is in its page of the second pass. The second pass alone makes the rebalance
-//! safe (docs/membership-model.md); the first only avoids sending a record more than once. A source
-//! that does not answer is left out of the pass and takes part in a later one. Of a key whose
-//! record a conditional write made, this node stores what a majority holds.
+//! safe (docs/design/membership.md); the first only avoids sending a record more than once. A
+//! source that does not answer is left out of the pass and takes part in a later one. Of a key
+//! whose record a conditional write made, this node stores what a majority holds.
 //!
 //! **A future record** (from a clock that is ahead) is accepted by no node, but hides what its
 //! holder acknowledged before, and the hidden record may be the last copy. A holder that keeps the

@@ -1,5 +1,5 @@
-//! The wire format of messages between nodes. `docs/peer-protocol.md` has the layout of every
-//! message.
+//! The wire format of messages between nodes. `docs/formats/peer-protocol.md` has the layout of
+//! every message.
 //!
 //! ```text
 //!  envelope: check 8 │ length 4 │ count 4 │ epoch 8 │ layout 8 │ clock 8 │ position 8 │ items …

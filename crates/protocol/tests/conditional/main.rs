@@ -1,6 +1,6 @@
 //! A model of conditional writes: one key on three replicas, and every order of events that a few
 //! clients and one fault can bring about. It was written before the protocol's code;
-//! `docs/conditional-model.md` lists its findings.
+//! `docs/design/conditional-writes.md` lists its findings.
 //!
 //! ```text
 //!  client ─▶ prepare ─▶ a majority promises ─▶ accept ─▶ a majority stores ─▶ answer

@@ -1,6 +1,6 @@
 //! Model of membership changes: the chain of layouts, each decided by the metadata quorum of its
 //! predecessor, and one key whose partition moves from an old set of nodes to a new one. The model
-//! was written before the code; `docs/membership-model.md` has its findings.
+//! was written before the code; `docs/design/membership.md` has its findings.
 //!
 //! ```text
 //!  settled ─▶ both are written, the old set is read ─▶ both are written, the new one is read ─▶

@@ -71,7 +71,7 @@ impl Directory {
         self.lives.push((life, self.log));
     }
 
-    /// True if the directory lacks something that a boot reported: `Lineage::lost`.
+    /// True if the directory lacks something that a boot reported: `BootHistory::lost`.
     fn lacks(&self, (life, position): Life) -> bool {
         if life == self.life() {
             return false;
@@ -158,7 +158,7 @@ impl State {
     }
 
     /// True if another reachable node knows as much of the log. (A directory restored while all
-    /// nodes that know better are away is not noticed: `docs/membership-model.md`.)
+    /// nodes that know better are away is not noticed: `docs/design/membership.md`.)
     fn is_known_without(&self, n: usize) -> bool {
         let knows =
             |m: usize| !self.others[m].is_away && self.others[m].claim >= self.others[n].claim;

@@ -1,6 +1,6 @@
 //! A model of repair rounds and of purging by proof: one key on three replicas, and every order of
 //! events that a few clients, a round or two, messages from long ago and a fault or two can bring
-//! about. The protocol is implemented in `src/repair/` and `src/replica/`; `docs/repair-model.md`
+//! about. The protocol is implemented in `src/repair/` and `src/replica/`; `docs/design/repair.md`
 //! lists the model's findings.
 //!
 //! ```text

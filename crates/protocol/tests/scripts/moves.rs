@@ -1,5 +1,5 @@
 //! Random tests of small worlds in which a key moves from an old set of nodes to a new one, step by
-//! step as in `docs/membership-model.md`: several coordinators with a store each; messages late,
+//! step as in `docs/design/membership.md`: several coordinators with a store each; messages late,
 //! lost and in any order; views that come into force at each node at another moment. Clients'
 //! answers must be linearizable, and every later majority read finds what was acknowledged.
 

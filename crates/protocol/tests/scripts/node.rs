@@ -20,30 +20,7 @@ impl World {
             return Ok(lines);
         }
         let event = match what {
-            "met" => {
-                let peer = node(next(words, "a node")?)?;
-                let mut number = |what| -> Result<u64, String> {
-                    let text = words.nth(1).ok_or_else(|| format!("{what} is missing"))?;
-                    text.parse().map_err(|_| format!("{text:?} is no number"))
-                };
-                let incarnation = Incarnation(number("disk and a number")?);
-                let known = number("knows").ok().map(Incarnation);
-                let (life, position) = (number("life"), number("up"));
-                let reported = Reported {
-                    life: BootId::of_number(life.unwrap_or(0)),
-                    position: LogPosition(position.unwrap_or(0)),
-                    late: LogPosition(number("late").unwrap_or(0)),
-                };
-                let knows_us = known.map(|incarnation| Claim { incarnation, reported });
-                let cluster = self.shared.membership.cluster.id();
-                BackgroundEvent::PeerSeen {
-                    peer,
-                    incarnation,
-                    knows_us,
-                    never_another: false,
-                    cluster,
-                }
-            }
+            "met" => self.peer_seen(words)?,
             "fenced" => BackgroundEvent::Fenced,
             "stood" => {
                 let state = words::state(next(words, "a membership state")?)?;
@@ -92,6 +69,27 @@ impl World {
         let mut effects = Vec::new();
         self.node.handle(self.now(), event, &mut effects);
         Ok(self.node_texts(&effects))
+    }
+
+    /// Returns the event of a peer having been seen, from `n1 disk 7 [knows 99 [life 5 up 80 [late
+    /// 70]]]`.
+    fn peer_seen(&self, words: &mut Split<'_>) -> Result<BackgroundEvent, String> {
+        let peer = node(next(words, "a node")?)?;
+        let mut number = |what| -> Result<u64, String> {
+            let text = words.nth(1).ok_or_else(|| format!("{what} is missing"))?;
+            text.parse().map_err(|_| format!("{text:?} is no number"))
+        };
+        let incarnation = Incarnation(number("disk and a number")?);
+        let known = number("knows").ok().map(Incarnation);
+        let (life, position) = (number("life"), number("up"));
+        let reported = Reported {
+            life: BootId::of_number(life.unwrap_or(0)),
+            position: LogPosition(position.unwrap_or(0)),
+            late: LogPosition(number("late").unwrap_or(0)),
+        };
+        let knows_us = known.map(|incarnation| Claim { incarnation, reported });
+        let cluster = self.shared.membership.cluster.id();
+        Ok(BackgroundEvent::PeerSeen { peer, incarnation, knows_us, never_another: false, cluster })
     }
 
     /// Returns the event of the store having read a node's hints. Without a read under way, the

@@ -1,5 +1,5 @@
 //! Encoding of the identity records. Any change to an encoding needs a new [`FORMAT`]: see
-//! `docs/file-format.md`.
+//! `docs/formats/files.md`.
 
 use protocol::{
     Boot, BootHistory, BootId, Claim, ClusterId, Incarnation, LogPosition, MembershipState, NodeId,

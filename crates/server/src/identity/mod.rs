@@ -1,5 +1,5 @@
 //! The node's persistent identity: its name, its incarnation, the topology that its data was placed
-//! by, and its record of each peer. The records are in [`Space::Node`]; `docs/file-format.md` has
+//! by, and its record of each peer. The records are in [`Space::Node`]; `docs/formats/files.md` has
 //! the byte layout.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //!                                  ├─ of this node and topology ─▶ used
 //!                                  └─ of another ─▶ refused, naming the difference
 //!
-//!   running ─▶ a batch and its [`Keeps`] ─▶ committed by the driver ─▶ [`Identity::kept`]
+//!   running ─▶ a batch and its [`OwnRecords`] ─▶ committed by the driver ─▶ [`Identity::kept`]
 //! ```
 //!
 //! The incarnation distinguishes a node from an earlier node of the same name whose disk was wiped.
@@ -19,12 +19,14 @@
 //!
 //! **A single-node cluster** has no other node to agree with. If the settings do not name the node,
 //! its name is the address it listened on when the directory was created; later starts may use
-//! another address.
+//! another address. Until the settings name it, they also give its zone, weight and number of
+//! copies, whatever the stored layout says.
 //!
 //! Each batch has a version above those of all earlier batches, so the last batch made wins,
 //! whatever the order of commits.
 
 mod decree;
+mod difference;
 mod format;
 mod join;
 mod layouts;
@@ -40,13 +42,14 @@ use parking_lot::{Mutex, MutexGuard};
 use protocol::layout::Layout;
 use protocol::{
     Boot, BootHistory, BootId, Claim, Clock, ClusterId, Incarnation, LayoutsKept, LogPosition,
-    MembershipState, NodeId, OwnCluster, Proof, Shared, Topology, Unreadable, difference,
+    MembershipState, NodeId, OwnCluster, Proof, Shared, Topology, Unreadable,
 };
 
 use crate::clock::BOUND_KEY;
 use crate::start_error::StartError;
 use crate::store::Store;
 pub use decree::Survivor;
+use difference::{differs, is_another, note_difference};
 use format::StoredIdentity;
 pub use join::{Candidate, Placed};
 use layouts::enter;
@@ -56,7 +59,7 @@ pub use marker::{Directory, Marker};
 /// Key of the identity record.
 const KEY: &[u8] = b"identity";
 
-/// Key of the record of the directory's process starts (`Life`).
+/// Key of the record of the directory's process starts ([`Boot`]).
 const LIVES: &[u8] = b"lives";
 
 /// Key prefix of the missed-write marks; the name of the marked node follows.
@@ -682,64 +685,6 @@ fn has_no_identity(engine: &Engine) -> Result<Option<String>, StartError> {
 fn data_of_nobody(engine: &Engine) -> Result<Option<&'static str>, StartError> {
     let used = engine.read(Space::Node, BOUND_KEY).map_err(in_store)?.is_some();
     Ok(used.then_some("it holds data and does not say of which node, as no release leaves it"))
-}
-
-/// Returns why the node can't use this directory; `None` = it can.
-fn differs(kept: &StoredIdentity, named: Named<'_>) -> Option<String> {
-    const WHOSE: &str = "the data directory's";
-    let (own, theirs) = (named.name(), &kept.name);
-    let alone = named.topology.nodes() == 1 && kept.is_alone();
-    if alone {
-        let other = kept.named && named.named && own != theirs;
-        return other
-            .then(|| format!("this is node {own}, but the directory belongs to node {theirs}"));
-    }
-    let topology = difference(&named.topology.describe(), &kept.description, WHOSE);
-    topology.or_else(|| {
-        let other = own != theirs;
-        other.then(|| format!("this is node {own}, but the directory belongs to node {theirs}"))
-    })
-}
-
-/// Returns why the node can't use a directory whose stored layout is in force: the settings name
-/// another node. `None` = it can.
-fn is_another(kept: &StoredIdentity, named: Named<'_>) -> Option<String> {
-    let (own, theirs) = (named.name(), &kept.name);
-    (named.named && own != theirs)
-        .then(|| format!("this is node {own}, but the directory belongs to node {theirs}"))
-}
-
-/// Logs the differences between the settings' list and the layout in force.
-fn note_difference(named: Named<'_>, layout: &Layout) {
-    if !named.named {
-        return;
-    }
-    let listed: Vec<_> = named.topology.ids().map(|id| named.topology.member(id)).collect();
-    let is_listed = |name: &str| listed.iter().any(|member| member.name == name);
-    let mut differs: Vec<String> = Vec::new();
-    for member in &listed {
-        match layout.named(&member.name) {
-            None => differs.push(format!("node {} is not a member", member.name)),
-            Some(node) if node.member != **member => {
-                differs.push(format!("node {} has another zone or weight", member.name));
-            }
-            Some(_) => {}
-        }
-    }
-    let names = layout.nodes.iter().map(|node| &node.member.name);
-    differs.extend(
-        names.filter(|name| !is_listed(name)).map(|name| format!("node {name} is missing")),
-    );
-    if let Some(first) = differs.first() {
-        let epoch = layout.epoch;
-        tracing::warn!(
-            epoch,
-            differences = differs.len(),
-            "--cluster differs from the cluster's current members, which the data directory holds: \
-             {first}. The stored members are used; remove --cluster, or list what `kvorum cluster \
-             status` shows"
-        );
-    }
 }
 
 fn in_store(source: lsm::Error) -> StartError {

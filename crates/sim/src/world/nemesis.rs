@@ -187,7 +187,7 @@ impl World {
     /// Returns true if another running node knows the cluster's id. Until then, a node with a new
     /// disk and a node that knew the old disk may take each other for nodes of different clusters,
     /// once both have received data from a third node, and an operator must resolve that:
-    /// docs/operation.md, *Two clusters stay apart*.
+    /// docs/operate/cluster.md, *Two clusters stay apart*.
     fn is_founded_without(&self, node: usize) -> bool {
         let others = self.machines.iter().enumerate().filter(|(other, _)| *other != node);
         let mut up = others.filter_map(|(_, machine)| machine.process.as_ref());

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! *Read old* and *read new* have two sets of members. A partition moves unless its replicas are
-//! the same in both sets. docs/membership-model.md describes the effect of each stage on requests.
+//! the same in both sets. docs/design/membership.md describes the effect of each stage on requests.
 //!
 //! One node makes a layout (`plan.rs`) and the metadata quorum decides it (`council.rs`); from then
 //! on every node stores the layout and sends it to nodes that are behind (`bytes.rs`). If the

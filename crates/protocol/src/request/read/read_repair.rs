@@ -96,7 +96,7 @@ impl Reads {
             Reply::Stored => return self.repaired(cx, id, peer, None),
             // The newer record may be another conditional write's on the same base, without the
             // effect of this one.
-            Reply::Newer { .. } if is_conditional => ReplicaError::Outbid,
+            Reply::Newer { .. } if is_conditional => ReplicaError::HigherBallot,
             Reply::Newer { time } => return self.repaired(cx, id, peer, Some(*time)),
             refusal => ReplicaError::of_refusal(refusal),
         };

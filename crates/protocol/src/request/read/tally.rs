@@ -123,7 +123,7 @@ impl<'a> Tally<'a> {
         // A replica that was asked for its record is repaired once it has replied: its reply to the
         // read would be taken for the reply to the repair, which has the same id.
         let asked = belongs(&|vote| vote.state.is_asked());
-        let outbid = |state| state == ReadState::Failed(ReplicaError::Outbid);
+        let outbid = |state| state == ReadState::Failed(ReplicaError::HigherBallot);
         let is_unasked =
             |vote: &ReadVote| newest.ballot() == 0 && outbid(vote.state) && !vote.was_asked;
         if (repairing + asked).suffices(wanted) {

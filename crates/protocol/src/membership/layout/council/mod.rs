@@ -14,8 +14,8 @@
 //! A proposer gives precedence to the layout accepted under the highest ballot. Two proposals may
 //! have the same ballot: a quorum member promises each ballot once, so only one of them can get a
 //! majority. A quorum member votes on the successor of the layout that it knows and on no other; it
-//! does not learn layouts decided on a fork (`decree.rs`). docs/membership-model.md lists each rule
-//! and the failure if it is left out; `crates/protocol/tests/membership` is its model.
+//! does not learn layouts decided on a fork (`decree.rs`). docs/design/membership.md lists each
+//! rule and the failure if it is left out; `crates/protocol/tests/membership` is its model.
 //!
 //! Lamport, "The Part-Time Parliament", ACM TOCS 16(2), 1998; a chain of single decisions:
 //! "Vertical Paxos and primary-backup replication", PODC 2009, section 3.

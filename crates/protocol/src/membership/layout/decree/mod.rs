@@ -12,7 +12,7 @@
 //! only if the node's forced layouts are a prefix of that layout's, and the node's epoch is not
 //! above the base of the next one. Any other node is on a fork. Its reads and writes belong to a
 //! different placement (`View::decreed`), so no vote is counted across the fork.
-//! docs/membership-model.md shows why that suffices.
+//! docs/design/membership.md shows why that suffices.
 
 use super::{Layout, Seat, Stage, VoterId};
 use crate::node_id::NodeId;

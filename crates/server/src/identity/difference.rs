@@ -1,0 +1,65 @@
+//! Differences between the settings and the node that owns a data directory.
+
+use protocol::difference;
+use protocol::layout::Layout;
+
+use super::Named;
+use super::format::StoredIdentity;
+
+/// Returns why the node can't use this directory; `None` = it can.
+pub(super) fn differs(kept: &StoredIdentity, named: Named<'_>) -> Option<String> {
+    const WHOSE: &str = "the data directory's";
+    let (own, theirs) = (named.name(), &kept.name);
+    let alone = named.topology.nodes() == 1 && kept.is_alone();
+    if alone {
+        let other = kept.named && named.named && own != theirs;
+        return other
+            .then(|| format!("this is node {own}, but the directory belongs to node {theirs}"));
+    }
+    let topology = difference(&named.topology.describe(), &kept.description, WHOSE);
+    topology.or_else(|| {
+        let other = own != theirs;
+        other.then(|| format!("this is node {own}, but the directory belongs to node {theirs}"))
+    })
+}
+
+/// Returns why the node can't use a directory whose stored layout is in force: the settings name
+/// another node. `None` = it can.
+pub(super) fn is_another(kept: &StoredIdentity, named: Named<'_>) -> Option<String> {
+    let (own, theirs) = (named.name(), &kept.name);
+    (named.named && own != theirs)
+        .then(|| format!("this is node {own}, but the directory belongs to node {theirs}"))
+}
+
+/// Logs the differences between the settings' list and the layout in force.
+pub(super) fn note_difference(named: Named<'_>, layout: &Layout) {
+    if !named.named {
+        return;
+    }
+    let listed: Vec<_> = named.topology.ids().map(|id| named.topology.member(id)).collect();
+    let is_listed = |name: &str| listed.iter().any(|member| member.name == name);
+    let mut differs: Vec<String> = Vec::new();
+    for member in &listed {
+        match layout.named(&member.name) {
+            None => differs.push(format!("node {} is not a member", member.name)),
+            Some(node) if node.member != **member => {
+                differs.push(format!("node {} has another zone or weight", member.name));
+            }
+            Some(_) => {}
+        }
+    }
+    let names = layout.nodes.iter().map(|node| &node.member.name);
+    differs.extend(
+        names.filter(|name| !is_listed(name)).map(|name| format!("node {name} is missing")),
+    );
+    if let Some(first) = differs.first() {
+        let epoch = layout.epoch;
+        tracing::warn!(
+            epoch,
+            differences = differs.len(),
+            "--cluster differs from the cluster's current members, which the data directory holds: \
+             {first}. The stored members are used; remove --cluster, or list what `kvorum cluster \
+             status` shows"
+        );
+    }
+}
