@@ -135,6 +135,7 @@ impl Engine {
     }
 
     /// The newest record of `key`, verified.
+    #[inline]
     pub fn get(&self, space: Space, key: &[u8], mode: ReadMode) -> Result<Lookup, Error> {
         self.core.trees.get(space, key, mode)
     }
