@@ -95,7 +95,7 @@ use record::{Record, Version};
 pub const MAX_IMMUTABLES: usize = 3;
 
 /// The engine: its parts, and the operations of the store. Each part executes one kind of work, and
-/// is lent the [`Core`] for it.
+/// is lent the core for it.
 pub struct Engine {
     core: Core,
     write_path: WritePath,
@@ -135,6 +135,7 @@ impl Engine {
     }
 
     /// The newest record of `key`, verified.
+    #[inline]
     pub fn get(&self, space: Space, key: &[u8], mode: ReadMode) -> Result<Lookup, Error> {
         self.core.trees.get(space, key, mode)
     }

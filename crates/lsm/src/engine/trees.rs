@@ -49,6 +49,7 @@ impl Trees {
     }
 
     /// Makes all groups up to this sequence visible.
+    #[inline]
     pub(super) fn make_visible(&self, sequence: u64) {
         self.visible.store(sequence, Ordering::Release);
     }
