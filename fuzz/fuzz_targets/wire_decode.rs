@@ -10,12 +10,12 @@
 #![no_main]
 
 use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
 use protocol::wire::{
     Announced, Assembly, Cut, ENVELOPE_HEAD, ENVELOPE_MAX, Envelope, ITEM_HEAD, Item, Malformed,
     Sender, WHOLE_MAX, WINDOW, Writer, envelope_len, message_len, message_of,
 };
 use protocol::{LogPosition, Message, ViewId};
-use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Longest message that is assembled: a receiver reserves memory for it according to its free

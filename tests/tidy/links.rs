@@ -1,5 +1,6 @@
 //! Links between documents: a relative link in a Markdown file leads to a file of the repository,
-//! its anchor to a heading of that file; a path in `docs/` that any text names exists.
+//! its anchor to a heading of that file; a path in `docs/` that any text names exists, and a path of
+//! a source file that a Markdown file names.
 
 use crate::Finding;
 
@@ -11,6 +12,9 @@ const DOCS: &str = concat!("do", "cs/");
 
 /// Endings of the documents' names.
 const ENDINGS: [&str; 2] = [".md", ".yaml"];
+
+/// Folders of source files, whose paths documents name from the root.
+const SOURCES: [&str; 3] = ["crates/", "src/", "tests/"];
 
 /// Finds links and paths in `files` (path, text) that lead nowhere; `exists` knows all paths.
 pub(crate) fn check(files: &[(String, String)], exists: impl Fn(&str) -> bool) -> Vec<Finding> {
@@ -26,7 +30,11 @@ pub(crate) fn check(files: &[(String, String)], exists: impl Fn(&str) -> bool) -
                 }
             }
         }
-        for (line, named) in named_paths(text) {
+        let mut named = named_paths(text, DOCS, &ENDINGS);
+        if path.ends_with(".md") {
+            named.extend(SOURCES.iter().flat_map(|folder| named_paths(text, folder, &[".rs"])));
+        }
+        for (line, named) in named {
             if !exists(named) {
                 find(line, format!("{named} does not exist"));
             }
@@ -118,12 +126,12 @@ fn anchors(text: &str) -> Vec<String> {
     found
 }
 
-/// Returns the paths in `docs/` that a text names, with their lines.
-fn named_paths(text: &str) -> Vec<(usize, &str)> {
+/// Returns the paths in a folder, with one of these endings, that a text names, with their lines.
+fn named_paths<'a>(text: &'a str, folder: &str, endings: &[&str]) -> Vec<(usize, &'a str)> {
     let of_path = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     let mut found = Vec::new();
     for (line, number) in text.lines().zip(1..) {
-        for (at, _) in line.match_indices(DOCS) {
+        for (at, _) in line.match_indices(folder) {
             // Part of a longer path, such as an address.
             if line[..at].ends_with(of_path) {
                 continue;
@@ -131,7 +139,7 @@ fn named_paths(text: &str) -> Vec<(usize, &str)> {
             let rest = &line[at..];
             let end = rest.find(|c| !of_path(c)).unwrap_or(rest.len());
             let path = rest[..end].trim_end_matches('.');
-            if ENDINGS.iter().any(|ending| path.ends_with(ending)) {
+            if endings.iter().any(|ending| path.ends_with(ending)) {
                 found.push((number, path));
             }
         }
@@ -184,5 +192,9 @@ mod tests {
         let said: Vec<_> = findings.iter().map(|f| format!("{} {}", f.place, f.what)).collect();
         assert_eq!(said, [format!("src/a.rs:1 {DOCS}gone.md does not exist")]);
         assert_eq!(check(&files, |path| path.ends_with("gone.md")), []);
+        let files = [("a.md".to_owned(), "`src/gone.rs` of x/src/other.rs".to_owned())];
+        let findings = check(&files, |_| false);
+        let said: Vec<_> = findings.iter().map(|f| format!("{} {}", f.place, f.what)).collect();
+        assert_eq!(said, ["a.md:1 src/gone.rs does not exist"]);
     }
 }

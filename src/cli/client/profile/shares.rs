@@ -22,7 +22,7 @@ const WHOLE: [ShareGroup; 5] = [
     ("waiting for locks", &["lock: "]),
     ("waiting for files", &["file: "]),
     ("flush", &["lsm::engine::flush::", "flush_one"]),
-    ("compaction", &["lsm::compaction::", "compact_one"]),
+    ("compaction", &["lsm::compaction::", "lsm::engine::compactor::"]),
 ];
 
 /// Parts that only include their own functions' time. The first match wins.
