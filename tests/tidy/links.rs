@@ -1,6 +1,6 @@
 //! Links between documents: a relative link in a Markdown file leads to a file of the repository,
-//! its anchor to a heading of that file; a path in `docs/` that any text names exists, and a path of
-//! a source file that a Markdown file names.
+//! its anchor to a heading of that file; a path in `docs/` that any text names exists, and so
+//! does a source file that a Markdown file names.
 
 use crate::Finding;
 
