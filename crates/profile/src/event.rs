@@ -14,7 +14,7 @@ pub enum Event {
     Alloc,
     /// Memory allocated during the recording and not freed by its end.
     Live,
-    /// Time spent waiting at [`Place`](crate::Place)s.
+    /// Time spent waiting at [`WaitSite`](crate::WaitSite)s.
     Lock,
     /// Wall time, running or not.
     Wall,

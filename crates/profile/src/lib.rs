@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The process needs three things: frame pointers (`-C force-frame-pointers=yes`), [`Sampled`] as
-//! its allocator, and a [`Place`] wherever its threads wait. Without a recording, the latter two
+//! its allocator, and a [`WaitSite`] wherever its threads wait. Without a recording, the latter two
 //! cost one relaxed load and one branch each.
 
 mod alloc;

@@ -121,7 +121,7 @@ const NO_LIMIT: i64 = i64::MAX;
 
 impl Clock {
     /// Starts a clock after everything that a clock bounded by `persisted` (0: there was none) may
-    /// have issued. The clock issues nothing before [`Clock::persisted`] is called with a further
+    /// have issued. The clock issues nothing before [`Clock::mark_durable`] is called with a further
     /// bound.
     pub fn start(origin: u32, wall_micros: u64, persisted: u64) -> Self {
         let last = persisted.max(wall_micros << COUNTER_BITS);

@@ -401,7 +401,7 @@ pub enum Effect {
     },
     /// Store durably this node's knowledge of layouts, and its vote
     /// ([`Layouts::encode`](crate::Layouts::encode)); then call
-    /// [`Shared::enters`](crate::Shared::enters). Ends in [`Event::Written`].
+    /// [`Shared::install_layout`](crate::Shared::install_layout). Ends in [`Event::Written`].
     KeepLayouts {
         /// The owner of the operation.
         op: OpId,

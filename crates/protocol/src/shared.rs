@@ -1,5 +1,5 @@
 //! State of a node that its event loops and its background work share. Each field is a type that
-//! synchronizes itself; a layout comes into force in one place, [`Shared::enters`].
+//! synchronizes itself; a layout comes into force in one place, [`Shared::install_layout`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -50,7 +50,7 @@ pub(crate) enum Source {
     Alloc = 4,
     /// Sampled allocations that are alive at the end.
     Live = 8,
-    /// Waits at [`Place`]s.
+    /// Waits at [`WaitSite`]s.
     Lock = 16,
 }
 

@@ -223,7 +223,7 @@ impl Identity {
         self.state_under_way == Some(state)
     }
 
-    /// Stores a membership state; see [`Identity::stood`].
+    /// Stores a membership state; see [`Identity::state_stored`].
     pub(crate) fn store_state(&mut self, cx: &Context, state: MembershipState) {
         if self.state_under_way != Some(state) {
             self.state_under_way = Some(state);

@@ -1,7 +1,7 @@
 //! Background tasks: a deterministic executor of `async` functions inside the protocol.
 //!
 //! ```text
-//!   spawn ──────────────▶ ┌───────┐ ─▶ polled: Context::call ─▶ NodeEffect::Call ─▶ a node
+//!   spawn ──────────────▶ ┌───────┐ ─▶ polled: Context::call ─▶ BackgroundEffect::Call ─▶ a node
 //!   Returned (an answer) ▶│ Tasks │ ─▶ polled: the task that made the call         │
 //!   Tick ───────────────▶ └───────┘ ─▶ polled: all, for what they wait for         │
 //!        ▲                                                                        │
