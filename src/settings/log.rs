@@ -42,7 +42,7 @@ const TARGETS: [&str; 36] = [
     "server::clock",
     "server::compare",
     "server::hints",
-    "server::identity",
+    "server::identity::difference",
     "server::identity::layouts",
     "server::task",
 ];
@@ -143,7 +143,7 @@ mod tests {
     fn a_word_that_names_nothing_is_refused_with_what_is_known() {
         for (text, says) in [
             ("wanr", "\"wanr\" is neither a level (off, error, warn, info, debug, trace) nor a"),
-            ("wanr", "(audit, h2, kvorum, lsm, node)"),
+            ("wanr", "(audit, h2, kvorum, lsm, server)"),
             ("info,lms=debug", "\"lms\" is neither"),
             ("lsm::wall=debug", "(lsm::db, lsm::db::threads, lsm::engine, "),
             ("ls", "\"ls\" is neither"),

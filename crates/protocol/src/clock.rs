@@ -121,8 +121,8 @@ const NO_LIMIT: i64 = i64::MAX;
 
 impl Clock {
     /// Starts a clock after everything that a clock bounded by `persisted` (0: there was none) may
-    /// have issued. The clock issues nothing before [`Clock::mark_durable`] is called with a further
-    /// bound.
+    /// have issued. The clock issues nothing before [`Clock::mark_durable`] is called with a
+    /// further bound.
     pub fn start(origin: u32, wall_micros: u64, persisted: u64) -> Self {
         let last = persisted.max(wall_micros << COUNTER_BITS);
         let [last, bound, slowest, lead] = [last, persisted, 0, 0].map(AtomicU64::new);

@@ -173,7 +173,8 @@ pub trait Driver: WriteBatcher {
 
 /// The services that the node task needs. Results come back later, as a [`TaskEvent`].
 pub trait TaskDriver: WriteBatcher {
-    /// Sends a request to a node; ends in [`BackgroundEvent::Returned`](protocol::BackgroundEvent::Returned).
+    /// Sends a request to a node; ends in
+    /// [`BackgroundEvent::Returned`](protocol::BackgroundEvent::Returned).
     fn call(&mut self, call: CallId, node: NodeId, class: Class, request: Request);
 
     /// Reads hints ([`hints::read`](crate::hints::read)); ends in [`TaskEvent::HintsRead`].
@@ -184,8 +185,8 @@ pub trait TaskDriver: WriteBatcher {
     fn keep(&mut self, batch: Batch, keeps: OwnRecords);
 
     /// Reports that the node's directory is an outdated copy, which must not be used any more: see
-    /// [`BackgroundEffect::Outdated`](protocol::BackgroundEffect::Outdated). The report repeats until the node
-    /// ends.
+    /// [`BackgroundEffect::Outdated`](protocol::BackgroundEffect::Outdated). The report repeats
+    /// until the node ends.
     fn outdated(&mut self, proven: u64);
 
     /// The store's rule for records that compactions may drop.

@@ -71,7 +71,8 @@ pub enum BackgroundEffect {
         node: NodeId,
     },
     /// Store durably this node's knowledge of layouts, and its vote; then call
-    /// [`Shared::install_layout`](crate::Shared::install_layout). Ends in `BackgroundEvent::LayoutsKept`. See
+    /// [`Shared::install_layout`](crate::Shared::install_layout). Ends in
+    /// `BackgroundEvent::LayoutsKept`. See
     /// [`Layouts::encode`](crate::Layouts::encode).
     KeepLayouts,
     /// Have the store drop every record in it that this node does not hold
