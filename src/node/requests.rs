@@ -387,7 +387,12 @@ impl Requests {
     /// True if the token that a request was admitted with is still valid: neither revoked nor
     /// expired.
     pub(crate) fn still_holds(&self, token: &Remembered) -> bool {
-        self.node.access.holds(&self.node.shared, token) && !access::has_expired(&token.known.token)
+        self.node.access.holds(&self.node.shared, token) && !self.has_expired(token)
+    }
+
+    /// True if the token has expired.
+    pub(crate) fn has_expired(&self, token: &Remembered) -> bool {
+        access::has_expired(&self.node, &token.known.token)
     }
 
     /// Returns the storage quotas.

@@ -10,7 +10,6 @@ use super::admin::Worker;
 use super::args::{ArgError, ConnectionArgs};
 use super::bytes::percent;
 use super::{CommandFailure, print, print_done};
-use crate::counters::clocks::wall_micros;
 use crate::operations::tokens::{TokenList, TokenMade, TokenStatus};
 use crate::settings::units::{Size, Ttl};
 
@@ -134,7 +133,7 @@ fn list(ask: &ConnectionArgs) -> Result<(), CommandFailure> {
     if ask.json {
         return print(&json(&list));
     }
-    let now_ms = wall_micros() / 1000;
+    let now_ms = list.now_ms;
     let lines: String = list.tokens.iter().map(|token| line(token, now_ms) + "\n").collect();
     print(&if lines.is_empty() { "there are no tokens\n".to_owned() } else { lines })
 }
