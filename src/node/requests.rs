@@ -266,6 +266,13 @@ impl Requests {
         secret.map(asks).transpose()
     }
 
+    /// Returns how far another node's clock is ahead of this node's, in microseconds; `None` = it
+    /// was not measured.
+    pub(crate) fn skew_micros(&self, node: NodeId) -> Option<i64> {
+        let facts = &self.node.facts;
+        (facts.seen(node).rtt_micros() > 0).then(|| facts.skew_micros(node))
+    }
+
     /// Returns a node's address as `HOST:PORT`.
     pub(crate) fn authority(&self, node: NodeId) -> String {
         self.node.facts.authority(node)

@@ -43,7 +43,7 @@ impl Files {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    fn args(&self) -> Vec<String> {
+    pub(crate) fn args(&self) -> Vec<String> {
         let path = |name| self.path(name).to_str().unwrap().to_owned();
         let files = [
             "--admin-token-file".to_owned(),

@@ -39,6 +39,14 @@ const DISPENSABLE: [&str; 4] = ["url", "version", "up for", "memory"];
 /// State of a row whose URL leads to a node of another cluster.
 pub(super) const OTHER_CLUSTER: &str = "other cluster ID";
 
+/// State of a row whose node answers, and refuses the proof of the node that asks.
+const DENIED: &str = "refuses proof";
+
+/// Returns the state of a node that did not report its status.
+pub(super) fn silent(row: &Row) -> &'static str {
+    if row.denied { DENIED } else { "down" }
+}
+
 /// State of a row that the asked node knows nothing about.
 pub(super) const NOT_ASKED: &str = "not asked";
 
@@ -217,7 +225,7 @@ fn state(row: &Row) -> String {
     if row.other_cluster_id.is_some() {
         return OTHER_CLUSTER.to_owned();
     }
-    let Some(status) = &row.status else { return "down".to_owned() };
+    let Some(status) = &row.status else { return silent(row).to_owned() };
     match &status.membership {
         _ if status.failed.is_some() => "no writes".to_owned(),
         _ if status.disk_full => "up, disk full".to_owned(),
@@ -243,7 +251,8 @@ fn unreached(row: &Row, asked: &str) -> Option<String> {
             1 => "; 1 other node is connected to it".to_owned(),
             more => format!("; {more} other nodes are connected to it"),
         };
-        return Some(format!("{name} does not answer {asked} at {url}: {error}{others}"));
+        let does = if row.denied { "gives no status to" } else { "does not answer" };
+        return Some(format!("{name} {does} {asked} at {url}: {error}{others}"));
     }
     let other = row.unreached_by.as_ref()?;
     Some(format!("{} has no connection to {name}: it looks for it at {}", other.node, other.url))
