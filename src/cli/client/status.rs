@@ -15,7 +15,7 @@ use rustix::termios::tcgetwinsize;
 use super::connection::{ClientConnection, malformed};
 use super::repair::last_round;
 use super::{
-    BY, CommandFailure, ConnectionArgs, ProblemDetails, StatusArgs, print, token_of,
+    CommandFailure, ConnectionArgs, ProblemDetails, StatusArgs, is_read, print, token_of,
     unreachable_node,
 };
 use crate::operations::status::{
@@ -69,11 +69,17 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), CommandFailure> {
     }
     let clear = if io::stdout().is_terminal() && !args.ask.json { CLEAR } else { "" };
     loop {
-        match look(&args.ask, token.as_deref()) {
-            Ok((body, cluster)) => print(&format!("{clear}{}", show(&body, &cluster)))?,
+        let text = match look(&args.ask, token.as_deref()) {
+            Ok((body, cluster)) => format!("{clear}{}", show(&body, &cluster)),
             // Users also watch to see the cluster come up.
-            Err(unseen) if args.ask.json => drop(unseen.report(&args.ask)),
-            Err(unseen) => print(&format!("{clear}{url}: {unseen}\n"))?,
+            Err(unseen) if args.ask.json => {
+                unseen.report(&args.ask);
+                String::new()
+            }
+            Err(unseen) => format!("{clear}{url}: {unseen}\n"),
+        };
+        if !is_read(&text)? {
+            return Ok(());
         }
         thread::sleep(PERIOD);
     }
@@ -92,7 +98,7 @@ impl Unseen {
     /// Reports the reason to the user, or a node's refusal as JSON.
     fn report(&self, ask: &ConnectionArgs) -> CommandFailure {
         match self {
-            Self::Lost(error) => unreachable_node(&ask.url, error, BY),
+            Self::Lost(error) => unreachable_node(ask, error),
             Self::Refused { status, body } => ProblemDetails::report(*status, body, ask),
         }
     }
