@@ -183,8 +183,7 @@ fn complete(
     secret_variable: Option<OsString>,
     token_variable: Option<OsString>,
 ) -> Result<(Config, Logging), ConfigError> {
-    let wants_full_rounds = settings.repair_full_interval.is_some();
-    let settings = settings.chosen();
+    let (wants_full, settings) = (settings.repair_full_interval.is_some(), settings.chosen());
     let (listen, replicas) = (settings.listen.0, settings.replicas.0 as u8);
     let (cluster, advertise) = (settings.cluster.as_deref(), settings.advertise.as_deref());
     let lone = UnlistedArgs {
@@ -239,8 +238,7 @@ fn complete(
         max_value,
         max_ttl: settings.max_ttl,
         rounds: rounds(
-            [settings.repair_interval, settings.repair_full_interval],
-            wants_full_rounds,
+            (settings.repair_interval, settings.repair_full_interval, wants_full),
             u64::from(settings.repair_share.0),
             settings.deadline.0 + settings.max_clock_skew.0,
         ),
@@ -405,8 +403,7 @@ const UNSETTLED: u32 = 2;
 /// more often than rounds, or are the only ones, each round is a full one. The default of
 /// `--repair-full-interval` begins no rounds: only a value that was given does (`wants_full`).
 fn rounds(
-    [interval, full_interval]: [Every; 2],
-    wants_full: bool,
+    (interval, full_interval, wants_full): (Every, Every, bool),
     share: u64,
     unsettled: Duration,
 ) -> RoundConfig {
