@@ -151,6 +151,10 @@ fn reported(outcome: Result<String, impl Display>, done: &str) -> ExitCode {
         |text: String| io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
     match outcome.map(print) {
         Ok(Ok(())) => ExitCode::SUCCESS,
+        // Nothing was done besides: the reader has seen enough.
+        Ok(Err(error)) if done.is_empty() && error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
         Ok(Err(error)) => failed(format_args!("stdout: {error}{done}")),
         Err(error) => failed(format_args!("{error}")),
     }

@@ -27,7 +27,7 @@ use super::routes::Route;
 use super::service::Service;
 use crate::counters::clocks::wall_micros;
 use crate::http::connection::ConnectionState;
-use crate::node::access::{Remembered, TokenLookup, has_expired};
+use crate::node::access::{Remembered, TokenLookup};
 use crate::operations::tokens::{KINDS, METHODS, texts};
 use crate::peers::proof;
 
@@ -174,7 +174,7 @@ fn admit_to(
         None if requests.access().is_admin(given) => return Ok(Principal::Admin),
         None => None,
     };
-    let known = known.filter(|known| !has_expired(&known.known.token)).ok_or_else(|| {
+    let known = known.filter(|known| !requests.has_expired(known)).ok_or_else(|| {
         Problem::unauthorized(
             "the token is unknown here: it was revoked, has expired, or is of another cluster. \
              Whoever administers the cluster makes tokens (kvorum token create)",

@@ -114,6 +114,11 @@ struct Clocks {
     differing: HashSet<String>,
     /// True if more than half of the clocks agree, so that the differing ones are wrong.
     is_majority: bool,
+    /// Name of the asking node.
+    own: String,
+    /// Microseconds that the asking node's clock is ahead of the median; `None` = no other clock
+    /// was measured.
+    own_skew_us: Option<i64>,
 }
 
 impl Clocks {
@@ -133,7 +138,8 @@ impl Clocks {
         if !is_majority {
             differing = clocks.iter().map(|(name, ..)| (*name).clone()).collect();
         }
-        Self { differing, is_majority }
+        let own_skew_us = (clocks.len() > 1).then_some(-median);
+        Self { differing, is_majority, own: own.name.clone(), own_skew_us }
     }
 
     /// Returns what the clock of this node differs from.
@@ -170,7 +176,10 @@ impl Rows {
             Ok(stranger) => {
                 row.error = Some(format!("another node answers at this URL: {}", stranger.name));
             }
-            Err(error) => row.error = Some(error.to_string()),
+            Err(error) => {
+                row.denied = error.is_denied();
+                row.error = Some(error.to_string());
+            }
         }
         self.rows.push(row);
     }
@@ -207,12 +216,14 @@ impl Rows {
     fn finish(mut self) -> Vec<Row> {
         self.rows.sort_by(|one, other| one.name.cmp(&other.name));
         for row in &mut self.rows {
-            row.clock_differs = self.clocks.of(&row.name).filter(|_| row.up);
+            row.clock_differs = self.clocks.of(&row.name).filter(|_| row.up || row.denied);
+            // Nodes whose clocks differ by so much refuse to say what they have measured.
+            row.clock_skew_us = self.clocks.own_skew_us.filter(|_| row.name == self.clocks.own);
             let Some(seen) = self.seen.remove(&row.name) else { continue };
             row.hints = seen.hints;
             row.reached_by = seen.reached_by;
             row.unreached_by = seen.unreached_by;
-            row.clock_skew_us = seen.nearest.map(|(.., skew)| skew);
+            row.clock_skew_us = seen.nearest.map(|(.., skew)| skew).or(row.clock_skew_us);
         }
         self.rows
     }

@@ -1,6 +1,7 @@
 //! Preconditions of a request: `If-Match` and `If-None-Match` (RFC 9110, 13.1), and the
 //! `Idempotency-Key`. A condition is never ignored.
 
+use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use protocol::{Condition, Tag};
 
@@ -53,6 +54,19 @@ pub(super) fn lists(headers: &HeaderMap, tag: &HeaderValue) -> Result<bool, Prob
         found |= each(&IF_NONE_MATCH, list, |_, listed| listed == tag.as_bytes())?;
     }
     Ok(found)
+}
+
+/// Adds to the refusal of a write that `If-Match` has weak tags, which are true of no value: the
+/// current value's tag may be one of them otherwise.
+pub(super) fn name_weak_tags(headers: &HeaderMap, problem: Problem) -> Problem {
+    let is_weak = |list: &HeaderValue| each(&IF_MATCH, list, |weak, _| weak).unwrap_or(false);
+    let has_any = |list: &HeaderValue| list.as_bytes().trim_ascii() == b"*";
+    let weak = headers.get_all(IF_MATCH).iter().any(|list| !has_any(list) && is_weak(list));
+    if weak && problem.status() == StatusCode::PRECONDITION_FAILED {
+        problem.with_weak_tags()
+    } else {
+        problem
+    }
 }
 
 /// The contents of a header.

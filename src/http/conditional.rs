@@ -33,6 +33,7 @@ pub(super) async fn put(
     };
     let done = change(service, params, (condition, Change::Put(value)), id).await;
     drop(passed);
+    let done = done.map_err(|problem| condition::name_weak_tags(headers, problem));
     let Changed { tag, expiry_ms, receipt, fence, .. } = done?;
     let created = Answer::empty(StatusCode::CREATED);
     Ok(Answer { tag: Some(tag), receipt, expiry_ms, rare: fence::header(fence), ..created })
@@ -47,6 +48,7 @@ pub(super) async fn delete(
     let (condition, id) =
         (condition::of(headers, RequestKind::Delete)?, condition::id(headers, &params.key)?);
     let done = change(service, params, (condition, Change::Delete), id).await;
+    let done = done.map_err(|problem| condition::name_weak_tags(headers, problem));
     let Changed { receipt, .. } = done?;
     Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
 }

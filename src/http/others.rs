@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::node::requests::Requests;
 use crate::peers::DialError;
-use crate::peers::proof::HEADER;
+use crate::peers::proof::{HEADER, WINDOW_MS};
 use crate::transport::Stream;
 
 /// Longest line, in bytes: a snapshot of a node with some hundred peers.
@@ -32,6 +32,8 @@ pub(super) enum Unread {
     Silent(Duration),
     #[error("unexpected response {answer:?} to {target}: is this a kvorum node?")]
     Answer { answer: String, target: &'static str },
+    #[error("it refuses this node's proof ({status}): {}", cause(*.skew_us))]
+    Denied { status: u16, skew_us: Option<i64> },
     #[error("it serves nothing yet: it waits for a place in the cluster, or is about to stop")]
     ServesNothing,
     #[error("it does not know this node's cluster secret: is somebody between the two?")]
@@ -40,6 +42,39 @@ pub(super) enum Unread {
     Ended,
     #[error("cannot parse its response: {0}")]
     Malformed(#[from] serde_json::Error),
+}
+
+impl Unread {
+    /// True if the node answered, and refused this node's proof.
+    pub(super) fn is_denied(&self) -> bool {
+        matches!(self, Self::Denied { .. })
+    }
+}
+
+/// Describes why a node refuses this node's proof. `skew_us`: how far its clock is ahead of this
+/// node's, in microseconds; `None` = not measured.
+fn cause(skew_us: Option<i64>) -> String {
+    let most_s = WINDOW_MS / 1000;
+    let differs = |skew_us: i64| {
+        let side = if skew_us > 0 { "ahead of" } else { "behind" };
+        format!("its clock is {:.1} s {side} this node's", skew_us.unsigned_abs() as f64 / 1e6)
+    };
+    match skew_us {
+        // The proof's time was read a little before the other node's clock was measured.
+        Some(skew_us) if skew_us.unsigned_abs() + 1_000_000 >= WINDOW_MS * 1000 => format!(
+            "{}, and nodes accept a proof for {most_s} s. Correct the clock that is wrong (date -u \
+             shows it)",
+            differs(skew_us)
+        ),
+        measured => {
+            let measured = measured.map(|us| format!(" (when last measured, {})", differs(us)));
+            format!(
+                "the clocks of the two nodes differ by {most_s} s or more{}, or their secrets \
+                 (--cluster-secret-file) differ, or another node answers at this URL",
+                measured.unwrap_or_default()
+            )
+        }
+    }
 }
 
 /// Another node's answer, after its head.
@@ -70,12 +105,18 @@ impl NodePage {
         let mut line = Vec::new();
         page.line(&mut line).await?;
         let answer = String::from_utf8_lossy(&line).trim_end().to_owned();
-        if answer.split(' ').nth(1) == Some("503") {
-            return Err(Unread::ServesNothing);
-        }
-        if answer.split(' ').nth(1) != Some("200") {
-            let answer = answer.chars().take(QUOTED).collect();
-            return Err(Unread::Answer { answer, target });
+        match answer.split(' ').nth(1) {
+            Some("200") => {}
+            Some("503") => return Err(Unread::ServesNothing),
+            // 403: where clients must show a certificate, and a node shows its proof instead.
+            Some(status @ ("401" | "403")) if asks.is_some() => {
+                let status = if status == "401" { 401 } else { 403 };
+                return Err(Unread::Denied { status, skew_us: requests.skew_micros(asked) });
+            }
+            _ => {
+                let answer = answer.chars().take(QUOTED).collect();
+                return Err(Unread::Answer { answer, target });
+            }
         }
         let mut shown = None;
         while !line.trim_ascii_end().is_empty() {
@@ -107,5 +148,26 @@ impl NodePage {
         let read = timeout(self.silence, bounded.read_to_end(&mut body)).await;
         read.map_err(|_| Unread::Silent(self.silence))??;
         Ok(body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_proof_names_the_clocks_or_the_secrets() {
+        let said = |skew_us| Unread::Denied { status: 401, skew_us }.to_string();
+        assert!(
+            said(Some(-120_000_000)).contains("its clock is 120.0 s behind this node's, and"),
+            "{}",
+            said(Some(-120_000_000))
+        );
+        assert!(said(Some(60_000_000)).contains("60.0 s ahead of this node's"));
+        for unclear in [None, Some(-7_000_000)] {
+            let said = said(unclear);
+            assert!(said.contains("differ by 60 s or more") && said.contains("secrets"), "{said}");
+            assert_eq!(said.contains("7.0 s behind"), unclear.is_some(), "{said}");
+        }
     }
 }

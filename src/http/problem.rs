@@ -319,6 +319,13 @@ impl Problem {
         Self { tag: current.map(Box::new), ..problem.undone() }
     }
 
+    /// Says that the condition has weak tags.
+    pub(super) fn with_weak_tags(mut self) -> Self {
+        self.detail += ". A weak tag (W/\"...\") in If-Match is true of no value (RFC 9110, \
+            section 13.1.1): send the tag without W/";
+        self
+    }
+
     /// An addition to a value that is not a number.
     pub(super) fn not_a_number() -> Self {
         let detail = "the value is not a decimal number of 64 bits, such as 12 or -3";

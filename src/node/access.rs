@@ -15,10 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use protocol::layout::{Kinds, Token, TokenHash};
-use protocol::{Shared, layout};
+use protocol::{Clock, Shared, layout};
 use subtle::ConstantTimeEq;
 
-use crate::counters::clocks::wall_micros;
+use crate::counters::clocks::{mono_micros, now};
+use crate::node::Node;
 use crate::peers::proof::Proofs;
 use crate::settings::config::OpenTo;
 use crate::settings::secret::Secret;
@@ -34,6 +35,8 @@ pub(crate) struct Access {
     renewing: Mutex<()>,
     /// Serializes the access changes that this node proposes: one at a time.
     pub(crate) changing: tokio::sync::Mutex<()>,
+    /// Start of the node, by the monotonic clock in microseconds.
+    began: u64,
     /// Page proofs from other nodes that were already used.
     pub(crate) proofs: Proofs,
 }
@@ -72,6 +75,7 @@ impl Access {
             index: ArcSwap::default(),
             renewing: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
+            began: mono_micros(),
             proofs: Proofs::default(),
         }
     }
@@ -158,8 +162,50 @@ impl Access {
     }
 }
 
-pub(crate) fn has_expired(token: &Token) -> bool {
-    token.expires_ms != 0 && token.has_expired(wall_micros() / 1000)
+/// Returns the time by which tokens expire, in milliseconds since 1970: the latest that the node
+/// knows, so that a wall clock that is set back makes no expired token valid again.
+pub(crate) fn now_ms(node: &Node) -> u64 {
+    let (now, skew) = (now(), node.config.max_clock_skew.as_micros() as u64);
+    let up = now.mono.saturating_sub(node.access.began);
+    node.shared.clock.latest(up, now, skew) / 1000
+}
+
+/// Returns the time at which a token is made now, in milliseconds since 1970, to which its lifetime
+/// is added: [`now_ms`], or the latest time that most other nodes accept if that is less. A single
+/// node whose clock is ahead lengthens no token's life, and removes no token that lives elsewhere.
+pub(crate) fn made_ms(node: &Node) -> u64 {
+    node.shared.clock.accepted(now_ms(node) * 1000, now()) / 1000
+}
+
+/// True if the token has expired. The node then takes the token's expiry into its clock, which
+/// becomes durable and never goes back: a token that was refused stays refused after a restart.
+pub(crate) fn has_expired(node: &Node, token: &Token) -> bool {
+    let has_expired = token.expires_ms != 0 && token.has_expired(now_ms(node));
+    if has_expired {
+        take_in(node, token.expires_ms);
+    }
+    has_expired
+}
+
+/// Takes the expiries of all expired tokens into the node's clock, before the clock is stopped: a
+/// clean stop keeps the last time that was issued or taken in, and a node that issued nothing for
+/// long would start with an old one.
+pub(crate) fn keep_expired(node: &Node) {
+    let (access, now_ms) = (node.access.all(&node.shared), now_ms(node));
+    let expired = access.tokens.iter().filter(|token| token.has_expired(now_ms));
+    if let Some(last) = expired.map(|token| token.expires_ms).max() {
+        take_in(node, last);
+    }
+}
+
+fn take_in(node: &Node, expires_ms: u64) {
+    // Other nodes refuse versions that are too far ahead of their clocks; a node alone has no other
+    // node.
+    let skew = match node.shared.is_alone() {
+        true => u64::MAX,
+        false => node.config.max_clock_skew.as_micros() as u64,
+    };
+    node.shared.clock.merge(Clock::time_of(expires_ms * 1000), now(), skew);
 }
 
 impl fmt::Debug for Remembered {

@@ -266,6 +266,13 @@ impl Requests {
         secret.map(asks).transpose()
     }
 
+    /// Returns how far another node's clock is ahead of this node's, in microseconds; `None` = it
+    /// was not measured.
+    pub(crate) fn skew_micros(&self, node: NodeId) -> Option<i64> {
+        let facts = &self.node.facts;
+        (facts.seen(node).rtt_micros() > 0).then(|| facts.skew_micros(node))
+    }
+
     /// Returns a node's address as `HOST:PORT`.
     pub(crate) fn authority(&self, node: NodeId) -> String {
         self.node.facts.authority(node)
@@ -387,7 +394,12 @@ impl Requests {
     /// True if the token that a request was admitted with is still valid: neither revoked nor
     /// expired.
     pub(crate) fn still_holds(&self, token: &Remembered) -> bool {
-        self.node.access.holds(&self.node.shared, token) && !access::has_expired(&token.known.token)
+        self.node.access.holds(&self.node.shared, token) && !self.has_expired(token)
+    }
+
+    /// True if the token has expired.
+    pub(crate) fn has_expired(&self, token: &Remembered) -> bool {
+        access::has_expired(&self.node, &token.known.token)
     }
 
     /// Returns the storage quotas.

@@ -35,6 +35,10 @@ pub(crate) struct Row {
     /// removed node connects to no other node.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub(crate) not_asked: bool,
+    /// True if the node answered, and refused the proof of the node that asked: their clocks or
+    /// their secrets differ. Its own status is unknown.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub(crate) denied: bool,
     /// Id of another cluster, if the node that answered belongs to one: the node at the URL is not
     /// of this cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,8 +9,8 @@ use protocol::layout::{Kinds, Methods, Token};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
-use crate::counters::clocks::wall_micros;
 use crate::node::Node;
+use crate::node::access::{made_ms, now_ms};
 use crate::operations::access::{ChangeError, change};
 
 /// Prefix of every token's text, by which scanners of source code find leaked tokens.
@@ -58,6 +58,8 @@ pub(crate) struct TokenStatus {
 pub(crate) struct TokenList {
     /// Epoch of the layout that has the tokens.
     pub(crate) epoch: u64,
+    /// The time by which this node judges expiries, in milliseconds since 1970.
+    pub(crate) now_ms: u64,
     /// The tokens, sorted by name.
     pub(crate) tokens: Vec<TokenStatus>,
 }
@@ -129,18 +131,18 @@ pub(crate) fn texts<T: Copy>(all: &[(T, &str)], has: impl Fn(T) -> bool) -> Vec<
 
 /// Returns all tokens that the node knows.
 pub(super) fn list(node: &Node) -> TokenList {
-    let (layout, now_ms) = (node.shared.membership.layouts.entered(), wall_micros() / 1000);
+    let (layout, now_ms) = (node.shared.membership.layouts.entered(), now_ms(node));
     let tokens = layout.access.tokens.iter().map(|token| TokenStatus::of(token, now_ms));
     let mut tokens: Vec<TokenStatus> = tokens.collect();
     tokens.sort_by(|one, other| one.name.cmp(&other.name));
-    TokenList { epoch: layout.epoch, tokens }
+    TokenList { epoch: layout.epoch, now_ms, tokens }
 }
 
 /// Creates a token, and has it decided.
 pub(super) async fn create(node: &Node, wanted: NewToken) -> Result<TokenMade, ChangeError> {
     let (random, id) = (random::<RANDOM>()?, u32::from_le_bytes(random()?));
     let text = format!("{MARK}{}", URL_SAFE_NO_PAD.encode(random));
-    let now_ms = wall_micros() / 1000;
+    let now_ms = made_ms(node);
     let NewToken { name, methods, kinds, prefix, lives_ms, requests, bytes } = wanted;
     let token = Token {
         id,
@@ -164,7 +166,7 @@ pub(super) async fn create(node: &Node, wanted: NewToken) -> Result<TokenMade, C
 
 /// Revokes a token, by its id or its name.
 pub(super) async fn revoke(node: &Node, token: &str) -> Result<TokenStatus, ChangeError> {
-    let now_ms = wall_micros() / 1000;
+    let now_ms = made_ms(node);
     let mut revoked: Option<Token> = None;
     change(node, |access| match &revoked {
         Some(revoked) if !access.tokens.contains(revoked) => Ok(None),

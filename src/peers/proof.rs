@@ -24,7 +24,7 @@ pub(crate) const HEADER: &str = "x-kvorum-node";
 
 /// Maximum difference of the other node's clock, in milliseconds: a clock that is further off is
 /// reported by its peers' links, and corrected.
-const WINDOW_MS: u64 = 60_000;
+pub(crate) const WINDOW_MS: u64 = 60_000;
 
 /// Maximum number of remembered proofs: more than a dashboard and `status` in a loop make of
 /// hundreds of nodes.

@@ -31,7 +31,7 @@ use crate::counters::budget::Budget;
 use crate::counters::clocks::wall_micros;
 use crate::counters::history::History;
 use crate::http::{self, Names};
-use crate::node::access::Access;
+use crate::node::access::{self, Access};
 use crate::node::clock::NodeClock;
 use crate::node::comparison::Comparison;
 use crate::node::connection_slots::ConnectionSlots;
@@ -444,6 +444,7 @@ fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), ServeError> {
     }
     loops.into_iter().for_each(Handle::join);
     node.reads.stop();
+    access::keep_expired(&node);
     node.clock.stop();
     // All other holders of the store have just been joined, or are dropped with the rest of the
     // node.

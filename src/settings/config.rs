@@ -183,7 +183,7 @@ fn complete(
     secret_variable: Option<OsString>,
     token_variable: Option<OsString>,
 ) -> Result<(Config, Logging), ConfigError> {
-    let settings = settings.chosen();
+    let (wants_full, settings) = (settings.repair_full_interval.is_some(), settings.chosen());
     let (listen, replicas) = (settings.listen.0, settings.replicas.0 as u8);
     let (cluster, advertise) = (settings.cluster.as_deref(), settings.advertise.as_deref());
     let lone = UnlistedArgs {
@@ -238,7 +238,7 @@ fn complete(
         max_value,
         max_ttl: settings.max_ttl,
         rounds: rounds(
-            [settings.repair_interval, settings.repair_full_interval],
+            (settings.repair_interval, settings.repair_full_interval, wants_full),
             u64::from(settings.repair_share.0),
             settings.deadline.0 + settings.max_clock_skew.0,
         ),
@@ -399,14 +399,20 @@ fn cpus() -> usize {
 /// request plus the tolerated clock skew.
 const UNSETTLED: u32 = 2;
 
-fn rounds([interval, full_interval]: [Every; 2], share: u64, unsettled: Duration) -> RoundConfig {
-    let micros = |every: Every| every.0.map_or(0, |every| every.as_micros() as u64);
+/// Returns the schedule of rounds. A full round does what any other does: where full rounds are due
+/// more often than rounds, or are the only ones, each round is a full one. The default of
+/// `--repair-full-interval` begins no rounds: only a value that was given does (`wants_full`).
+fn rounds(
+    (interval, full_interval, wants_full): (Every, Every, bool),
+    share: u64,
+    unsettled: Duration,
+) -> RoundConfig {
+    let micros = |every: Duration| every.as_micros() as u64;
+    let [interval, full] = [interval.0.map(micros), full_interval.0.map(micros)];
+    let interval = [interval, full.filter(|_| wants_full)].into_iter().flatten().min();
     RoundConfig {
-        interval_micros: micros(interval),
-        full_interval_micros: match micros(full_interval) {
-            0 => u64::MAX,
-            micros => micros,
-        },
+        interval_micros: interval.unwrap_or(0),
+        full_interval_micros: full.unwrap_or(u64::MAX),
         share,
         settled_micros: (unsettled * UNSETTLED).as_micros() as u64,
     }
@@ -490,6 +496,32 @@ mod tests {
         ] {
             let error = complete(bad, None, None).unwrap_err().to_string();
             assert!(error.starts_with("--") && !error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_full_interval_that_is_given_counts_beside_a_longer_interval_or_none() {
+        let schedule = |interval: Option<&str>, full: Option<&str>| {
+            let every = |text: Option<&str>| text.map(|text| text.parse().unwrap());
+            let (repair_interval, repair_full_interval) = (every(interval), every(full));
+            let settings =
+                Settings { repair_interval, repair_full_interval, ..Settings::default() };
+            let rounds = complete(settings, None, None).unwrap().0.rounds;
+            [rounds.interval_micros, rounds.full_interval_micros].map(|micros| micros / 1_000_000)
+        };
+        const NEVER: u64 = u64::MAX / 1_000_000;
+        const WEEK: u64 = 7 * 86_400;
+        for (interval, full, expected) in [
+            (None, None, [3600, WEEK]),
+            (None, Some("1d"), [3600, 86_400]),
+            (None, Some("10s"), [10, 10]),
+            (Some("off"), Some("1d"), [86_400, 86_400]),
+            (Some("off"), None, [0, WEEK]),
+            (Some("off"), Some("off"), [0, NEVER]),
+            (Some("30d"), None, [30 * 86_400, WEEK]),
+            (Some("1h"), Some("off"), [3600, NEVER]),
+        ] {
+            assert_eq!(schedule(interval, full), expected, "{interval:?} {full:?}");
         }
     }
 

@@ -141,7 +141,9 @@ settings! {
 
     repair_full_interval: Every, "KVORUM_REPAIR_FULL_INTERVAL", "TIME", fixed "7d",
         "Time between two full repair rounds, which compare everything and read every block, in s, \
-         m, h or d, 10s..365d. With \"off\" only the first round after a start is a full one";
+         m, h or d, 10s..365d. With \"off\" only the first round after a start is a full one. Set \
+         to less than --repair-interval, or beside --repair-interval off, it is the time between \
+         all rounds, each of them a full one";
 
     repair_share: UpTo<100>, "KVORUM_REPAIR_SHARE", "PERCENT", fixed "5",
         "Percent of the time, 1..100, that a repair round works (and rests otherwise), if the node \

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::process::{kvorum_at, run, wait_until};
+use crate::tokens::Files;
 
 /// Returns a cluster of which node n0's clock is wrong from the start; `None` = there is no
 /// libfaketime.
@@ -65,6 +66,43 @@ fn of_two_clocks_that_differ_status_names_both() {
         assert!(text.contains("at least one of them is wrong"), "{text}");
         for node in 0..2 {
             assert_eq!(row(&cluster, asked, node)["clock_differs"], "from-some", "{text}");
+        }
+    }
+}
+
+/// Nodes refuse each other's proofs there, and say why.
+#[test]
+fn where_tokens_are_needed_status_names_the_clock_for_which_a_node_gives_no_status() {
+    for (offset, side) in [("+120s", "ahead of"), ("-120s", "behind")] {
+        let files = Files::new();
+        let args = files.args();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let mut cluster = Cluster::made(3, &args);
+        let Some(command) = kvorum_at(offset) else { return };
+        cluster.up_by(0, command);
+        (1..3).for_each(|node| cluster.up(node));
+        for asked in 0..3 {
+            let mut text = String::new();
+            let note = "n0's clock is 1";
+            wait_until(note, || {
+                let status = files.run(cluster.address(asked), "admin", &["status"]);
+                text = String::from_utf8(status.stdout).unwrap();
+                text.contains(note) && text.contains("refuses proof")
+            });
+            assert!(text.contains(&format!("s {side} most other nodes' clocks")), "{text}");
+            let other = if asked == 0 { "n1" } else { "n0" };
+            let why =
+                text.lines().find(|line| line.starts_with(&format!("{other} gives no status")));
+            let why = why.expect("the reason is below the table");
+            assert!(
+                why.contains("its clock is 1") && why.contains("accept a proof for 60 s"),
+                "{why}"
+            );
+            assert!(!text.contains("  down  ") && !text.contains("kvorum node?"), "{text}");
+            let rows = files.run(cluster.address(asked), "admin", &["status", "--json"]);
+            let rows: Value = serde_json::from_slice(&rows.stdout).unwrap();
+            let row = rows["nodes"].as_array().unwrap().iter().find(|row| row["name"] == other);
+            assert_eq!(row.unwrap()["denied"], true, "{rows}");
         }
     }
 }

@@ -8,6 +8,7 @@ mod bench;
 mod changes;
 mod client;
 mod clocks;
+mod closed;
 mod cluster;
 mod clusters;
 mod compact;

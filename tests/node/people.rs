@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::process::{Node, kvorum, wait_until};
 
 /// Runs a command against the node at `url`, with this on its stdin.
-fn run_at(url: &str, args: &[&str], input: &[u8]) -> Output {
+pub(crate) fn run_at(url: &str, args: &[&str], input: &[u8]) -> Output {
     let mut command = kvorum();
     command.args(args).env("KVORUM_URL", url);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -25,12 +25,12 @@ fn run_at(url: &str, args: &[&str], input: &[u8]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn url(node: &Node) -> String {
+pub(crate) fn url(node: &Node) -> String {
     format!("http://{}", node.address)
 }
 
 /// Runs a command that must succeed; returns its output.
-fn done(node: &Node, args: &[&str]) -> Vec<u8> {
+pub(crate) fn done(node: &Node, args: &[&str]) -> Vec<u8> {
     let output = run_at(&url(node), args, b"");
     assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
     assert_eq!(said(&output), "", "{args:?}");
@@ -46,7 +46,7 @@ fn refused(node: &Node, code: i32, args: &[&str]) -> String {
     said(&output)
 }
 
-fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
@@ -55,7 +55,7 @@ fn json(bytes: &[u8]) -> serde_json::Value {
 }
 
 /// Runs a command through a shell that redirects its streams; returns its exit code and message.
-fn redirected(node: &Node, args: &str, streams: &str) -> (Option<i32>, String) {
+pub(crate) fn redirected(node: &Node, args: &str, streams: &str) -> (Option<i32>, String) {
     let mut command = kvorum();
     let shell = format!("exec \"$0\" {args} {streams}");
     let program = command.get_program().to_owned();
@@ -461,7 +461,7 @@ fn looks_at_the_whole_cluster_are_bounded() {
 
 /// Runs a command against a server that gives one answer and closes the connection; returns the
 /// server's URL, and the command's output.
-fn answered(answer: &str, args: &[&str]) -> (String, Output) {
+pub(crate) fn answered(answer: &str, args: &[&str]) -> (String, Output) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let answer = answer.to_owned();

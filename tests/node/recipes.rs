@@ -23,6 +23,15 @@ fn recipes() -> [String; 7] {
     recipes.try_into().expect("seven recipes, with a line between them")
 }
 
+/// Returns the items of the queue that stay for good: those without a time to live.
+fn left_for_good(node: &Node) -> Vec<String> {
+    let is_left = |key: &String| {
+        let got = node.client().get(&format!("/v0/entity?id={key}"));
+        got.status == 200 && got.header("kvorum-expires").is_none()
+    };
+    (1..=2 * ITEMS).map(|number| format!("item-{number}")).filter(is_left).collect()
+}
+
 /// Returns a recipe's functions, without the lines that call them.
 fn functions(recipe: &str) -> String {
     let (functions, _) = recipe.rsplit_once("\n}\n").unwrap();
@@ -32,7 +41,7 @@ fn functions(recipe: &str) -> String {
 /// Runs a script; returns true if it succeeds, and its output.
 fn try_run(node: &Node, script: &str) -> (bool, String) {
     let mut shell = Command::new("sh");
-    shell.args(["-c", script]).env("HOSTNAME", "here");
+    shell.args(["-c", script]);
     shell.env("K", format!("http://{}/v0/entity", node.address));
     let output = shell.output().unwrap();
     (output.status.success(), String::from_utf8(output.stdout).unwrap())
@@ -148,6 +157,9 @@ fn a_queue_outlives_a_producer_that_stops_between_two_steps() {
     assert!(!try_run(&node, late).0, "nobody looks there any more");
     run(&node, &format!("{queue}put late"));
     assert_eq!(run(&node, &take_all), "late\n");
+    assert_eq!(left_for_good(&node), ["item-2", "item-3"], "nobody deleted what was taken");
+    let closed = node.client().get("/v0/entity?id=item-1");
+    assert!(closed.status == 200 && closed.header("kvorum-expires").is_some());
 }
 
 #[test]
@@ -157,10 +169,11 @@ fn takers_at_once_take_each_item_once() {
     let queue = &functions(queue);
     let put = format!("{queue}N=0; while [ $N -lt {ITEMS} ]; do put x || exit 1; done");
     run(&node, &put);
-    // Each taker goes on until the head is at the end, whichever taker took the items.
+    // Each taker goes on until the head is at the end, whichever taker took the items. A taker may
+    // find an item deleted by the one that took it, and then close its number.
     let take_all = format!(
         "{queue}until [ \"$(curl -sf \"$K?id=head\")\" = {ITEMS} ]; do \
-         take > /dev/null && echo $N; done; true"
+         take > /dev/null && echo $N && curl -sf -X DELETE \"$K?id=item-$N\"; done; true"
     );
     let taken: Vec<String> = thread::scope(|scope| {
         let takers = (0..TAKERS).map(|_| scope.spawn(|| run(&node, &take_all)));
@@ -171,4 +184,5 @@ fn takers_at_once_take_each_item_once() {
         taken.iter().flat_map(|t| t.lines()).map(|n| n.parse().unwrap()).collect();
     assert_eq!(numbers.len(), ITEMS, "none is taken twice: {taken:?}");
     assert_eq!(numbers.into_iter().collect::<BTreeSet<_>>(), (1..=ITEMS).collect());
+    assert_eq!(left_for_good(&node), [""; 0]);
 }

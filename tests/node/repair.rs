@@ -130,6 +130,16 @@ fn a_round_that_is_asked_for_ends_and_all_nodes_are_equal() {
     assert!(other["repair"]["last"].is_null(), "it drove none: {other}");
 }
 
+/// The least interval is 10 s.
+#[test]
+fn full_rounds_alone_begin_by_themselves() {
+    let cluster = Cluster::start(2, &[&BY_HAND[..], &["--repair-full-interval", "10s"]].concat());
+    cluster.settled();
+    wait_until("a full round that nobody asked for", || {
+        (0..2).any(|node| cluster.status(node)["repair"]["last"]["full"] == true)
+    });
+}
+
 #[test]
 fn the_command_waits_and_says_what_came_of_it() {
     let cluster = whole(&[]);

@@ -15,7 +15,7 @@ use crate::client::{Client, Response};
 use crate::cluster::{Cluster, key};
 use crate::listing::LINES;
 use crate::moves::{cluster_command, layout, planned, text};
-use crate::process::{Node, kvorum, run, wait_until};
+use crate::process::{Node, kvorum, kvorum_at, run, wait_until};
 
 /// The token of `--admin-token-file`.
 pub(crate) const ADMIN: &str = "an admin token of this test";
@@ -43,7 +43,7 @@ impl Files {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    fn args(&self) -> Vec<String> {
+    pub(crate) fn args(&self) -> Vec<String> {
         let path = |name| self.path(name).to_str().unwrap().to_owned();
         let files = [
             "--admin-token-file".to_owned(),
@@ -396,6 +396,39 @@ fn what_makes_no_token_is_refused() {
     assert_eq!(list["tokens"].as_array().map(Vec::len), Some(1), "{list}");
     let id = list["tokens"][0]["id"].as_str().unwrap();
     assert!(files.run(at, "admin", &["token", "revoke", id]).status.success());
+}
+
+/// It makes no difference whether the token was refused before, or the node was killed.
+#[test]
+fn an_expired_token_stays_expired_after_a_restart_with_the_clock_behind() {
+    let files = Files::new();
+    let admin = files.path("admin");
+    let args = ["--require-auth", "--admin-token-file", admin.to_str().unwrap()];
+    let start = |time: &str, data: TempDir| {
+        kvorum_at(time).map(|command| Node::start_with(command, data, &args))
+    };
+    let answer = |node: &Node, token: &str| status(node.address, "GET", "/v0/entity?id=k", token);
+    for (is_asked, is_killed) in [(true, false), (false, false), (true, true), (false, true)] {
+        let Some(node) = start("+0s", tempfile::tempdir().unwrap()) else { return };
+        let name = format!("hour-{is_asked}-{is_killed}");
+        let token = files.create(node.address, &name, &["--expires", "1h"]);
+        assert_eq!(answer(&node, &token), 404);
+        let node = start("+7200s", node.stop()).unwrap();
+        if is_asked {
+            assert_eq!(answer(&node, &token), 401);
+        }
+        let data = if is_killed { node.kill() } else { node.stop() };
+        // The second start shows that the first did not forget.
+        let data = start("-7200s", data).unwrap().stop();
+        let node = start("+0s", data).unwrap();
+        assert_eq!(answer(&node, &token), 401, "asked: {is_asked}, killed: {is_killed}");
+        let listed = files.run(node.address, "admin", &["token", "list"]);
+        assert!(text(&listed.stdout).contains("  expired"), "{}", text(&listed.stdout));
+        let made = files.create(node.address, "anew", &["--expires", "1h"]);
+        assert_eq!(answer(&node, &made), 404, "a new token lives as long as it should");
+        let listed = files.run(node.address, "admin", &["token", "list"]);
+        assert!(text(&listed.stdout).contains("  expires in 60 minutes"), "{listed:?}");
+    }
 }
 
 #[test]

@@ -108,8 +108,9 @@ pub struct Clock {
     compared_with: AtomicUsize,
     origin: u32,
     /// The latest time known from before the start, in microseconds since 1970; without one, the
-    /// wall clock's time at the start.
+    /// wall clock's time at the start. `at_start` is the later of both.
     before_start: u64,
+    at_start: u64,
 }
 
 /// The least number of other nodes' clocks that together show that this node's clock is wrong, and
@@ -125,9 +126,8 @@ impl Clock {
     /// further bound.
     pub fn start(origin: u32, wall_micros: u64, persisted: u64) -> Self {
         let last = persisted.max(wall_micros << COUNTER_BITS);
-        let [last, bound, slowest, lead] = [last, persisted, 0, 0].map(AtomicU64::new);
+        let [last, bound, slowest, lead, heard] = [last, persisted, 0, 0, 0].map(AtomicU64::new);
         let (limit_at_zero, compared_with) = (AtomicI64::new(NO_LIMIT), AtomicUsize::new(0));
-        let heard = AtomicU64::new(0);
         let before_start = if persisted == 0 { wall_micros } else { Self::micros(persisted) };
         Self {
             last,
@@ -139,6 +139,7 @@ impl Clock {
             compared_with,
             origin,
             before_start,
+            at_start: Self::micros(persisted).max(wall_micros),
         }
     }
 
@@ -176,6 +177,21 @@ impl Clock {
     /// after it has passed once more.
     pub fn certain(&self, up_micros: u64, wall_micros: u64) -> u64 {
         wall_micros.min(self.before_start.saturating_add(up_micros))
+    }
+
+    /// Returns the latest time that this node knows, `up_micros` after its start, in microseconds
+    /// since 1970. A wall clock that is set back does not set it back.
+    pub fn latest(&self, up_micros: u64, now: Now, max_skew_micros: u64) -> u64 {
+        let since_start = self.at_start.saturating_add(up_micros);
+        let are_few = self.compared_with.load(Ordering::Relaxed) < LEAST_COMPARED;
+        let most = if are_few { 0 } else { Self::micros(self.limit_of_most(now)) };
+        let others = most.saturating_sub(max_skew_micros);
+        now.wall.max(since_start).max(Self::micros(self.last())).max(others)
+    }
+
+    /// Returns `micros`, in microseconds since 1970, or the latest that most others accept if less.
+    pub fn accepted(&self, micros: u64, now: Now) -> u64 {
+        micros.min(Self::micros(self.limit_of_most(now)))
     }
 
     /// Returns the time by which conditional writes judge whether a value has expired, in
@@ -415,6 +431,21 @@ mod tests {
         let bound = clock.bound_wanted(at(wall)).expect("a new clock wants a bound");
         clock.mark_durable(bound, 0);
         clock
+    }
+
+    #[test]
+    fn the_latest_time_never_goes_back_with_the_wall_clock_and_follows_most_others() {
+        let (behind, others) = (at(WALL - 900), WALL + 900);
+        let clock = Clock::start(7, behind.wall, Clock::time_of(WALL));
+        assert_eq!(clock.latest(9, behind, 0), WALL + 9, "known from before the start");
+        assert_eq!(running(WALL, 0).latest(7, behind, 0), WALL + 7, "set back after the start");
+        clock.compared(Some((others + 5) as i64), 1);
+        assert_eq!(clock.latest(0, at(WALL), 5), WALL, "one other may be wrong");
+        clock.compared(Some((others + 5) as i64), 2);
+        let accepted = clock.accepted(others + 6, behind);
+        assert_eq!((clock.latest(0, behind, 5), accepted), (others, others + 5));
+        assert!(clock.merge(Clock::time_of(WALL + 2), at(WALL), u64::MAX));
+        assert_eq!(clock.latest(0, behind, 905), WALL + 2, "or what was taken in");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::args::ConnectionArgs;
 use super::connection::{ClientConnection, Head, malformed};
 use super::problem::{ProblemDetails, UncertainRequest, Unknown};
-use super::{BY, CommandFailure, connect, fail, unreachable_node, unreachable_text};
+use super::{BY, CommandFailure, connect, unreachable_node, unreachable_text};
 use crate::operations::stderr;
 
 /// Polling interval of the progress.
@@ -95,14 +95,14 @@ impl<'a> Worker<'a> {
         target: &str,
         status: u16,
     ) -> Result<T, CommandFailure> {
-        let url = &self.asked.url;
+        let ask = self.asked;
         let (head, body) =
-            self.answer(method, target).map_err(|error| unreachable_node(url, &error, BY))?;
+            self.answer(method, target).map_err(|error| unreachable_node(ask, &error))?;
         if head.status != status {
             return Err(ProblemDetails::report(head.status, &body, self.asked));
         }
         let parsed = serde_json::from_slice(&body);
-        parsed.map_err(|error| fail(format!("{url}: {}", malformed(&error.to_string()))))
+        parsed.map_err(|error| unreachable_node(ask, &malformed(&error.to_string())))
     }
 
     /// Sends a request for a change. Without a node's answer the outcome is unknown.

@@ -2,13 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use protocol::visible;
-use rustix::fs::OFlags;
 use serde_json::{Map, Value};
 
 use super::args::{IdempotencyArgs, IfMatch, WantReceipt};
@@ -19,7 +17,7 @@ use super::{
     AddArgs, CommandFailure, ConnectionArgs, DelArgs, KeyArgs, ProblemDetails, PutArgs, connect,
     fail, key_bytes, print_done,
 };
-use super::{BY, unreachable_node, unreachable_text};
+use super::{BY, is_closed, unreachable_node, unreachable_text};
 use crate::http::receipt::{RECEIPT, Receipt};
 use crate::operations::stderr;
 use crate::settings::config::MAX_VALUE;
@@ -74,7 +72,7 @@ pub(crate) fn get(args: &KeyArgs) -> Result<(), CommandFailure> {
             return Err(ProblemDetails::report(head.status, &body, &args.ask));
         }
         if head.version.is_none() {
-            return Err(fail(stranger_at(&args.ask.url, head.status)));
+            return Err(ProblemDetails::report_stranger(head.status, &args.ask));
         }
         print_value(key, &head, &body, args.ask.json, keys.len() > 1)?;
     }
@@ -269,7 +267,7 @@ impl<'a> EntityClient<'a> {
         let answer = head.and_then(|head| connection.body(&head).map(|body| (head, body)));
         let answer = answer.map_err(|error| {
             if method == "GET" {
-                return unreachable_node(&self.ask.url, &error, BY);
+                return unreachable_node(self.ask, &error);
             }
             let why = unreachable_text(&self.ask.url, &error, BY);
             Unknown::of(&error).report(UncertainRequest::Write, &why, self.ask)
@@ -353,17 +351,6 @@ fn read_stdin() -> Result<Vec<u8>, CommandFailure> {
         ));
     }
     read(io::stdin().lock(), "stdin")
-}
-
-/// True if a standard stream was closed when the process began: the standard library has opened
-/// `/dev/null` in its place, for reading and writing. A shell opens it for one of both.
-fn is_closed(stream: impl AsFd) -> bool {
-    let is_null = || {
-        let null = rustix::fs::stat("/dev/null")?;
-        rustix::fs::fstat(&stream).map(|stat| stat.st_rdev == null.st_rdev)
-    };
-    rustix::fs::fcntl_getfl(&stream).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
-        && is_null().unwrap_or(false)
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, CommandFailure> {

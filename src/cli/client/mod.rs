@@ -26,6 +26,7 @@ mod token;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -40,11 +41,12 @@ pub(crate) use compact::compact;
 use connection::ClientConnection;
 pub(crate) use dev::dev;
 pub(crate) use entity::{add, del, get, put};
-use problem::ProblemDetails;
+use problem::{ProblemDetails, Unknown};
 pub(crate) use profile::{ProfileArgs, profile};
 use protocol::visible;
 pub(crate) use quota::{QuotaArgs, quota};
 pub(crate) use repair::repair;
+use rustix::fs::OFlags;
 pub(crate) use scan::scan;
 pub(crate) use status::status;
 pub(crate) use token::{TokenArgs, token};
@@ -82,8 +84,18 @@ fn fail(why: impl std::fmt::Display) -> CommandFailure {
 }
 
 /// Prints a result, with control characters escaped: names in it come from any client.
+/// That the reader has seen enough and closed the pipe, as `head` does, is no failure.
 fn print(text: &str) -> Result<(), CommandFailure> {
-    printed(text).map_err(|error| fail(format!("stdout: {error}")))
+    is_read(text).map(drop)
+}
+
+/// Prints a result as [`print`] does; returns false if the reader has closed the pipe.
+fn is_read(text: &str) -> Result<bool, CommandFailure> {
+    match printed(text) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(fail(format!("stdout: {error}"))),
+    }
 }
 
 /// Prints the result of a change. If that fails, says `done`: what was done, and what to do.
@@ -99,24 +111,36 @@ fn printed(text: &str) -> io::Result<()> {
     out.write_all(visible(text).as_bytes()).and_then(|()| out.flush())
 }
 
+/// True if a standard stream was closed when the process began: the standard library has opened
+/// `/dev/null` in its place, for reading and writing. A shell opens it for one of both; a program
+/// that starts this one may open it for both.
+fn is_closed(stream: impl AsFd) -> bool {
+    let is_null = || {
+        let null = rustix::fs::stat("/dev/null")?;
+        rustix::fs::fstat(&stream).map(|stat| stat.st_rdev == null.st_rdev)
+    };
+    rustix::fs::fcntl_getfl(&stream).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
+        && is_null().unwrap_or(false)
+}
+
 /// Connects to the node named by the arguments.
 fn connect(ask: &ConnectionArgs) -> Result<ClientConnection, CommandFailure> {
     let token = token_of(ask.token_file.as_deref())?;
     let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
     let connection =
         ClientConnection::open(&ask.url, &ask.certificates, patience, token.as_deref());
-    connection.map_err(|error| unreachable_node(&ask.url, &error, BY))
+    connection.map_err(|error| unreachable_node(ask, &error))
 }
 
 /// Hint at the settings that name another node, for all commands but `profile`.
 const BY: &str = " (--url, KVORUM_URL)";
 
-/// Reports an unreachable node; `by` is the hint at how to name another one.
-fn unreachable_node(url: &str, error: &io::Error, by: &str) -> CommandFailure {
-    fail(unreachable_text(url, error, by))
+/// Reports an unreachable node, or one without a response, to the user or as JSON.
+fn unreachable_node(ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
+    Unknown::of(error).report_unchanged(&unreachable_text(&ask.url, error, BY), ask)
 }
 
-/// Describes why a node is unreachable.
+/// Describes why a node is unreachable; `by` is the hint at how to name another one.
 fn unreachable_text(url: &str, error: &io::Error, by: &str) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {

@@ -51,11 +51,19 @@ impl ProblemDetails {
 
     /// Reports the problem to the user, or as JSON.
     pub(super) fn report(status: u16, body: &[u8], ask: &ConnectionArgs) -> CommandFailure {
-        if ask.json && Self::read(status, body).is_some() {
-            stderr::say(format_args!("{}", String::from_utf8_lossy(body).trim_end()));
-            return CommandFailure::Failed;
+        match Self::read(status, body) {
+            Some(_) if ask.json => {
+                stderr::say(format_args!("{}", String::from_utf8_lossy(body).trim_end()));
+                CommandFailure::Failed
+            }
+            Some(_) => Self::report_from(status, body, &ask.url),
+            None => Self::report_stranger(status, ask),
         }
-        Self::report_from(status, body, &ask.url)
+    }
+
+    /// Reports another program's answer to a request that changes nothing, to the user or as JSON.
+    pub(super) fn report_stranger(status: u16, ask: &ConnectionArgs) -> CommandFailure {
+        Unknown::Stranger(status).report_unchanged(&stranger_at(&ask.url, status), ask)
     }
 
     /// Reports the answer to a write or another change, with its outcome: if it is another
@@ -179,16 +187,32 @@ impl Unknown {
             stderr::say(format_args!("kvorum: outcome unknown: {what}, or may be later"));
             return failed;
         }
+        let mut object = self.object(why);
+        object["outcome"] = "unknown".into();
+        stderr::say(format_args!("{object}"));
+        CommandFailure::Failed
+    }
+
+    /// Reports the failure described by `why` of a request that changed nothing, because it asks
+    /// for no change or was not sent.
+    pub(super) fn report_unchanged(self, why: &str, ask: &ConnectionArgs) -> CommandFailure {
+        if !ask.json {
+            return fail(why);
+        }
+        stderr::say(format_args!("{}", self.object(why)));
+        CommandFailure::Failed
+    }
+
+    fn object(self, why: &str) -> Value {
         let (kind, title) = match self {
             Self::Stranger(_) | Self::Malformed => ("unexpected-response", "Unexpected response"),
             Self::Silence => ("no-response", "No response"),
         };
-        let mut object = json!({"type": kind, "title": title, "detail": why, "outcome": "unknown"});
+        let mut object = json!({"type": kind, "title": title, "detail": why});
         if let Self::Stranger(status) = self {
             object["status"] = status.into();
         }
-        stderr::say(format_args!("{object}"));
-        CommandFailure::Failed
+        object
     }
 }
 

@@ -12,9 +12,7 @@ use serde_json::{Map, Value};
 
 use super::bytes::{add, escape, percent};
 use super::connection::{self, ClientConnection, Head};
-use super::{
-    BY, CommandFailure, ProblemDetails, ScanArgs, connect, fail, key_bytes, unreachable_node,
-};
+use super::{CommandFailure, ProblemDetails, ScanArgs, connect, fail, key_bytes, unreachable_node};
 use crate::http::MAX_LIMIT;
 use crate::http::frames::{CONTENT_TYPE, Frame, Frames};
 
@@ -76,7 +74,10 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), CommandFailure> {
     match outcome {
         Err(Stop::Enough) => Ok(()),
         Err(Stop::Unable(unable)) => Err(unable),
-        Ok(()) => flushed.map_err(|error| fail(format!("stdout: {error}"))),
+        Ok(()) => match flushed {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            flushed => flushed.map_err(|error| fail(format!("stdout: {error}"))),
+        },
     }
 }
 
@@ -181,7 +182,7 @@ impl ScanRange<'_> {
     /// before.
     fn unanswered(&self, printed: &Printed, error: &io::Error) -> CommandFailure {
         match printed.items {
-            0 => unreachable_node(&self.args.ask.url, error, BY),
+            0 => unreachable_node(&self.args.ask, error),
             _ => self.interrupted(printed, error),
         }
     }

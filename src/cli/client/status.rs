@@ -15,7 +15,7 @@ use rustix::termios::tcgetwinsize;
 use super::connection::{ClientConnection, malformed};
 use super::repair::last_round;
 use super::{
-    BY, CommandFailure, ConnectionArgs, ProblemDetails, StatusArgs, print, token_of,
+    CommandFailure, ConnectionArgs, ProblemDetails, StatusArgs, is_read, print, token_of,
     unreachable_node,
 };
 use crate::operations::status::{
@@ -39,6 +39,14 @@ const DISPENSABLE: [&str; 4] = ["url", "version", "up for", "memory"];
 /// State of a row whose URL leads to a node of another cluster.
 pub(super) const OTHER_CLUSTER: &str = "other cluster ID";
 
+/// State of a row whose node answers, and refuses the proof of the node that asks.
+const DENIED: &str = "refuses proof";
+
+/// Returns the state of a node that did not report its status.
+pub(super) fn silent(row: &Row) -> &'static str {
+    if row.denied { DENIED } else { "down" }
+}
+
 /// State of a row that the asked node knows nothing about.
 pub(super) const NOT_ASKED: &str = "not asked";
 
@@ -61,11 +69,17 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), CommandFailure> {
     }
     let clear = if io::stdout().is_terminal() && !args.ask.json { CLEAR } else { "" };
     loop {
-        match look(&args.ask, token.as_deref()) {
-            Ok((body, cluster)) => print(&format!("{clear}{}", show(&body, &cluster)))?,
+        let text = match look(&args.ask, token.as_deref()) {
+            Ok((body, cluster)) => format!("{clear}{}", show(&body, &cluster)),
             // Users also watch to see the cluster come up.
-            Err(unseen) if args.ask.json => drop(unseen.report(&args.ask)),
-            Err(unseen) => print(&format!("{clear}{url}: {unseen}\n"))?,
+            Err(unseen) if args.ask.json => {
+                unseen.report(&args.ask);
+                String::new()
+            }
+            Err(unseen) => format!("{clear}{url}: {unseen}\n"),
+        };
+        if !is_read(&text)? {
+            return Ok(());
         }
         thread::sleep(PERIOD);
     }
@@ -84,7 +98,7 @@ impl Unseen {
     /// Reports the reason to the user, or a node's refusal as JSON.
     fn report(&self, ask: &ConnectionArgs) -> CommandFailure {
         match self {
-            Self::Lost(error) => unreachable_node(&ask.url, error, BY),
+            Self::Lost(error) => unreachable_node(ask, error),
             Self::Refused { status, body } => ProblemDetails::report(*status, body, ask),
         }
     }
@@ -217,7 +231,7 @@ fn state(row: &Row) -> String {
     if row.other_cluster_id.is_some() {
         return OTHER_CLUSTER.to_owned();
     }
-    let Some(status) = &row.status else { return "down".to_owned() };
+    let Some(status) = &row.status else { return silent(row).to_owned() };
     match &status.membership {
         _ if status.failed.is_some() => "no writes".to_owned(),
         _ if status.disk_full => "up, disk full".to_owned(),
@@ -243,7 +257,8 @@ fn unreached(row: &Row, asked: &str) -> Option<String> {
             1 => "; 1 other node is connected to it".to_owned(),
             more => format!("; {more} other nodes are connected to it"),
         };
-        return Some(format!("{name} does not answer {asked} at {url}: {error}{others}"));
+        let does = if row.denied { "gives no status to" } else { "does not answer" };
+        return Some(format!("{name} {does} {asked} at {url}: {error}{others}"));
     }
     let other = row.unreached_by.as_ref()?;
     Some(format!("{} has no connection to {name}: it looks for it at {}", other.node, other.url))

@@ -1,6 +1,7 @@
 //! `kvorum token create`, `list`, `revoke`: manages tokens, which permit requests to the nodes.
 
 use std::fmt::Write;
+use std::io;
 use std::num::NonZeroU64;
 
 use clap::{Args, Subcommand};
@@ -9,8 +10,7 @@ use indicatif::HumanDuration;
 use super::admin::Worker;
 use super::args::{ArgError, ConnectionArgs};
 use super::bytes::percent;
-use super::{CommandFailure, print, print_done};
-use crate::counters::clocks::wall_micros;
+use super::{CommandFailure, fail, is_closed, print, print_done};
 use crate::operations::tokens::{TokenList, TokenMade, TokenStatus};
 use crate::settings::units::{Size, Ttl};
 
@@ -100,6 +100,12 @@ pub(crate) fn token(args: &TokenArgs) -> Result<(), CommandFailure> {
 
 fn create(args: &CreateArgs) -> Result<(), CommandFailure> {
     let CreateArgs { name, methods, prefix, kinds, expires, rate, bytes, ask } = args;
+    if is_closed(io::stdout()) {
+        return Err(fail(
+            "stdout: it is closed, or /dev/null opened for reading and writing, so the text of the \
+             token would be lost. No token was created: send stdout to a file",
+        ));
+    }
     let mut query = format!("name={}", percent(name.as_bytes()));
     for (name, value) in [
         ("methods", methods.clone()),
@@ -134,7 +140,7 @@ fn list(ask: &ConnectionArgs) -> Result<(), CommandFailure> {
     if ask.json {
         return print(&json(&list));
     }
-    let now_ms = wall_micros() / 1000;
+    let now_ms = list.now_ms;
     let lines: String = list.tokens.iter().map(|token| line(token, now_ms) + "\n").collect();
     print(&if lines.is_empty() { "there are no tokens\n".to_owned() } else { lines })
 }

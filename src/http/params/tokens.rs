@@ -6,7 +6,7 @@ use protocol::layout::{Kinds, Methods};
 
 use super::{RawValue, bad, fill, key, plain, required};
 use crate::http::problem::Problem;
-use crate::operations::tokens::{KINDS, METHODS, NewToken};
+use crate::operations::tokens::{KINDS, METHODS, NewToken, texts};
 use crate::settings::units::Ttl;
 
 /// Parameters of a token to create.
@@ -51,15 +51,37 @@ pub(in crate::http) fn token(query: &str) -> Result<NewToken, Problem> {
             Err(bad(format!("{name}: it is not a valid rate: a whole number a second, 1 or more")))
         }
     };
+    let methods = methods.into_iter().fold(Methods::default(), Methods::or);
+    let kinds = kinds.into_iter().fold(Kinds::default(), Kinds::or);
+    refuse_useless(kinds, methods)?;
     Ok(NewToken {
         name,
-        methods: methods.into_iter().fold(Methods::default(), Methods::or),
-        kinds: kinds.into_iter().fold(Kinds::default(), Kinds::or),
+        methods,
+        kinds,
         prefix: prefix.into_owned(),
         lives_ms: expires.map_or(0, Ttl::millis),
         requests: rate("requests", requests)?,
         bytes: rate("bytes", bytes)?,
     })
+}
+
+/// Refuses kinds of which the methods permit no request at all.
+fn refuse_useless(kinds: Kinds, methods: Methods) -> Result<(), Problem> {
+    let of_kinds = [
+        (Kinds::METRICS, Methods::GET, "GET (read)"),
+        (Kinds::ADMIN, Methods::GET.or(Methods::POST), "GET (read) and POST (write)"),
+    ];
+    for (kind, used, words) in of_kinds {
+        if kinds.has(kind) && !METHODS.iter().any(|(one, _)| used.has(*one) && methods.has(*one)) {
+            let kind = texts(&KINDS, |one| one == kind).join(", ");
+            let given = texts(&METHODS, |one| methods.has(one)).join(", ");
+            return Err(bad(format!(
+                "methods: requests for {kind} are {words}, so a token with {given} only is good \
+                 for none of them. No token was created"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Parses a list of words separated by commas; `known` lists the permitted words.
@@ -118,6 +140,9 @@ mod tests {
             ("name=a&methods=HEAD", "methods: \"HEAD\" is unknown"),
             ("name=a&prefix=", "prefix: it is empty: leave it out for all keys"),
             ("name=a&for=data,", "for: \"\" is unknown"),
+            ("name=a&for=metrics&methods=write", "requests for metrics are GET (read), so"),
+            ("name=a&for=data,metrics&methods=PUT", "with PUT only is good for none"),
+            ("name=a&for=admin&methods=PUT,DELETE", "requests for admin are GET (read) and POST"),
             ("name=a&expires=never", "expires=\"never\" is not"),
             ("name=a&requests=0", "requests: it is not a valid rate"),
             ("name=a&requests=%2B5", "requests: it is not a valid rate"),

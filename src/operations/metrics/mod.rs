@@ -19,11 +19,10 @@ use protocol::{Clock, HintLedger, NodeId, escaped};
 
 use self::list::Metric;
 pub(crate) use self::plain::plain;
-use crate::counters::clocks::wall_micros;
 use crate::counters::latency;
 use crate::counters::{Count, Counters, PeerCounts, REFUSED, RequestKind, STATUSES};
-use crate::node::Node;
 use crate::node::quotas::Counted;
+use crate::node::{Node, access};
 use crate::operations::stderr;
 use crate::operations::usage;
 use crate::transport::Tls;
@@ -162,7 +161,7 @@ fn access(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
         let labels = [(list::REQUESTS_REFUSED.labels[0], *reason)];
         ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
     }
-    let (all, now_ms) = (node.access.all(&node.shared), wall_micros() / 1000);
+    let (all, now_ms) = (node.access.all(&node.shared), access::now_ms(node));
     let living = || all.tokens.iter().filter(|token| !token.has_expired(now_ms));
     out.gauge(&list::TOKENS, living().count() as u64)?;
     let next = living().map(|token| token.expires_ms).filter(|at| *at > 0).min();

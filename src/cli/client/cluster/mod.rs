@@ -19,7 +19,7 @@ use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use super::admin::{Worker, show};
 use super::args::ConnectionArgs;
 use super::bytes::percent;
-use super::status::{NOT_ASKED, OTHER_CLUSTER, problems};
+use super::status::{NOT_ASKED, OTHER_CLUSTER, problems, silent};
 use super::{CommandFailure, fail, print, print_done};
 use crate::cli::recover::{self, RecoverArgs};
 use crate::cli::shell::word;
@@ -167,7 +167,8 @@ fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
             match (row, epoch_of(name)) {
                 (Some(row), _) if row.not_asked => NOT_ASKED.to_owned(),
                 (Some(row), _) if row.other_cluster_id.is_some() => OTHER_CLUSTER.to_owned(),
-                (_, None) => "down".to_owned(),
+                (Some(row), None) => silent(row).to_owned(),
+                (None, None) => "down".to_owned(),
                 (_, Some(epoch)) => format!("epoch {epoch}"),
             }
         };

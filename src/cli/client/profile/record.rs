@@ -12,7 +12,7 @@ use super::args::RecordArgs;
 use super::write;
 use crate::cli::client::connection::ClientConnection;
 use crate::cli::client::problem::ProblemDetails;
-use crate::cli::client::{CommandFailure, fail, token_of, unreachable_node};
+use crate::cli::client::{CommandFailure, fail, token_of, unreachable_text};
 use crate::operations::stderr;
 use crate::settings::members::authority_of;
 
@@ -63,7 +63,7 @@ fn wait(seconds: u64, done: impl Fn() -> bool) {
 
 fn ask(url: &str, args: &RecordArgs, token: Option<&str>) -> Result<Profile, CommandFailure> {
     let patience = Duration::from_secs(args.duration) + PATIENCE;
-    let lost = |error: &io::Error| unreachable_node(url, error, "");
+    let lost = |error: &io::Error| fail(unreachable_text(url, error, ""));
     let connection = ClientConnection::open(url, &args.certificates, patience, token);
     let mut connection = connection.map_err(|error| lost(&error))?;
     let (events, seconds) = (profile::event::names(&args.events), args.duration);
