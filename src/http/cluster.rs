@@ -177,7 +177,7 @@ impl Rows {
                 row.error = Some(format!("another node answers at this URL: {}", stranger.name));
             }
             Err(error) => {
-                row.denied = error.is_denied();
+                row.refuses_proof = error.refuses_proof();
                 row.error = Some(error.to_string());
             }
         }
@@ -216,7 +216,7 @@ impl Rows {
     fn finish(mut self) -> Vec<Row> {
         self.rows.sort_by(|one, other| one.name.cmp(&other.name));
         for row in &mut self.rows {
-            row.clock_differs = self.clocks.of(&row.name).filter(|_| row.up || row.denied);
+            row.clock_differs = self.clocks.of(&row.name).filter(|_| row.up || row.refuses_proof);
             // Nodes whose clocks differ by so much refuse to say what they have measured.
             row.clock_skew_us = self.clocks.own_skew_us.filter(|_| row.name == self.clocks.own);
             let Some(seen) = self.seen.remove(&row.name) else { continue };

@@ -46,7 +46,7 @@ pub(super) enum Unread {
 
 impl Unread {
     /// True if the node answered, and refused this node's proof.
-    pub(super) fn is_denied(&self) -> bool {
+    pub(super) fn refuses_proof(&self) -> bool {
         matches!(self, Self::Denied { .. })
     }
 }

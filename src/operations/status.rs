@@ -38,7 +38,7 @@ pub(crate) struct Row {
     /// True if the node answered, and refused the proof of the node that asked: their clocks or
     /// their secrets differ. Its own status is unknown.
     #[serde(default, skip_serializing_if = "Not::not")]
-    pub(crate) denied: bool,
+    pub(crate) refuses_proof: bool,
     /// Id of another cluster, if the node that answered belongs to one: the node at the URL is not
     /// of this cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -102,7 +102,7 @@ fn where_tokens_are_needed_status_names_the_clock_for_which_a_node_gives_no_stat
             let rows = files.run(cluster.address(asked), "admin", &["status", "--json"]);
             let rows: Value = serde_json::from_slice(&rows.stdout).unwrap();
             let row = rows["nodes"].as_array().unwrap().iter().find(|row| row["name"] == other);
-            assert_eq!(row.unwrap()["denied"], true, "{rows}");
+            assert_eq!(row.unwrap()["refuses_proof"], true, "{rows}");
         }
     }
 }

@@ -40,11 +40,11 @@ const DISPENSABLE: [&str; 4] = ["url", "version", "up for", "memory"];
 pub(super) const OTHER_CLUSTER: &str = "other cluster ID";
 
 /// State of a row whose node answers, and refuses the proof of the node that asks.
-const DENIED: &str = "refuses proof";
+const REFUSES_PROOF: &str = "refuses proof";
 
 /// Returns the state of a node that did not report its status.
 pub(super) fn silent(row: &Row) -> &'static str {
-    if row.denied { DENIED } else { "down" }
+    if row.refuses_proof { REFUSES_PROOF } else { "down" }
 }
 
 /// State of a row that the asked node knows nothing about.
@@ -257,7 +257,7 @@ fn unreached(row: &Row, asked: &str) -> Option<String> {
             1 => "; 1 other node is connected to it".to_owned(),
             more => format!("; {more} other nodes are connected to it"),
         };
-        let does = if row.denied { "gives no status to" } else { "does not answer" };
+        let does = if row.refuses_proof { "gives no status to" } else { "does not answer" };
         return Some(format!("{name} {does} {asked} at {url}: {error}{others}"));
     }
     let other = row.unreached_by.as_ref()?;
