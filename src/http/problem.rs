@@ -191,6 +191,13 @@ impl Problem {
         Self { allow: Some(allow), ..problem.undone() }
     }
 
+    /// `POST /v0/entity?add=N` with a body, which a client may take for the number.
+    pub(super) fn addition_with_body() -> Self {
+        let detail = "POST with add=N takes no body, and this one has one: the number is N in the \
+            URL; to store the body as the value, send PUT";
+        Self::bad_request(detail.to_owned()).undone()
+    }
+
     pub(super) fn upgrade(protocol: &str) -> Self {
         let detail = format!("this path is for other nodes, which send Upgrade: {protocol}");
         Self::new(Type::UpgradeRequired, detail)

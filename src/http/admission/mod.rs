@@ -173,7 +173,9 @@ pub(super) async fn handle(
         RequestAction::DeleteIf(params) => {
             conditional::delete(service, Admitted(params), headers).await
         }
-        RequestAction::Add(params) => conditional::add(service, Admitted(params), headers).await,
+        RequestAction::Add(params) => {
+            conditional::add(service, Admitted(params), headers, upload).await
+        }
         RequestAction::Range(params) => entities::get(service, watch, Admitted(*params)).await,
         RequestAction::Placement(params) => {
             let answer = ui::key(service, Admitted(params)).await?;
