@@ -446,6 +446,17 @@ impl Problem {
         )
     }
 
+    /// A request to a removed node about what the council decides; `members` are nodes to ask.
+    pub(super) fn removed_from(epoch: u64, members: &[String]) -> Self {
+        let detail = format!(
+            "this node was removed from the cluster and is not a member in epoch {epoch}: it \
+             neither hears of members, tokens and quotas any more nor can change them. Ask a \
+             member: {}",
+            members.join(", ")
+        );
+        Self::new(Type::Removed, detail).undone()
+    }
+
     /// A write that got no version.
     pub(super) fn version(error: &NoVersion, quorum: Quorum) -> Self {
         match error {
