@@ -173,8 +173,23 @@ fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
         };
         print(&(status_text(&layout, goes_by, &args.ask.flags()) + &notes))?;
     }
-    let agree = layout.nodes.iter().all(|node| epoch_of(&node.name) == Some(layout.epoch));
-    if agree { Ok(()) } else { Err(CommandFailure::No) }
+    let differs = differing(&layout, epoch_of);
+    if differs.is_empty() {
+        return Ok(());
+    }
+    fail(format_args!("exit code 1, for not all nodes go by epoch {}: {differs}", layout.epoch));
+    Err(CommandFailure::No)
+}
+
+/// Lists the members that are down or go by another epoch than the asked node.
+fn differing(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u64>) -> String {
+    let differs = |name: &str| match epoch_of(name) {
+        Some(epoch) if epoch == layout.epoch => None,
+        Some(epoch) => Some(format!("{name} goes by epoch {epoch}")),
+        None => Some(format!("{name} does not tell its epoch")),
+    };
+    let differs = layout.nodes.iter().filter_map(|node| differs(&node.name));
+    differs.collect::<Vec<_>>().join(", ")
 }
 
 /// Formats the status. `flags` are those of the connection, for printed commands.

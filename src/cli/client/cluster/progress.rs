@@ -8,6 +8,7 @@
 
 use std::cell::Cell;
 use std::fmt::Write;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar};
@@ -24,6 +25,13 @@ use crate::operations::stderr;
 
 /// Time for which `apply --wait` waits for the council: as long as a node keeps asking it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(70);
+
+/// Time for which `apply --wait` waits for members to hear of a change that is done: many times as
+/// long as that takes.
+const HEARD_WITHIN: Duration = Duration::from_secs(10);
+
+/// Interval between two looks at the members' epochs.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Number of layouts that follow a plan's own until keys have moved.
 const LAYOUTS: u64 = 3;
@@ -50,10 +58,25 @@ pub(in crate::cli::client) fn settled(
             _ => ended(layout, plan, Instant::now() > until),
         }
     })?;
-    ended.map_err(|why| {
+    let epoch = ended.map_err(|why| {
         fail(why.told(&worker.flags()));
         CommandFailure::No
-    })
+    })?;
+    all_go_by(worker, epoch);
+    Ok(epoch)
+}
+
+/// Waits until every member that answers goes by `epoch`, so that the next command finds them
+/// agreed. The change is done already: what can't be seen is not waited for.
+fn all_go_by(worker: &mut Worker<'_>, epoch: u64) {
+    let until = Instant::now() + HEARD_WITHIN;
+    let is_behind = |row: &Row| row.status.as_ref().is_some_and(|status| status.epoch < epoch);
+    while Instant::now() < until
+        && let Some(cluster) = worker.look::<Cluster>("/v0/cluster")
+        && cluster.nodes.iter().any(is_behind)
+    {
+        thread::sleep(LOOK_AGAIN);
+    }
 }
 
 /// Waits until no keys move.
