@@ -15,7 +15,7 @@ use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar};
 
 use super::NotDone;
 use crate::cli::client::admin::{Worker, show};
-use crate::cli::client::status::{OTHER_CLUSTER, problems};
+use crate::cli::client::status::{OTHER_CLUSTER, lost_votes, problems};
 use crate::cli::client::{CommandFailure, fail};
 use crate::operations::layout::{
     ChangeProgress, LayoutStage, LayoutStatus, MoveStatus, WaitStatus,
@@ -123,7 +123,7 @@ fn ended(layout: &LayoutStatus, plan: &str, is_late: bool) -> Option<Result<u64,
         }
         Some((planned, ChangeProgress::Done)) if epoch >= planned => Some(Ok(epoch)),
         _ if is_late => Some(Err(no_majority())),
-        _ => None,
+        _ => change.and_then(|_| NotDone::for_want_of_votes(layout)).map(Err),
     }
 }
 
@@ -153,7 +153,8 @@ impl Log {
         let state = held_up(layout, &cluster, &worker.flags());
         let state = state.unwrap_or_else(|| "asking the council".to_owned());
         let flags = worker.flags();
-        let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked, &flags));
+        let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
+        let problems = problems.chain(lost_votes(&cluster, &flags));
         let problems: String = problems.map(|line| format!("; {line}")).collect();
         stderr::say(format_args!("epoch {epoch}, {state}{problems}"));
         self.said = Instant::now();
@@ -286,6 +287,26 @@ mod tests {
     use super::*;
 
     const FLAGS: &str = " --url http://a:1";
+
+    #[test]
+    fn a_council_without_a_majority_of_votes_is_not_waited_for() {
+        let asking = |without_vote: &[&str]| -> LayoutStatus {
+            let change = serde_json::json!({"plan": "p", "epoch": 2, "progress": "asking",
+                "moves": false, "without_vote": without_vote});
+            serde_json::from_value(serde_json::json!({"node": "a", "epoch": 1, "stage": "settled",
+                "replicas": 3, "nodes": [], "council": ["a", "b", "c"], "has_vote": true,
+                "change": change}))
+            .unwrap()
+        };
+        assert!(ended(&asking(&["b"]), "p", false).is_none(), "two of three may decide");
+        let Some(Err(why)) = ended(&asking(&["b", "c"]), "p", false) else {
+            panic!("one of three decides nothing")
+        };
+        let why = why.told(FLAGS);
+        assert!(why.starts_with("no majority of the council (a, b, c) has a vote: b, c"), "{why}");
+        assert!(why.ends_with("(kvorum cluster status --url http://a:1 says how)"), "{why}");
+        assert!(ended(&asking(&["b", "c"]), "another", false).is_none());
+    }
 
     #[test]
     fn what_a_stage_waits_for_is_named() {
