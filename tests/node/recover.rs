@@ -363,7 +363,7 @@ fn a_council_whose_directory_was_copied_is_recovered_as_the_commands_say() {
         for what in [
             "no majority of the council (n0) has a vote: not n0, whose disks were replaced, or \
              whose directories were copied",
-            "stop n0, run kvorum cluster recover --data DIRECTORY-OF-n0 --without-vote n0, the same",
+            "stop n0, run kvorum cluster recover --data DIRECTORY-OF-n0 --without-vote n0, the",
         ] {
             assert!(told.contains(what), "{what}: {told}");
         }

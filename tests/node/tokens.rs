@@ -638,6 +638,17 @@ fn nodes_that_want_tokens_need_a_secret() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+/// Removes one of three nodes; returns the id of the plan.
+fn removes(files: &Files, at: SocketAddr, node: &str) -> String {
+    let change = ["--remove", node, "--replicas", "2", "--json"];
+    let planned = files.run(at, "admin", &[&["cluster", "plan"], &change[..]].concat());
+    let plan: Value = serde_json::from_slice(&planned.stdout).unwrap();
+    let plan = plan["plan"].as_str().unwrap().to_owned();
+    let applied = files.run(at, "admin", &["cluster", "apply", "--wait", &plan]);
+    assert!(applied.status.success(), "{}", text(&applied.stderr));
+    plan
+}
+
 /// A node that was removed does not hear of revoked tokens: it accepts none of them.
 #[test]
 fn a_removed_node_accepts_its_admin_token_only_and_says_where_to_ask() {
@@ -662,15 +673,7 @@ fn a_removed_node_accepts_its_admin_token_only_and_says_where_to_ask() {
     wait_until("all are members", || state(one, "admin") == ["member"; 3]);
     let ops = files.create(one, "ops", &["--for", "data,metrics,admin"]);
     wait_until("it is known", || status(gone, "GET", "/metrics", &ops) == 200);
-    let plan = files.run(
-        one,
-        "admin",
-        &["cluster", "plan", "--remove", "n2", "--replicas", "2", "--json"],
-    );
-    let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
-    let plan = plan["plan"].as_str().unwrap();
-    let applied = files.run(one, "admin", &["cluster", "apply", "--wait", plan]);
-    assert!(applied.status.success(), "{}", text(&applied.stderr));
+    let plan = &removes(&files, one, "n2");
     wait_until("it hears of it", || status(gone, "GET", "/readyz", "") == 503);
     assert!(files.run(one, "admin", &["token", "revoke", "ops"]).status.success());
     for is_restarted in [false, true] {
