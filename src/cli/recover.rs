@@ -26,7 +26,8 @@ pub(crate) struct RecoverArgs {
     #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
     lost: Vec<String>,
 
-    /// Members of the council that came back with another disk, and so have no vote
+    /// Members of the council that came back with another disk, or a copy of their directory, and
+    /// so have no vote
     #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
     without_vote: Vec<String>,
 
@@ -34,6 +35,9 @@ pub(crate) struct RecoverArgs {
     #[arg(long)]
     yes: bool,
 }
+
+/// Number of nodes from which a plan makes a council of several.
+const COUNCIL_OF_SEVERAL: usize = 3;
 
 /// Reason why no layout is forced.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +53,8 @@ pub(super) enum RecoverError {
     #[error(
         "of the council, {} can vote, and {needed} are enough: start them, and change the members \
          with kvorum cluster plan. If one is gone for good with its disk, name it with --lost; if \
-         one has come back with another disk, with --without-vote. Nothing was changed",
+         one has come back with another disk, or with a copy of its directory, with --without-vote \
+         (this directory says itself whether its node has a vote). Nothing was changed",
         voting.join(", ")
     )]
     CanVote { voting: Vec<String>, needed: usize },
@@ -87,16 +92,23 @@ fn recovered(args: &RecoverArgs) -> Result<String, RecoverError> {
         return Err(RecoverError::NotBegun);
     }
     let lost = ids(&survivor, &args.lost)?;
+    if lost.contains(&survivor.node()) {
+        return Err(RecoverError::Itself(survivor.name().to_owned()));
+    }
     let without_vote = ids(&survivor, &args.without_vote)?;
     let voting = voting(&survivor, &[&lost[..], &without_vote].concat());
     refuse(survivor.layout(), &voting)?;
     let voter = VoterId(RandomState::new().hash_one("voter").max(1));
     let decreed = survivor.decreed(voter, &lost)?;
-    let text = state(&survivor, &voting, &lost, &without_vote) + &cost(&survivor, &decreed);
+    let any_lost = !lost.is_empty();
+    let text =
+        state(&survivor, &voting, &lost, &without_vote) + &cost(&survivor, &decreed, any_lost);
     if !args.yes {
-        return Ok(text
-            + "Nothing was changed. Make sure that the lost nodes are off for good, and that no \
-               other remaining node has a later\nepoch; then run again with --yes.\n");
+        let off = if any_lost { "the lost nodes are off for good, and that " } else { "" };
+        return Ok(format!(
+            "{text}Nothing was changed. Make sure that {off}no other remaining node has a later\n\
+             epoch; then run again with --yes.\n"
+        ));
     }
     let epoch = decreed.epoch;
     survivor.decide(&engine, decreed, voter)?;
@@ -112,7 +124,6 @@ fn name(layout: &Layout, id: NodeId) -> &str {
 fn ids(survivor: &Survivor, names: &[String]) -> Result<Vec<NodeId>, RecoverError> {
     let layout = survivor.layout();
     let id = |name: &String| match layout.all().find(|node| node.member.name == *name) {
-        Some(node) if node.id == survivor.node() => Err(RecoverError::Itself(name.clone())),
         Some(node) => Ok(node.id),
         None => {
             let members = layout.all().map(|node| node.member.name.clone()).collect();
@@ -194,13 +205,14 @@ fn state(
 }
 
 /// Describes the effects of the forced layout and what it may lose.
-fn cost(survivor: &Survivor, decreed: &Layout) -> String {
+fn cost(survivor: &Survivor, decreed: &Layout, any_lost: bool) -> String {
     let (layout, name) = (survivor.layout(), survivor.name());
     let (epoch, next) = (layout.epoch, decreed.epoch);
+    let who = if any_lost { "the lost nodes" } else { "other nodes" };
     let mut text = format!(
         "\nNode {name} would be in epoch {next}, and be the whole council. The other nodes learn \
          that from it.\n\n\
-         If the lost nodes decided a change after epoch {epoch}, it is given up: the others \
+         If {who} decided a change after epoch {epoch}, it is given up: the others \
          refuse a node that already uses it,\nand it can come back only with an empty directory.\n"
     );
     if let Some(accepted) = survivor.accepted() {
@@ -224,11 +236,28 @@ fn cost(survivor: &Survivor, decreed: &Layout) -> String {
             "The change that is under way is completed, without waiting for lost nodes. "
         }
     };
-    text += "What only lost nodes held is lost.\n\n";
-    text
+    if any_lost {
+        text += "What only lost nodes held is lost.";
+    }
+    text.trim_end().to_owned() + "\n\n"
 }
 
 fn done(survivor: &Survivor, epoch: u64, lost: &[String]) -> String {
+    if lost.is_empty() && survivor.layout().nodes.len() < COUNCIL_OF_SEVERAL {
+        return format!(
+            "Done: node {} is in epoch {epoch} from its next start on, with its vote. Start it.\n",
+            survivor.name()
+        );
+    }
+    if lost.is_empty() {
+        return format!(
+            "Done: node {} is in epoch {epoch} from its next start on. Start it; then restore the \
+             council's size, and the votes\nof its nodes:\n\n  \
+             kvorum cluster plan\n  \
+             kvorum cluster apply PLAN --wait\n",
+            survivor.name()
+        );
+    }
     let dead: String = lost.iter().map(|name| format!(" --remove-dead {name}")).collect();
     format!(
         "Done: node {} is in epoch {epoch} from its next start on. Start it; then replace the lost \

@@ -34,6 +34,11 @@ use crate::peers::proof;
 /// Index of 403 among the counters of refused requests.
 const FORBIDDEN: usize = 1;
 
+/// Why a removed node accepts no token of the cluster.
+const AT_REMOVED: &str = "this node was removed from the cluster and does not hear which tokens \
+    are revoked: it accepts none of them, and no other token than the one of its own \
+    --admin-token-file. Ask a member of the cluster";
+
 /// Authentication scheme before the token, followed by one or more spaces (RFC 9110, 11.4).
 const SCHEME: &[u8] = b"Bearer";
 
@@ -96,11 +101,14 @@ impl Principal {
     /// Refuses to continue if the right has ended since the request was admitted: its token was
     /// revoked, or has expired.
     pub(super) fn check(&self, service: &Service) -> Result<(), Problem> {
+        let requests = &service.requests;
         match self.token() {
-            Some(token) if !service.requests.still_holds(token) => Err(Problem::unauthorized(
+            Some(token) if requests.still_holds(token) => Ok(()),
+            Some(_) if requests.is_removed() => Err(Problem::removed(requests.epoch())),
+            Some(_) => Err(Problem::unauthorized(
                 "the token was revoked or has expired while this request was sent",
             )),
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -172,6 +180,11 @@ fn admit_to(
         Some(TokenLookup::Remembered) => remembered,
         Some(TokenLookup::New(known)) => Some(Rc::new(known)),
         None if requests.access().is_admin(given) => return Ok(Principal::Admin),
+        // Whatever the token, the answer to a request for data is that there is none here.
+        None if requests.is_removed() && kind == Kinds::DATA => {
+            return Err(Problem::removed(requests.epoch()));
+        }
+        None if requests.is_removed() => return Err(Problem::unauthorized(AT_REMOVED)),
         None => None,
     };
     let known = known.filter(|known| !requests.has_expired(known)).ok_or_else(|| {

@@ -69,7 +69,8 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
         let Ok((other, answer)) = done else { continue };
         rows.add(requests, other, answer);
     }
-    let cluster = Cluster { asked: requests.name(own), nodes: rows.finish() };
+    let council = service.reports.council();
+    let cluster = Cluster { asked: requests.name(own), council, nodes: rows.finish() };
     Ok(Answer::json(StatusCode::OK, &cluster))
 }
 

@@ -58,8 +58,12 @@ pub(super) async fn add(
     service: &Service,
     request: Admitted<Addition<'_>>,
     headers: &HeaderMap,
+    upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
     let Addition { params, number } = request.into_params();
+    if !upload.is_empty(service).await? {
+        return Err(Problem::addition_with_body());
+    }
     let id = condition::id(headers, &params.key)?;
     let done = change(service, params, (Condition::Any, Change::Add(number)), id).await;
     let Changed { tag, sum, expiry_ms, receipt, fence } = done?;

@@ -33,7 +33,7 @@ pub(super) enum Unread {
     #[error("unexpected response {answer:?} to {target}: is this a kvorum node?")]
     Answer { answer: String, target: &'static str },
     #[error("it refuses this node's proof ({status}): {}", cause(*.skew_us))]
-    Denied { status: u16, skew_us: Option<i64> },
+    ProofRefused { status: u16, skew_us: Option<i64> },
     #[error("it serves nothing yet: it waits for a place in the cluster, or is about to stop")]
     ServesNothing,
     #[error("it does not know this node's cluster secret: is somebody between the two?")]
@@ -47,7 +47,7 @@ pub(super) enum Unread {
 impl Unread {
     /// True if the node answered, and refused this node's proof.
     pub(super) fn refuses_proof(&self) -> bool {
-        matches!(self, Self::Denied { .. })
+        matches!(self, Self::ProofRefused { .. })
     }
 }
 
@@ -111,7 +111,7 @@ impl NodePage {
             // 403: where clients must show a certificate, and a node shows its proof instead.
             Some(status @ ("401" | "403")) if asks.is_some() => {
                 let status = if status == "401" { 401 } else { 403 };
-                return Err(Unread::Denied { status, skew_us: requests.skew_micros(asked) });
+                return Err(Unread::ProofRefused { status, skew_us: requests.skew_micros(asked) });
             }
             _ => {
                 let answer = answer.chars().take(QUOTED).collect();
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_refused_proof_names_the_clocks_or_the_secrets() {
-        let said = |skew_us| Unread::Denied { status: 401, skew_us }.to_string();
+        let said = |skew_us| Unread::ProofRefused { status: 401, skew_us }.to_string();
         assert!(
             said(Some(-120_000_000)).contains("its clock is 120.0 s behind this node's, and"),
             "{}",

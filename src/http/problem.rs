@@ -191,6 +191,13 @@ impl Problem {
         Self { allow: Some(allow), ..problem.undone() }
     }
 
+    /// `POST /v0/entity?add=N` with a body, which a client may take for the number.
+    pub(super) fn addition_with_body() -> Self {
+        let detail = "POST with add=N takes no body, and this one has one: the number is N in the \
+            URL; to store the body as the value, send PUT";
+        Self::bad_request(detail.to_owned()).undone()
+    }
+
     pub(super) fn upgrade(protocol: &str) -> Self {
         let detail = format!("this path is for other nodes, which send Upgrade: {protocol}");
         Self::new(Type::UpgradeRequired, detail)
@@ -444,6 +451,17 @@ impl Problem {
                  another node; to add this one again, start it with an empty directory and --join"
             ),
         )
+    }
+
+    /// A request to a removed node about what the council decides; `members` are nodes to ask.
+    pub(super) fn removed_from(epoch: u64, members: &[String]) -> Self {
+        let detail = format!(
+            "this node was removed from the cluster and is not a member in epoch {epoch}: it \
+             neither hears of members, tokens and quotas any more nor can change them. Ask a \
+             member: {}",
+            members.join(", ")
+        );
+        Self::new(Type::Removed, detail).undone()
     }
 
     /// A write that got no version.

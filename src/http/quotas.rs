@@ -57,6 +57,8 @@ fn refused(error: ChangeError) -> Problem {
         ChangeError::Access(error) => Problem::no_quota(error.to_string()),
         ChangeError::NotBegun(why) => Problem::no_quota(why),
         ChangeError::Random(_) => Problem::overload(&error.to_string()),
-        ChangeError::Undecided => Problem::undecided(error.to_string()),
+        ChangeError::Undecided | ChangeError::UndecidedToken => {
+            Problem::undecided(error.to_string())
+        }
     }
 }

@@ -184,6 +184,13 @@ impl Route {
         known.or_else(|| Asset::at(path).map(asset))
     }
 
+    /// True if only a member can answer: a removed node does not hear what the council decides, and
+    /// can't ask it.
+    pub(super) fn needs_member(self) -> bool {
+        let of_council = ["/admin/layout/", "/admin/tokens", "/admin/quotas"];
+        of_council.iter().any(|path| self.path.starts_with(path))
+    }
+
     /// Returns the kind under which a request is counted; [`RequestKind::Other`] if the method is
     /// not allowed.
     pub(super) fn kind(self, method: &Method) -> RequestKind {
@@ -230,6 +237,17 @@ mod tests {
             assert_eq!(is_admin, route.path.starts_with("/admin/"), "{}", route.path);
         }
         assert!(Route::of("/ui").is_some_and(|page| page.scope == Scope::Public));
+    }
+
+    #[test]
+    fn a_removed_node_shows_its_layout_and_itself() {
+        let asked = ROUTES.iter().filter(|route| {
+            [Scope::Admin, Scope::Metrics].contains(&route.scope) && !route.needs_member()
+        });
+        let paths: Vec<_> = asked.map(|route| route.path).collect();
+        let own = ["/metrics", "/v0/status", "/v0/cluster", "/admin/profile", "/admin/repair"];
+        let more = ["/admin/compact", "/admin/layout", "/ui/events"];
+        assert_eq!(paths, [&own[..], &more].concat());
     }
 
     #[test]

@@ -32,6 +32,8 @@ fn refused(error: ChangeError) -> Problem {
         ChangeError::Access(error) => Problem::no_token(error.to_string()),
         ChangeError::NotBegun(why) => Problem::no_token(why),
         ChangeError::Random(_) => Problem::overload(&error.to_string()),
-        ChangeError::Undecided => Problem::undecided(error.to_string()),
+        ChangeError::Undecided | ChangeError::UndecidedToken => {
+            Problem::undecided(error.to_string())
+        }
     }
 }

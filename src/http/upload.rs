@@ -197,6 +197,17 @@ impl<'a> Upload<'a> {
         held.ok_or_else(|| Problem::overload("the memory for request bodies is in use").undone())
     }
 
+    /// True if the client sent no body, or an empty one, which may take a while to end.
+    pub(super) async fn is_empty(&mut self, service: &Service) -> Result<bool, Problem> {
+        let mut is_empty = true;
+        while is_empty && let Some(piece) = self.piece().await? {
+            is_empty = piece.is_empty();
+        }
+        self.watch.body_ends();
+        self.check(service)?;
+        Ok(is_empty)
+    }
+
     /// Returns the number of bytes received.
     pub(super) fn received(&self) -> u64 {
         self.received

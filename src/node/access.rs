@@ -103,7 +103,7 @@ impl Access {
     }
 
     /// Looks up the token with this text in the layout in force; `before` is the connection's
-    /// cached token.
+    /// cached token. A removed node knows none: nobody tells it which of them are revoked.
     pub(crate) fn find(
         &self,
         shared: &Shared,
@@ -117,18 +117,24 @@ impl Access {
         {
             return Some(TokenLookup::Remembered);
         }
+        if shared.is_removed() {
+            return None;
+        }
         self.renew(shared, epoch);
         let index = self.index.load();
         let known = Arc::clone(index.by_hash.get(&Token::hash_of(given))?);
         Some(TokenLookup::New(Remembered { text: given.into(), epoch: index.epoch, known }))
     }
 
-    /// True if a token found earlier is still in the layout in force. While the layout is
-    /// unchanged, the check costs one comparison of epochs.
+    /// True if a token found earlier is still in the layout in force, and the node in the cluster.
+    /// While the layout is unchanged, the check costs one comparison of epochs.
     pub(crate) fn holds(&self, shared: &Shared, token: &Remembered) -> bool {
         let epoch = shared.membership.views.epoch();
         if token.epoch == epoch {
             return true;
+        }
+        if shared.is_removed() {
+            return false;
         }
         self.renew(shared, epoch);
         self.index.load().by_hash.contains_key(&token.known.token.hash)

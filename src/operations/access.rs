@@ -32,12 +32,16 @@ pub(crate) enum ChangeError {
     Random(#[from] io::Error),
     #[error(
         "no majority of the council answered within {} s; the change may be decided all the same \
-         once one does: look at `kvorum cluster status`, then list them again. \
-         The secret of a token that was being created was not printed: if the token is listed, \
-         revoke it, and create another one",
+         once one does: look at `kvorum cluster status`, then list them again",
         PATIENCE.as_secs()
     )]
     Undecided,
+    #[error(
+        "{}. The secret of the token was not printed: if the token is listed, revoke it, and \
+         create another one",
+        Self::Undecided
+    )]
+    UndecidedToken,
 }
 
 /// True unless the node waits for the first start of the other nodes in its list: until then the

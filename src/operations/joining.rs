@@ -84,7 +84,8 @@ pub(crate) enum NotAsking {
     Member { name: String, url: String },
     #[error(
         "node {name:?} does not ask this node to join (those that do: {}): start it with kvorum \
-         serve --join and this node's URL; if it runs, its log says why it does not count",
+         serve --join and this node's URL; if it runs, its log says why it does not count. A node \
+         that was removed, or whose joining was aborted, asks again with an empty directory only",
         if asking.is_empty() { "none".to_owned() } else { asking.join(", ") }
     )]
     Nobody { name: String, asking: Vec<String> },

@@ -16,7 +16,7 @@ use crate::operations::access::{self, ChangeError};
 use crate::operations::compact::Compactions;
 use crate::operations::history::{self, PastSecond};
 use crate::operations::joining::{self, JoinError, NotAsking};
-use crate::operations::layout::{LayoutPlan, LayoutStatus};
+use crate::operations::layout::{LayoutPlan, LayoutStatus, names};
 use crate::operations::quotas::{self, QuotaList, QuotaStatus};
 use crate::operations::rounds::Repair;
 use crate::operations::snapshot::Snapshot;
@@ -124,6 +124,12 @@ impl Reports {
     /// Returns the last layout that this node knows to be decided.
     pub(crate) fn known_layout(&self) -> Arc<Layout> {
         self.0.shared.membership.layouts.known()
+    }
+
+    /// Returns the names of the nodes of the metadata quorum.
+    pub(crate) fn council(&self) -> Vec<String> {
+        let layout = self.known_layout();
+        names(&layout, &layout.council)
     }
 
     /// Returns why members, tokens and quotas can't be changed yet: the cluster has not begun.

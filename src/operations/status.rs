@@ -15,6 +15,9 @@ use crate::operations::rounds::Repair;
 pub(crate) struct Cluster {
     /// Name of the node that asked the others.
     pub(crate) asked: String,
+    /// The nodes of the metadata quorum (the council), as that node knows it.
+    #[serde(default)]
+    pub(crate) council: Vec<String>,
     /// One row for each node, by name.
     pub(crate) nodes: Vec<Row>,
 }
@@ -107,8 +110,8 @@ pub(crate) struct Status {
     /// its disk or a move of keys to it; missing = it has forgotten none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) forgotten_idempotency_keys: Option<ForgottenKeys>,
-    /// True if the node is in the metadata quorum without a vote: its disk was replaced since it
-    /// was seated.
+    /// True if the node is in the metadata quorum without a vote: its disk was replaced, or its
+    /// directory copied, since it was seated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) lacks_vote: bool,
     /// Estimated bytes of the store that compaction may drop for good: tombstones and expired

@@ -160,7 +160,11 @@ pub(super) async fn create(node: &Node, wanted: NewToken) -> Result<TokenMade, C
         true => Ok(None),
         false => access.with(token.clone(), now_ms).map(Some),
     })
-    .await?;
+    .await
+    .map_err(|error| match error {
+        ChangeError::Undecided => ChangeError::UndecidedToken,
+        error => error,
+    })?;
     Ok(TokenMade { token: text, status: TokenStatus::of(&token, now_ms) })
 }
 

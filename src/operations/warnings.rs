@@ -79,9 +79,10 @@ fn no_majority(node: &Node, base: &Layout) -> Option<String> {
     (can < base.council.len() / 2 + 1).then(|| {
         format!(
             "no majority of the council ({}) can vote: not {}. The plan can't be decided until \
-             more of them are up with their disks; if the disks are lost for good, run `kvorum \
-             cluster recover` (--lost for nodes that are gone, --without-vote for those that came \
-             back with another disk) on the directory of one node",
+             more of them are up with the disks on which they voted. A node whose disk was \
+             replaced, or whose directory was copied, has lost its vote for good: if no majority \
+             is left, run `kvorum cluster recover` (--lost for nodes that are gone, --without-vote \
+             for those that came back with another disk or a copy) on the directory of one node",
             names(base, &base.council).join(", "),
             names(base, &away).join(", ")
         )

@@ -313,6 +313,7 @@ fn who_is_gone_is_nobody_and_somebody_has_to_stay() {
         (&["--weight", "n0=0"], "weight 0 is out of range"),
         (&["--add", "d=http://h:1;weight=0"], "weight 0 is out of range"),
         (&["--add", "d"], "does not ask this node to join (those that do: none)"),
+        (&["--add", "n3"], "asks again with an empty directory only"),
     ] {
         let why = why_not(&cluster, 0, &[&["plan"], args].concat());
         assert!(why.contains(said), "{args:?}: {why}");

@@ -159,7 +159,8 @@ fn what_makes_no_sense_is_refused_as_not_done() {
         ("POST", "id=k&add=1&add=2", ""),
         ("POST", "id=k&add=1&from=1", ""),
     ] {
-        let refused = ask(&mut client, method, target, headers, "new");
+        let body = if method == "POST" { "" } else { "new" };
+        let refused = ask(&mut client, method, target, headers, body);
         assert_eq!(refused.status, 400, "{method} {target} {headers}");
     }
     let refused = ask(&mut client, "PUT", "id=k", &format!("If-Match: {many}\r\n"), "new");
@@ -297,7 +298,8 @@ fn plain_writes_with_an_idempotency_key_are_done_once_too() {
         let word = format!("Idempotency-Key: {method}\r\n");
         ask(&mut client, "POST", "id=other&add=1", "Idempotency-Key: other\r\n", "");
         assert!(ask(&mut client, "POST", "id=sum&add=1", &word, "").status == 200);
-        let another = ask(&mut client, method, &target.replace('k', "sum"), &word, "7");
+        let body = if method == "PUT" { "7" } else { "" };
+        let another = ask(&mut client, method, &target.replace('k', "sum"), &word, body);
         let expected = if method == "POST" { 200 } else { 422 };
         assert_eq!(another.status, expected, "{method}: another write with the same key");
     }
@@ -381,4 +383,28 @@ fn the_same_request_is_known_again() {
     );
     let again = client.response();
     assert_eq!((again.status, again.header("etag")), (201, first.header("etag")), "in chunks");
+}
+
+/// A client that sends the number as the body would add another one.
+#[test]
+fn an_addition_with_a_body_is_refused() {
+    let node = Node::start(&[]);
+    let client = &mut node.client();
+    assert_eq!(add(client, "n", "2").body(), b"2");
+    let chunked = |client: &mut Client, body: &str| {
+        client.send(format!(
+            "POST /v0/entity?id=n&add=1 HTTP/1.1\r\nHost: localhost\r\n\
+             Transfer-Encoding: chunked\r\n\r\n{body}"
+        ));
+        client.response()
+    };
+    for refused in
+        [ask(client, "POST", "id=n&add=1", "", "40"), chunked(client, "1\r\n4\r\n0\r\n\r\n")]
+    {
+        let problem = refused.json();
+        assert_eq!((refused.status, &problem["outcome"]), (400, &"none".into()));
+        let why = problem["detail"].as_str().unwrap();
+        assert!(why.contains("takes no body") && why.contains("add=N"), "{why}");
+    }
+    assert_eq!(chunked(client, "0\r\n\r\n").body(), b"3", "an empty one is none");
 }

@@ -256,3 +256,22 @@ fn a_plan_says_how_long_it_takes_at_the_rate_that_is_allowed() {
     let told = cluster_command(&cluster, 0, &["plan", "--weight", "n0=4"]);
     assert!(text(&told.stdout).contains("at least, at the --stream-rate of this node"));
 }
+
+/// A node outside of the council hears of the last layout after the nodes in it.
+#[test]
+fn whoever_answers_goes_by_a_change_that_was_waited_for() {
+    let cluster = Cluster::start(4, &[]);
+    cluster.settled();
+    for round in 0..6 {
+        let epoch = moved(&cluster, 0, &["--weight", &format!("n1={}", 2 - round % 2)]);
+        let status = cluster_command(&cluster, 0, &["status"]);
+        assert!(status.status.success(), "{}{}", text(&status.stdout), text(&status.stderr));
+        assert!((0..4).all(|node| layout(&cluster, node)["epoch"] == epoch));
+    }
+    cluster.signal(3, Signal::STOP);
+    let status = cluster_command(&cluster, 0, &["status"]);
+    let why = text(&status.stderr);
+    assert_eq!(status.status.code(), Some(1), "{why}");
+    assert!(why.contains("not all nodes go by epoch") && why.contains("n3 does not tell"), "{why}");
+    cluster.signal(3, Signal::CONT);
+}

@@ -96,6 +96,7 @@ fn set_status(client: &mut Client, query: &str) -> u16 {
 #[test]
 fn whoever_is_asked_refuses_and_restarts_change_nothing() {
     let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
     let hard = ["quota", "set", "a/", "--hard", "100KiB"];
     let command = |cluster: &Cluster, node: usize, args: &[&str]| {
         let url = format!("http://{}", cluster.address(node));

@@ -328,3 +328,107 @@ fn councillors_that_decided_something_else_are_refused() {
     read_from(&cluster, 2);
     assert_eq!(cluster.client(0).get(&key(1)).body(), b"after");
 }
+
+/// Stops a node and starts it on a copy of its directory, as a move to another disk does.
+fn copied(cluster: &mut Cluster, node: usize) {
+    cluster.stop(node);
+    let copied = tempfile::tempdir().unwrap();
+    copy(&cluster.data(node), &copied.path().join("data"));
+    cluster.put_back(node, copied);
+    cluster.up(node);
+    cluster.settled();
+}
+
+/// Returns what both `status` commands of a node print.
+fn statuses(cluster: &Cluster, node: usize) -> [String; 2] {
+    let url = format!("http://{}", cluster.address(node));
+    [&["status"][..], &["cluster", "status"]]
+        .map(|args| text(&run(&[args, &["--url", &url]].concat()).stdout))
+}
+
+fn token(cluster: &Cluster, args: &[&str]) -> Output {
+    let url = format!("http://{}", cluster.address(0));
+    run(&[&["token"], args, &["--url", &url]].concat())
+}
+
+/// Of two nodes one is the council: no plan can give it its vote back.
+#[test]
+fn a_council_whose_directory_was_copied_is_recovered_as_the_commands_say() {
+    let mut cluster = Cluster::start(2, &[]);
+    cluster.settled();
+    assert_eq!(layout(&cluster, 0)["council"], serde_json::json!(["n0"]));
+    assert!(token(&cluster, &["create", "--name", "before"]).status.success());
+    copied(&mut cluster, 0);
+    for told in statuses(&cluster, 1) {
+        for what in [
+            "no majority of the council (n0) has a vote: not n0, whose disks were replaced, or \
+             whose directories were copied",
+            "stop n0, run kvorum cluster recover --data DIRECTORY-OF-n0 --without-vote n0, the",
+        ] {
+            assert!(told.contains(what), "{what}: {told}");
+        }
+        assert!(!told.contains("seats it again"), "no plan can: {told}");
+    }
+    let plan = planned(&cluster, 0, &[])["plan"].as_str().unwrap().to_owned();
+    let applied = cluster_command(&cluster, 0, &["apply", "--wait", &plan]);
+    let why = text(&applied.stderr);
+    assert_eq!(applied.status.code(), Some(1), "{why}");
+    assert!(why.contains("asking again does not help; the way out is kvorum cluster rec"), "{why}");
+    let revoked = token(&cluster, &["revoke", "before"]);
+    let why = text(&revoked.stderr);
+    assert!(why.contains("kvorum cluster status") && !why.contains("secret"), "{why}");
+
+    cluster.stop(0);
+    let shown = text(&recover(&cluster, 0, &["--without-vote", "n0"]).stdout);
+    assert!(shown.contains("council: n0 (has no vote); 1 must vote, and 0 can"), "{shown}");
+    let done = recovered(&cluster, 0, &["--without-vote", "n0"]);
+    assert!(!done.contains("lost nodes") && !done.contains("NEW"), "none is lost: {done}");
+    assert!(!done.contains("plan"), "there is nothing to plan: {done}");
+    cluster.up(0);
+    (0..2).for_each(|node| goes_by(&cluster, node, RECOVERED));
+    cluster.settled();
+    for told in statuses(&cluster, 0) {
+        assert!(!told.contains("vote"), "{told}");
+    }
+    assert!(token(&cluster, &["revoke", "before"]).status.success());
+}
+
+#[test]
+fn a_council_of_one_moves_away_before_its_directory_is_copied() {
+    let mut cluster = Cluster::start(2, &[]);
+    cluster.settled();
+    moved(&cluster, 0, &["--council", "n1"]);
+    copied(&mut cluster, 0);
+    moved(&cluster, 1, &["--council", "n0"]);
+    copied(&mut cluster, 1);
+    assert!(token(&cluster, &["create", "--name", "after"]).status.success());
+}
+
+#[test]
+fn directories_of_three_are_copied_with_a_plan_after_each() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    for node in 0..3 {
+        copied(&mut cluster, node);
+        let [told, _] = statuses(&cluster, node);
+        let lost = format!("n{node} is in the council and has no vote: its disk was replaced, or");
+        assert!(told.contains(&lost) && told.contains("seats it again"), "{told}");
+        moved(&cluster, node, &[]);
+        assert!(!statuses(&cluster, node)[0].contains("no vote"));
+    }
+    assert!(token(&cluster, &["create", "--name", "after"]).status.success());
+    // Two without a plan in between are too many: the node that still votes is the one to ask.
+    copied(&mut cluster, 1);
+    copied(&mut cluster, 2);
+    let [told, _] = statuses(&cluster, 1);
+    assert!(told.contains("DIRECTORY-OF-n0 --without-vote n1,n2, the same"), "{told}");
+    cluster.stop(0);
+    let done = recovered(&cluster, 0, &["--without-vote", "n1,n2"]);
+    assert!(!done.contains("lost nodes") && !done.contains("NEW"), "none is lost: {done}");
+    assert!(done.contains("\n  kvorum cluster plan\n  kvorum cluster apply PLAN"), "{done}");
+    cluster.up(0);
+    (0..3).for_each(|node| goes_by(&cluster, node, RECOVERED));
+    moved(&cluster, 0, &[]);
+    assert_eq!(layout(&cluster, 0)["council"], serde_json::json!(["n0", "n1", "n2"]));
+    assert!(!statuses(&cluster, 0)[0].contains("no vote"));
+}

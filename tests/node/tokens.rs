@@ -671,3 +671,83 @@ fn nodes_that_want_tokens_need_a_secret() {
     assert!(said.contains("--cluster-secret-file"), "{said}");
     assert_eq!(output.status.code(), Some(2));
 }
+
+/// Removes one of three nodes; returns the id of the plan.
+fn removes(files: &Files, at: SocketAddr, node: &str) -> String {
+    let change = ["--remove", node, "--replicas", "2", "--json"];
+    let planned = files.run(at, "admin", &[&["cluster", "plan"], &change[..]].concat());
+    let plan: Value = serde_json::from_slice(&planned.stdout).unwrap();
+    let plan = plan["plan"].as_str().unwrap().to_owned();
+    let applied = files.run(at, "admin", &["cluster", "apply", "--wait", &plan]);
+    assert!(applied.status.success(), "{}", text(&applied.stderr));
+    plan
+}
+
+/// A node that was removed does not hear of revoked tokens: it accepts none of them.
+#[test]
+fn a_removed_node_accepts_its_admin_token_only_and_says_where_to_ask() {
+    let files = Files::new();
+    let args = files.args();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut cluster = Cluster::start(3, &args);
+    let (one, gone) = (cluster.address(0), cluster.address(2));
+    let answer = |target: &str, token: &str| {
+        let mut client = Client::connect(gone);
+        let header = bearer(token);
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n"));
+        client.response()
+    };
+    let state = |at: SocketAddr, token: &str| {
+        let asked = files.run(at, token, &["status", "--json"]);
+        let cluster: Value = serde_json::from_slice(&asked.stdout).unwrap_or_default();
+        let rows = cluster["nodes"].as_array().cloned().unwrap_or_default();
+        let states = rows.iter().map(|row| row["status"]["membership"].clone());
+        states.collect::<Vec<_>>()
+    };
+    wait_until("all are members", || state(one, "admin") == ["member"; 3]);
+    let ops = files.create(one, "ops", &["--for", "data,metrics,admin"]);
+    wait_until("it is known", || status(gone, "GET", "/metrics", &ops) == 200);
+    let plan = &removes(&files, one, "n2");
+    wait_until("it hears of it", || status(gone, "GET", "/readyz", "") == 503);
+    assert!(files.run(one, "admin", &["token", "revoke", "ops"]).status.success());
+    for is_restarted in [false, true] {
+        if is_restarted {
+            cluster.stop(2);
+            cluster.up(2);
+        }
+        for target in ["/metrics", "/v0/status", "/v0/cluster", "/admin/layout", "/admin/compact"] {
+            assert_eq!(answer(target, ADMIN).status, 200, "{target}");
+            let refused = answer(target, &ops);
+            let why = refused.json()["detail"].to_string();
+            assert_eq!(refused.status, 401, "{target}: {why}");
+            assert!(why.contains("this node was removed from the cluster"), "{why}");
+        }
+        assert_eq!(answer("/healthz", "").status, 200);
+        for token in [&ops, WRONG, ADMIN] {
+            assert_eq!(answer("/v0/entity?id=k", token).json()["type"], "removed");
+        }
+        let seat = format!("n0 at http://{one}");
+        for target in ["/admin/tokens", "/admin/quotas"] {
+            let refused = answer(target, ADMIN).json();
+            assert_eq!(refused["type"], "removed", "{target}: {refused}");
+            let why = refused["detail"].as_str().unwrap();
+            assert!(why.contains("Ask a member: ") && why.contains(&seat), "{why}");
+        }
+        for args in [
+            &["token", "list"][..],
+            &["token", "create", "--name", "t"],
+            &["token", "revoke", "ops"],
+            &["quota", "set", "a", "--hard", "1MiB"],
+            &["quota", "remove", "a"],
+            &["quota", "list"],
+            &["cluster", "plan"],
+            &["cluster", "apply", plan],
+            &["cluster", "abort"],
+        ] {
+            let refused = files.run(gone, "admin", args);
+            let why = text(&refused.stderr);
+            assert!(!refused.status.success(), "{args:?}");
+            assert!(why.contains("this node was removed"), "{args:?}: {why}");
+        }
+    }
+}

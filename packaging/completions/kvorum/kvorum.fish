@@ -245,7 +245,7 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_s
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from abort" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -l data -d 'Data directory of the node, which must be stopped' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -l lost -d 'Nodes that are gone for good, with their disks' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -l without-vote -d 'Members of the council that came back with another disk, and so have no vote' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -l without-vote -d 'Members of the council that came back with another disk, or a copy of their directory, and so have no vote' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -l yes -d 'Make the change; without it, only show what would happen'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from help" -f -a "status" -d 'Show the members, each one\'s epoch, and the council. Exit code 1 if a node is down or in another epoch'

@@ -32,14 +32,13 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), CommandFailure> {
         );
     }
     let (mut look_at, mut hindrances) = (Instant::now() + FIRST_LINE, String::new());
-    let flags = args.ask.flags();
     let round = worker.wait("/admin/repair", |worker, repair: Repair, bar| {
         if let Some(last) = repair.last.filter(|last| last.number >= number) {
             return Some(last);
         }
         if Instant::now() >= look_at {
             let cluster = worker.look("/v0/cluster");
-            hindrances = cluster.map_or_else(String::new, |cluster| hindering(&cluster, &flags));
+            hindrances = cluster.map_or_else(String::new, |cluster| hindering(&cluster));
             look_at = Instant::now() + EACH_LINE;
         }
         let (far, of, message) = progress(repair.current.as_ref(), number);
@@ -75,8 +74,8 @@ fn progress(round: Option<&Round>, number: u64) -> (u64, Option<u64>, String) {
 }
 
 /// Describes what is wrong with the nodes of the cluster while a round takes long.
-fn hindering(cluster: &Cluster, flags: &str) -> String {
-    let of_nodes = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked, flags));
+fn hindering(cluster: &Cluster) -> String {
+    let of_nodes = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
     let clocks = clock_problems(&cluster.nodes);
     of_nodes.chain(clocks).map(|line| format!("; {line}")).collect()
 }

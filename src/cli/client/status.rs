@@ -147,7 +147,7 @@ fn table(cluster: &Cluster, width: Option<usize>, flags: &str) -> String {
         let _ = writeln!(text, "{}", line.trim_end());
     }
     let notes = cluster.nodes.iter().flat_map(|row| notes(row, &cluster.asked, flags));
-    let notes = notes.chain(clock_problems(&cluster.nodes));
+    let notes = notes.chain(lost_votes(cluster, flags)).chain(clock_problems(&cluster.nodes));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut notes: Vec<String> = notes.collect();
     if notes.is_empty() {
@@ -275,7 +275,7 @@ fn serves(row: &Row) -> bool {
 
 /// Returns a line for each reason why a node can't do its part: it is unreachable, or accepts no
 /// writes.
-pub(super) fn problems(row: &Row, asked: &str, flags: &str) -> Vec<String> {
+pub(super) fn problems(row: &Row, asked: &str) -> Vec<String> {
     let name = &row.name;
     let mut problems: Vec<String> = unreached(row, asked).into_iter().collect();
     if let Some(status) = &row.status {
@@ -298,13 +298,6 @@ pub(super) fn problems(row: &Row, asked: &str, flags: &str) -> Vec<String> {
                  directory: deletions and compactions need room as well"
             ));
         }
-        if status.lacks_vote && !is_new(status) {
-            problems.push(format!(
-                "{name} is in the council and has no vote, for its disk was replaced: kvorum \
-                 cluster plan{flags}, then apply the plan, seats it again; do that before another \
-                 councillor's disk is replaced"
-            ));
-        }
         if is_new(status) {
             problems.push(format!(
                 "{name} waits for the other nodes of a new cluster: start all nodes of the list \
@@ -313,6 +306,57 @@ pub(super) fn problems(row: &Row, asked: &str, flags: &str) -> Vec<String> {
         }
     }
     problems
+}
+
+/// Returns a line for each node of the council that has lost its vote, or, if no majority of the
+/// council has one, a single line with the only way out.
+pub(super) fn lost_votes(cluster: &Cluster, flags: &str) -> Vec<String> {
+    let lacks = |status: &Status| status.lacks_vote && !is_new(status);
+    let lost = cluster.nodes.iter().filter(|row| row.status.as_ref().is_some_and(lacks));
+    let lost: Vec<&str> = lost.map(|row| row.name.as_str()).collect();
+    let of = cluster.council.len();
+    if has_lost_majority(of, lost.len()) {
+        return vec![without_council(cluster, &lost, flags)];
+    }
+    let again = |name: &&str| {
+        format!(
+            "{name} is in the council and has no vote: its disk was replaced, or its directory was \
+             copied, and votes may be missing there. kvorum cluster plan{flags}, then apply the \
+             plan, seats it again; do that before another councillor's disk is replaced or \
+             directory copied"
+        )
+    };
+    lost.iter().map(again).collect()
+}
+
+/// True if a council of `of` nodes, `lost` of which have lost their votes, can't decide any more
+/// even when all of its nodes are up.
+pub(super) fn has_lost_majority(of: usize, lost: usize) -> bool {
+    lost > 0 && of.saturating_sub(lost) < of / 2 + 1
+}
+
+/// Names the way out where no majority of the council has a vote. The node to recover from is the
+/// one that knows most: it has the greatest epoch, and of several a vote.
+fn without_council(cluster: &Cluster, lost: &[&str], flags: &str) -> String {
+    let known = cluster.nodes.iter().filter_map(|row| Some((row, row.status.as_ref()?)));
+    let best = known.max_by_key(|(row, status)| {
+        let votes = cluster.council.contains(&row.name) && !status.lacks_vote;
+        (status.epoch, votes, std::cmp::Reverse(&row.name))
+    });
+    let best = best.map_or("one node", |(row, _)| &row.name);
+    let (council, lost) = (cluster.council.join(", "), lost.join(","));
+    // Of fewer than three nodes one is the council, and the recovery has seated it.
+    let then = match cluster.nodes.len() {
+        0..3 => String::new(),
+        _ => format!("; then kvorum cluster plan{flags}, and apply the plan"),
+    };
+    format!(
+        "no majority of the council ({council}) has a vote: not {lost}, whose disks were replaced, \
+         or whose directories were copied. Members, tokens and quotas can't be changed, and no \
+         plan can seat these nodes again; keys are read and written as before. The way out: stop \
+         {best}, run kvorum cluster recover --data DIRECTORY-OF-{best} --without-vote {lost}, the \
+         same with --yes, and start {best}{then}"
+    )
 }
 
 /// True if a node of a list waits for the first start of the others.
@@ -380,7 +424,7 @@ fn timestamps_ahead(name: &str, ahead_ms: u64) -> String {
 /// Returns a line for each problem of a node.
 fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
     let name = &row.name;
-    let mut notes = problems(row, asked, flags);
+    let mut notes = problems(row, asked);
     if let Some(status) = &row.status {
         notes.extend(status.timestamps_ahead_ms.map(|ahead_ms| timestamps_ahead(name, ahead_ms)));
         let is_new = is_new(status);
@@ -478,7 +522,7 @@ mod tests {
     }
 
     fn cluster(nodes: Vec<Row>) -> Cluster {
-        Cluster { asked: "a".to_owned(), nodes }
+        Cluster { asked: "a".to_owned(), council: vec!["a".to_owned()], nodes }
     }
 
     #[test]

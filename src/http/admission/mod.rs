@@ -29,6 +29,9 @@ use crate::counters::RequestKind;
 use crate::http::connection::ConnectionState;
 use admitted::Admitted;
 
+/// Maximum number of members that a refusal names: a person asks one of them.
+const NAMED: usize = 3;
+
 /// A request's head, and the facts that follow from path and method alone.
 pub(super) struct RequestHead<'a> {
     pub(super) head: &'a Parts,
@@ -126,6 +129,9 @@ fn takes<'a>(
 ) -> Result<Option<Admitted<RequestAction<'a>>>, Problem> {
     let Some(action) = action else { return Ok(None) };
     serves(service, asked.kind)?;
+    if asked.route.is_some_and(Route::needs_member) && service.requests.is_removed() {
+        return Err(Problem::removed_from(service.requests.epoch(), &members(service)));
+    }
     quotas::admit(service, action.stores(), &asked.head.headers)?;
     Ok(Some(Admitted(action)))
 }
@@ -143,6 +149,13 @@ fn serves(service: &Service, kind: RequestKind) -> Result<(), Problem> {
         return Ok(());
     };
     Err(not_begun(kind, problem))
+}
+
+/// Returns up to [`NAMED`] members of the cluster that removed this node, with their URLs.
+fn members(service: &Service) -> Vec<String> {
+    let requests = &service.requests;
+    let at = |id| format!("{} at {}", requests.name(id), requests.url(id));
+    requests.others().into_iter().take(NAMED).map(at).collect()
 }
 
 /// Marks the refusal of a request without a handler: the sender of a write learns that nothing was
@@ -173,7 +186,9 @@ pub(super) async fn handle(
         RequestAction::DeleteIf(params) => {
             conditional::delete(service, Admitted(params), headers).await
         }
-        RequestAction::Add(params) => conditional::add(service, Admitted(params), headers).await,
+        RequestAction::Add(params) => {
+            conditional::add(service, Admitted(params), headers, upload).await
+        }
         RequestAction::Range(params) => entities::get(service, watch, Admitted(*params)).await,
         RequestAction::Placement(params) => {
             let answer = ui::key(service, Admitted(params)).await?;

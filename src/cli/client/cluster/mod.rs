@@ -19,11 +19,13 @@ use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use super::admin::{Worker, show};
 use super::args::ConnectionArgs;
 use super::bytes::percent;
-use super::status::{NOT_ASKED, OTHER_CLUSTER, problems, silent};
+use super::status::{NOT_ASKED, OTHER_CLUSTER, has_lost_majority, lost_votes, problems, silent};
 use super::{CommandFailure, fail, print, print_done};
 use crate::cli::recover::{self, RecoverArgs};
 use crate::cli::shell::word;
-use crate::operations::layout::{LayoutPlan, LayoutStage, LayoutStatus, PlannedNode};
+use crate::operations::layout::{
+    ChangeProgress, ChangeStatus, LayoutPlan, LayoutStage, LayoutStatus, PlannedNode,
+};
 use crate::operations::status::Cluster;
 use progress::{PATIENCE, held_up};
 pub(super) use progress::{come_to_rest, settled};
@@ -158,9 +160,10 @@ fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
         }
         print(&format!("{json}\n"))?;
     } else {
-        let problems =
-            cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked, &args.ask.flags()));
-        let notes = held_up(&layout, &cluster, &args.ask.flags()).into_iter().chain(problems);
+        let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
+        let votes = lost_votes(&cluster, &args.ask.flags());
+        let held_up = held_up(&layout, &cluster, &args.ask.flags());
+        let notes = held_up.into_iter().chain(problems).chain(votes);
         let notes: String = notes.map(|line| line + "\n").collect();
         let goes_by = |name: &str| {
             let row = cluster.nodes.iter().find(|row| row.name == name);
@@ -174,8 +177,23 @@ fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
         };
         print(&(status_text(&layout, goes_by, &args.ask.flags()) + &notes))?;
     }
-    let agree = layout.nodes.iter().all(|node| epoch_of(&node.name) == Some(layout.epoch));
-    if agree { Ok(()) } else { Err(CommandFailure::No) }
+    let differs = differing(&layout, epoch_of);
+    if differs.is_empty() {
+        return Ok(());
+    }
+    fail(format_args!("exit code 1, for not all nodes go by epoch {}: {differs}", layout.epoch));
+    Err(CommandFailure::No)
+}
+
+/// Lists the members that are down or go by another epoch than the asked node.
+fn differing(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u64>) -> String {
+    let differs = |name: &str| match epoch_of(name) {
+        Some(epoch) if epoch == layout.epoch => None,
+        Some(epoch) => Some(format!("{name} goes by epoch {epoch}")),
+        None => Some(format!("{name} does not tell its epoch")),
+    };
+    let differs = layout.nodes.iter().filter_map(|node| differs(&node.name));
+    differs.collect::<Vec<_>>().join(", ")
 }
 
 /// Formats the status. `flags` are those of the connection, for printed commands.
@@ -354,7 +372,7 @@ fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
                     council: layout.council,
                     without_vote: Vec::new(),
                 })),
-                _ => None,
+                _ => NotDone::for_want_of_votes(&layout).map(Err),
             }
         })?;
         if let Some(ended) = ended.transpose() {
@@ -392,6 +410,14 @@ enum NotDone {
     GoesForward,
     #[error("{}", no_majority(council, without_vote))]
     NoMajority { council: Vec<String>, without_vote: Vec<String> },
+    #[error(
+        "no majority of the council ({}) has a vote: {} lost theirs with a disk, or because a \
+         directory was copied. No plan can be decided, and asking again does not help; the way out \
+         is kvorum cluster recover",
+        council.join(", "),
+        without_vote.join(", ")
+    )]
+    NoVotes { council: Vec<String>, without_vote: Vec<String> },
 }
 
 impl NotDone {
@@ -400,8 +426,20 @@ impl NotDone {
         match self {
             Self::Overtaken => format!("{self} (kvorum cluster plan{flags})"),
             Self::NoMajority { .. } => format!("{self}: kvorum cluster status{flags}"),
+            Self::NoVotes { .. } => format!("{self} (kvorum cluster status{flags} says how)"),
             Self::Aborted | Self::GoesForward => self.to_string(),
         }
+    }
+
+    /// Returns the reason why the council will never decide what it is asked for, if so many of its
+    /// nodes have answered that they have no vote.
+    fn for_want_of_votes(layout: &LayoutStatus) -> Option<Self> {
+        let asks = |change: &&ChangeStatus| change.progress == ChangeProgress::Asking;
+        let without_vote = &layout.change.as_ref().filter(asks)?.without_vote;
+        has_lost_majority(layout.council.len(), without_vote.len()).then(|| Self::NoVotes {
+            council: layout.council.clone(),
+            without_vote: without_vote.clone(),
+        })
     }
 }
 
@@ -411,8 +449,8 @@ fn no_majority(council: &[String], without_vote: &[String]) -> String {
     if !without_vote.is_empty() {
         let _ = write!(
             why,
-            "; {} may have lost votes with a disk or with an older copy of it, and has none until \
-             a later layout seats it again",
+            "; {} may have lost votes with a disk, or because a directory was copied, and has none \
+             until a later layout seats it again",
             without_vote.join(", ")
         );
     }

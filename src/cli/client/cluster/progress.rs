@@ -8,13 +8,14 @@
 
 use std::cell::Cell;
 use std::fmt::Write;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar};
 
 use super::NotDone;
 use crate::cli::client::admin::{Worker, show};
-use crate::cli::client::status::{OTHER_CLUSTER, problems};
+use crate::cli::client::status::{OTHER_CLUSTER, lost_votes, problems};
 use crate::cli::client::{CommandFailure, fail};
 use crate::operations::layout::{
     ChangeProgress, LayoutStage, LayoutStatus, MoveStatus, WaitStatus,
@@ -24,6 +25,13 @@ use crate::operations::stderr;
 
 /// Time for which `apply --wait` waits for the council: as long as a node keeps asking it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(70);
+
+/// Time for which `apply --wait` waits for members to hear of a change that is done: many times as
+/// long as that takes.
+const HEARD_WITHIN: Duration = Duration::from_secs(10);
+
+/// Interval between two looks at the members' epochs.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Number of layouts that follow a plan's own until keys have moved.
 const LAYOUTS: u64 = 3;
@@ -50,10 +58,25 @@ pub(in crate::cli::client) fn settled(
             _ => ended(layout, plan, Instant::now() > until),
         }
     })?;
-    ended.map_err(|why| {
+    let epoch = ended.map_err(|why| {
         fail(why.told(&worker.flags()));
         CommandFailure::No
-    })
+    })?;
+    all_go_by(worker, epoch);
+    Ok(epoch)
+}
+
+/// Waits until every member that answers goes by `epoch`, so that the next command finds them
+/// agreed. The change is done already: what can't be seen is not waited for.
+fn all_go_by(worker: &mut Worker<'_>, epoch: u64) {
+    let until = Instant::now() + HEARD_WITHIN;
+    let is_behind = |row: &Row| row.status.as_ref().is_some_and(|status| status.epoch < epoch);
+    while Instant::now() < until
+        && let Some(cluster) = worker.look::<Cluster>("/v0/cluster")
+        && cluster.nodes.iter().any(is_behind)
+    {
+        thread::sleep(LOOK_AGAIN);
+    }
 }
 
 /// Waits until no keys move.
@@ -100,7 +123,7 @@ fn ended(layout: &LayoutStatus, plan: &str, is_late: bool) -> Option<Result<u64,
         }
         Some((planned, ChangeProgress::Done)) if epoch >= planned => Some(Ok(epoch)),
         _ if is_late => Some(Err(no_majority())),
-        _ => None,
+        _ => change.and_then(|_| NotDone::for_want_of_votes(layout)).map(Err),
     }
 }
 
@@ -130,7 +153,8 @@ impl Log {
         let state = held_up(layout, &cluster, &worker.flags());
         let state = state.unwrap_or_else(|| "asking the council".to_owned());
         let flags = worker.flags();
-        let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked, &flags));
+        let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
+        let problems = problems.chain(lost_votes(&cluster, &flags));
         let problems: String = problems.map(|line| format!("; {line}")).collect();
         stderr::say(format_args!("epoch {epoch}, {state}{problems}"));
         self.said = Instant::now();
@@ -263,6 +287,26 @@ mod tests {
     use super::*;
 
     const FLAGS: &str = " --url http://a:1";
+
+    #[test]
+    fn a_council_without_a_majority_of_votes_is_not_waited_for() {
+        let asking = |without_vote: &[&str]| -> LayoutStatus {
+            let change = serde_json::json!({"plan": "p", "epoch": 2, "progress": "asking",
+                "moves": false, "without_vote": without_vote});
+            serde_json::from_value(serde_json::json!({"node": "a", "epoch": 1, "stage": "settled",
+                "replicas": 3, "nodes": [], "council": ["a", "b", "c"], "has_vote": true,
+                "change": change}))
+            .unwrap()
+        };
+        assert!(ended(&asking(&["b"]), "p", false).is_none(), "two of three may decide");
+        let Some(Err(why)) = ended(&asking(&["b", "c"]), "p", false) else {
+            panic!("one of three decides nothing")
+        };
+        let why = why.told(FLAGS);
+        assert!(why.starts_with("no majority of the council (a, b, c) has a vote: b, c"), "{why}");
+        assert!(why.ends_with("(kvorum cluster status --url http://a:1 says how)"), "{why}");
+        assert!(ended(&asking(&["b", "c"]), "another", false).is_none());
+    }
 
     #[test]
     fn what_a_stage_waits_for_is_named() {

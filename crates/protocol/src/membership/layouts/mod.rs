@@ -277,7 +277,7 @@ impl Layouts {
     }
 
     /// True if this node is in the metadata quorum of the latest known layout but has no vote,
-    /// because its disk was replaced since it was seated.
+    /// because its disk was replaced, or its directory copied, since it was seated.
     pub fn lacks_vote(&self) -> bool {
         let state = self.state();
         let own = state.council.own().node;
