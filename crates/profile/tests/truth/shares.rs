@@ -21,8 +21,12 @@ fn own_cpu() -> Duration {
 fn work_until(end: Duration) {
     let mut state = 1u64;
     while own_cpu() < end {
-        for _ in 0..10_000 {
+        // Not a range: its `next` is a function of its own in some builds, and a sample in the
+        // first instructions of a function lacks the caller, whose frame they have yet to link.
+        let mut left = 10_000;
+        while left > 0 {
             state = black_box(state.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 1);
+            left -= 1;
         }
     }
 }
