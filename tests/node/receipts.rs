@@ -7,9 +7,11 @@ use crate::cluster::Cluster;
 use crate::process::{Node, run};
 
 fn ask(client: &mut Client, method: &str, query: &str, headers: &str) -> Response {
+    let body = if method == "POST" { "" } else { "7" };
+    let length = body.len();
     client.send(format!(
         "{method} /v0/entity?{query} HTTP/1.1\r\nHost: localhost\r\n{headers}\
-         Content-Length: 1\r\n\r\n7"
+         Content-Length: {length}\r\n\r\n{body}"
     ));
     client.response()
 }
