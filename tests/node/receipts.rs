@@ -7,12 +7,11 @@ use crate::cluster::Cluster;
 use crate::process::{Node, run};
 
 fn ask(client: &mut Client, method: &str, query: &str, headers: &str) -> Response {
-    // An addition has no body.
     let body = if method == "POST" { "" } else { "7" };
+    let length = body.len();
     client.send(format!(
         "{method} /v0/entity?{query} HTTP/1.1\r\nHost: localhost\r\n{headers}\
-         Content-Length: {}\r\n\r\n{body}",
-        body.len()
+         Content-Length: {length}\r\n\r\n{body}"
     ));
     client.response()
 }
