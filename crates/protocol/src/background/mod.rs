@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`Background`] hands each event to the type that owns the state. Work that waits for another
-//! node is a task (`task.rs`).
+//! node is a task (`task/mod.rs`).
 
 pub(crate) mod effect;
 pub(crate) mod task;
