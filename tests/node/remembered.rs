@@ -64,8 +64,8 @@ fn is_done(client: &mut Client, word: &str, sum: &str) {
 fn nothing_is_forgotten_when_disks_are_replaced_one_at_a_time() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
-    // All replicas acknowledge. On a busy machine one of them might have missed a write that the lost
-    // disk stored: no other node could then tell that a majority had it.
+    // All replicas acknowledge. On a busy machine one of them might have missed a write that the
+    // lost disk stored: no other node could then tell that a majority had it.
     let firsts = count_with(&mut cluster.client(0), "&ack=3");
     for node in [2, 0] {
         cluster.stop(node);

@@ -315,8 +315,8 @@ impl World {
         self.set_wall(node, offset);
     }
 
-    /// Sets a clock off by days. The node's writes meanwhile are later removed from its store,
-    /// which counts as a lost disk.
+    /// Sets a clock off by days. The writes that the node issues while its clock is wrong are
+    /// removed from its store afterwards, which counts as a lost disk.
     fn clock_by_days(&mut self, node: usize) {
         if !self.may_lose_disk(node) {
             return;

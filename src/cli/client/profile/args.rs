@@ -12,7 +12,7 @@ use crate::transport::Certificates;
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ProfileArgs {
-    /// Something else than recording.
+    /// A subcommand other than recording.
     #[command(subcommand)]
     pub(super) action: Option<ProfileAction>,
 

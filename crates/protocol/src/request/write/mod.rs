@@ -11,9 +11,9 @@
 //! would be lost; so it is given a new version, above all versions seen, before the client is
 //! answered.
 //!
-//! A future record (see `read/mod.rs`) can't be outranked. Its replica does not count: no read would
-//! find the write there. The other replicas suffice, unless so many replicas hold the future record
-//! that it may have been acknowledged before this write began: then this write is refused.
+//! A future record (see `read/mod.rs`) can't be outranked. Its replica does not count: no read
+//! would find the write there. The other replicas suffice, unless so many replicas hold the future
+//! record that it may have been acknowledged before this write began: then this write is refused.
 
 use std::rc::Rc;
 

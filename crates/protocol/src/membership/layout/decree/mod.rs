@@ -17,8 +17,8 @@
 use super::{Layout, Seat, Stage, VoterId};
 use crate::node_id::NodeId;
 
-/// A forced layout has the next epoch divisible by this number: every epoch in between belongs to a
-/// fork.
+/// A forced layout's epoch is the next multiple of this number. Every epoch in between belongs to
+/// a fork.
 const EPOCHS: u64 = 1_000_000;
 
 /// Maximum number of forced layouts of one cluster: their count has one byte.
