@@ -89,7 +89,7 @@ fn print(text: &str) -> Result<(), CommandFailure> {
     is_read(text).map(drop)
 }
 
-/// Prints a result as [`print`] does; returns false if the reader has closed the pipe.
+/// Prints a result as [`print()`] does; returns false if the reader has closed the pipe.
 fn is_read(text: &str) -> Result<bool, CommandFailure> {
     match printed(text) {
         Ok(()) => Ok(true),

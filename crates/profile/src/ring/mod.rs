@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  producers ─▶ │ lap 3: filled │ filled │ being filled │ free │ … │ ─▶ one consumer
-//!                 ownership of slots: `turns.rs`; if full, the sample is lost and counted
+//!                 ownership of slots: `turns/`; if full, the sample is lost and counted
 //! ```
 //!
 //! The ring is static, so that late producers can still write after a recording. The ring's pages

@@ -3,7 +3,7 @@
 //! ```text
 //!   request: step 1 │ ballot 8 │ layout            reply: kind 1 │ ballot 8 │ layout
 //!
-//!   layout = length 4 (0 = none) │ its bytes (`layout/bytes.rs`)
+//!   layout = length 4 (0 = none) │ its bytes (`layout/bytes/`)
 //! ```
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! A small world's node's history of writes with an idempotency key, kept as the real node keeps it
-//! on its disk (`crates/server/src/operations.rs`).
+//! on its disk (`crates/server/src/idempotency.rs`).
 
 use std::collections::BTreeMap;
 

@@ -8,7 +8,7 @@
 //!
 //! The record on disk: form 1 │ first voter 1 │ node 2 │ voter 8 │ promise 8 │ accepted: ballot 8,
 //! layout │ known: layout, each layout as length 4 and bytes; length 0 = none │ rebalance progress
-//! (`layouts/taking.rs`).
+//! (`layouts/pull_state.rs`).
 
 mod pull_state;
 mod record;

@@ -2,7 +2,7 @@
 //! and whether any partition reaches it.
 //!
 //! The order of a partition has the first node of each zone, then the second of each, and so on
-//! (`placement.rs`). So its first `from` nodes are `full` nodes of every zone that has as many, and
+//! (`ranking.rs`). So its first `from` nodes are `full` nodes of every zone that has as many, and
 //! one more of each of `rest` zones:
 //!
 //! ```text
