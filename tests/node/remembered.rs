@@ -18,8 +18,13 @@ fn answer(response: &Response) -> Answer {
 
 /// Adds 5 to a counter, with an idempotency key.
 fn add(client: &mut Client, number: usize, word: &str) -> Response {
+    add_with(client, number, word, "")
+}
+
+/// The same, with more parameters.
+fn add_with(client: &mut Client, number: usize, word: &str, more: &str) -> Response {
     let header = format!("Idempotency-Key: {word}-{number}\r\n");
-    ask(client, "POST", &format!("id=n{number}&add=5"), &header, "")
+    ask(client, "POST", &format!("id=n{number}&add=5{more}"), &header, "")
 }
 
 /// Sets each counter to 5, then to 100, after which the keys no longer have the outcomes of the
@@ -31,8 +36,7 @@ fn count(client: &mut Client) -> Vec<Answer> {
 /// The same, with more parameters of the additions.
 fn count_with(client: &mut Client, more: &str) -> Vec<Answer> {
     let count = |number| {
-        let header = format!("Idempotency-Key: first-{number}\r\n");
-        let first = ask(client, "POST", &format!("id=n{number}&add=5{more}"), &header, "");
+        let first = add_with(client, number, "first", more);
         assert_eq!((first.status, first.body()), (200, b"5".to_vec()), "{number}");
         let put = ask(client, "PUT", &format!("id=n{number}"), "", "100");
         assert_eq!(put.status, 201, "{number}");
