@@ -339,6 +339,13 @@ fn copied(cluster: &mut Cluster, node: usize) {
     cluster.settled();
 }
 
+/// Waits until a node knows which disk another one has, before which no plan seats that one.
+fn can_be_seated(cluster: &Cluster, node: usize, councillor: &str) {
+    wait_until("the councillor's disk is known", || {
+        cluster_command(cluster, node, &["plan", "--council", councillor]).status.success()
+    });
+}
+
 /// Returns what both `status` commands of a node print.
 fn statuses(cluster: &Cluster, node: usize) -> [String; 2] {
     let url = format!("http://{}", cluster.address(node));
@@ -397,8 +404,10 @@ fn a_council_whose_directory_was_copied_is_recovered_as_the_commands_say() {
 fn a_council_of_one_moves_away_before_its_directory_is_copied() {
     let mut cluster = Cluster::start(2, &[]);
     cluster.settled();
+    can_be_seated(&cluster, 0, "n1");
     moved(&cluster, 0, &["--council", "n1"]);
     copied(&mut cluster, 0);
+    can_be_seated(&cluster, 1, "n0");
     moved(&cluster, 1, &["--council", "n0"]);
     copied(&mut cluster, 1);
     assert!(token(&cluster, &["create", "--name", "after"]).status.success());
