@@ -449,10 +449,19 @@ fn without_require_auth_loopback_needs_no_token() {
 fn cluster(files: &Files) -> Cluster {
     let args = files.args();
     let cluster = Cluster::start(3, &args.iter().map(String::as_str).collect::<Vec<_>>());
-    wait_until("all are up", || {
-        files.run(cluster.address(0), "admin", &["status"]).status.success()
-    });
+    for node in 0..3 {
+        let all = || memberships(files, cluster.address(node), "admin") == ["member"; 3];
+        wait_until("all are members", all);
+    }
     cluster
+}
+
+/// Returns the membership states of all nodes, as one of them tells who has this token.
+fn memberships(files: &Files, at: SocketAddr, token: &str) -> Vec<Value> {
+    let asked = files.run(at, token, &["status", "--json"]);
+    let cluster: Value = serde_json::from_slice(&asked.stdout).unwrap_or_default();
+    let rows = cluster["nodes"].as_array().cloned().unwrap_or_default();
+    rows.iter().map(|row| row["status"]["membership"].clone()).collect()
 }
 
 #[test]
@@ -697,14 +706,7 @@ fn a_removed_node_accepts_its_admin_token_only_and_says_where_to_ask() {
         client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n"));
         client.response()
     };
-    let state = |at: SocketAddr, token: &str| {
-        let asked = files.run(at, token, &["status", "--json"]);
-        let cluster: Value = serde_json::from_slice(&asked.stdout).unwrap_or_default();
-        let rows = cluster["nodes"].as_array().cloned().unwrap_or_default();
-        let states = rows.iter().map(|row| row["status"]["membership"].clone());
-        states.collect::<Vec<_>>()
-    };
-    wait_until("all are members", || state(one, "admin") == ["member"; 3]);
+    wait_until("all are members", || memberships(&files, one, "admin") == ["member"; 3]);
     let ops = files.create(one, "ops", &["--for", "data,metrics,admin"]);
     wait_until("it is known", || status(gone, "GET", "/metrics", &ops) == 200);
     let plan = &removes(&files, one, "n2");
