@@ -27,10 +27,16 @@ fn noted(cluster: &Cluster, asked: usize, note: &str) -> String {
     text
 }
 
-/// Returns a node's row of `/v0/cluster`.
+/// Returns a node's row of `/v0/cluster`, once every node has given its status: on a busy machine
+/// one may be late, and then its row has no clock.
 fn row(cluster: &Cluster, asked: usize, node: usize) -> Value {
-    let body = cluster.client(asked).get("/v0/cluster").body();
-    serde_json::from_slice::<Value>(&body).unwrap()["nodes"][node].clone()
+    let mut nodes = Value::Null;
+    wait_until("the status of every node", || {
+        let body = cluster.client(asked).get("/v0/cluster").body();
+        nodes = serde_json::from_slice::<Value>(&body).unwrap()["nodes"].take();
+        nodes.as_array().unwrap().iter().all(|row| !row["clock_skew_us"].is_null())
+    });
+    nodes[node].take()
 }
 
 #[test]

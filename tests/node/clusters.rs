@@ -327,27 +327,34 @@ fn a_node_killed_right_after_its_first_answer_serves_as_soon_as_it_is_back() {
 }
 
 /// Sends additions and exclusive writes through two processes that claim to be one node: each
-/// answered addition counts once, and of two writers of one key one succeeds.
-fn are_told_apart(cluster: &Cluster, second: &Node, round: usize) {
+/// answered addition counts once, and of two writers of one key one succeeds. A write that is
+/// answered 504 may be done or not.
+fn are_told_apart(cluster: &Cluster, second: &Node) {
     let processes = [cluster.address(0), second.address];
-    let mut done = 0;
+    let send = |address, request: String| {
+        let mut client = Client::connect(address);
+        client.send(request);
+        client.response().status
+    };
+    let (mut done, mut unknown) = (0, 0);
     for number in 0..4 {
-        let mut winners = 0;
+        let (mut winners, mut undecided) = (0, 0);
         for address in processes {
-            let mut client = Client::connect(address);
-            let add =
-                format!("POST /v0/entity?id=sum-{round}&add=1 HTTP/1.1\r\nHost: localhost\r\n");
-            client.send(format!("{add}Content-Length: 0\r\n\r\n"));
-            done += u32::from(client.response().status == 200);
-            let lock =
-                format!("PUT /v0/entity?id=lock-{round}-{number} HTTP/1.1\r\nHost: localhost\r\n");
-            client.send(format!("{lock}If-None-Match: *\r\nContent-Length: 1\r\n\r\nx"));
-            winners += u32::from(client.response().status == 201);
+            let add = "POST /v0/entity?id=sum&add=1 HTTP/1.1\r\nHost: localhost\r\n";
+            let added = send(address, format!("{add}Content-Length: 0\r\n\r\n"));
+            done += u32::from(added == 200);
+            unknown += u32::from(added == 504);
+            let lock = format!("PUT /v0/entity?id=lock-{number} HTTP/1.1\r\nHost: localhost\r\n");
+            let condition = "If-None-Match: *\r\nContent-Length: 1\r\n\r\nx";
+            let locked = send(address, format!("{lock}{condition}"));
+            winners += u32::from(locked == 201);
+            undecided += u32::from(locked == 504);
         }
-        assert_eq!(winners, 1, "lock {number} of round {round}");
+        assert!(winners == 1 || winners == 0 && undecided > 0, "lock {number}: {winners} winners");
     }
-    let sum = cluster.client(1).get(&format!("/v0/entity?id=sum-{round}"));
-    assert_eq!(sum.body(), done.to_string().into_bytes(), "round {round}");
+    let sum = cluster.client(1).get("/v0/entity?id=sum").body();
+    let sum: u32 = String::from_utf8(sum).unwrap().parse().unwrap();
+    assert!((done..=done + unknown).contains(&sum), "{sum}, {done} answered, {unknown} unknown");
 }
 
 #[test]
@@ -356,7 +363,7 @@ fn a_process_with_an_empty_directory_takes_no_running_nodes_place() {
     cluster.settled();
     cluster.fill(KEYS, b"kept");
     let second = cluster.twin(0, tempfile::tempdir().unwrap());
-    are_told_apart(&cluster, &second, 0);
+    are_told_apart(&cluster, &second);
     cluster.has(0..KEYS, b"kept");
     assert_eq!(cluster.status(0)["membership"], "member");
     assert_ne!(status(&second)["membership"], "member");
@@ -377,7 +384,7 @@ fn a_process_that_comes_back_after_it_was_replaced_is_fenced() {
     wait_until("taking the place", || status(&second)["membership"] == "member");
     cluster.signal(0, Signal::CONT);
     wait_until("the fence", || cluster.status(0)["membership"] == "fenced");
-    are_told_apart(&cluster, &second, 0);
+    are_told_apart(&cluster, &second);
 }
 
 /// A member's disk was lost, and its node is started without a list: it has a store of its own, to

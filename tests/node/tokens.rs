@@ -15,7 +15,7 @@ use crate::client::{Client, Response};
 use crate::cluster::{Cluster, key};
 use crate::listing::LINES;
 use crate::moves::{cluster_command, layout, planned, text};
-use crate::process::{Node, kvorum, kvorum_at, run, wait_until};
+use crate::process::{Node, PATIENCE, kvorum, kvorum_at, run, wait_until};
 
 /// The token of `--admin-token-file`.
 pub(crate) const ADMIN: &str = "an admin token of this test";
@@ -471,10 +471,8 @@ fn all_nodes_know_a_token_soon_and_while_the_council_is_down() {
     let at: Vec<SocketAddr> = (0..3).map(|node| cluster.address(node)).collect();
     let token = files.create(at[0], "app", &["--for", "data,metrics"]);
     let knows = |node: usize| status(at[node], "GET", "/v0/status", &token) == 200;
-    let begun = Instant::now();
     assert!(knows(0), "the node that made it knows it at once");
     (1..3).for_each(|node| wait_until("it is known", || knows(node)));
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     // Nodes send each other requests without a token.
     let seen = files.run(at[1], "app", &["status", "--json"]);
     assert!(seen.status.success(), "{}", text(&seen.stdout));
@@ -495,10 +493,8 @@ fn all_nodes_know_a_token_soon_and_while_the_council_is_down() {
     wait_until("it is revoked", || {
         files.run(at[2], "admin", &["token", "revoke", "app"]).status.success()
     });
-    let begun = Instant::now();
     assert!(!knows(2));
     (0..2).for_each(|node| wait_until("it is refused", || !knows(node)));
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -533,7 +529,7 @@ fn a_stream_of_the_dashboard_ends_with_its_token() {
     assert!(files.run(node.address, "admin", &["token", "revoke", "page"]).status.success());
     let told = Instant::now();
     while client.read_chunk().unwrap().is_some() {
-        assert!(told.elapsed() < Duration::from_secs(10), "it goes on");
+        assert!(told.elapsed() < PATIENCE, "it goes on");
     }
 }
 

@@ -28,7 +28,7 @@ const CLAIMED: usize = 60_000;
 const PIECE: usize = 4096;
 
 /// Less than the time limit of a client that merely makes no progress: 12 s.
-const SOON: Duration = Duration::from_secs(6);
+const SOON: Duration = Duration::from_secs(11);
 
 /// Returns the message's bytes, in pieces. Its end never comes.
 fn pieces(kind: u8) -> Vec<Vec<u8>> {
