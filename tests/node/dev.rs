@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use torture::ports;
 
 use crate::client::Client;
-use crate::process::{kvorum, run, wait_until};
+use crate::process::{DEADLINE, kvorum, run, wait_until};
 use crate::stderr;
 use crate::tls::Certs;
 
@@ -43,7 +43,7 @@ impl Dev {
     }
 
     fn begin(data: TempDir, nodes: u16, port: u16, flags: &[&str]) -> Option<Self> {
-        let mut dev = Self::spawn(data, nodes, port, &[&["--"], flags].concat());
+        let mut dev = Self::spawn(data, nodes, port, &[&["--", "--deadline", DEADLINE], flags].concat());
         dev.until("Ctrl-C stops all").map(|_| dev)
     }
 

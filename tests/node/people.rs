@@ -373,7 +373,7 @@ fn a_scan_that_breaks_off_is_an_error() {
 
 #[test]
 fn status_shows_the_node() {
-    let node = Node::start(&[]);
+    let node = Node::start(&["--deadline", "1s"]);
     done(&node, &["put", "a", "1"]);
     done(&node, &["put", "a", "2"]);
     done(&node, &["put", "b", "2"]);

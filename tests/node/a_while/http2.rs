@@ -89,7 +89,7 @@ fn answers_that_nobody_takes_give_way_to_others() {
 /// A connection whose socket is full is closed; one that only pings is not kept open by that.
 #[test]
 fn a_connection_that_takes_nothing_is_given_up() {
-    let node = Node::start(&["--sync", "never"]);
+    let node = Node::start(&["--sync", "never", "--deadline", "1s"]);
     assert_eq!(node.client().put("/v0/entity?id=long", &[7; 1 << 20]).status, 201);
     // The client has all streams that are permitted at once, and reads none of them.
     let mut full = Raw::connect(node.address, &[(4, (1 << 31) - 1)]);
