@@ -1,13 +1,20 @@
 //! The `kvorum` binary.
 
 mod cli;
+mod compact;
 mod counters;
+mod history;
 mod http;
+mod joining;
+mod layout;
 mod node;
 mod operations;
 mod peers;
+mod quotas;
+mod repair;
 mod runtime;
 mod settings;
+mod tokens;
 mod transport;
 
 use std::env;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use protocol::layout::Kinds;
 
-use crate::node::access::Access;
 use crate::settings::config::{Config, hears_loopback};
+use crate::tokens::lookup::Access;
 use crate::transport::{Tls, TlsError};
 
 /// Returns the report. With an error the node would not start either.

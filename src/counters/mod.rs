@@ -3,7 +3,6 @@
 
 pub(crate) mod budget;
 pub(crate) mod clocks;
-pub(crate) mod history;
 pub(crate) mod latency;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};

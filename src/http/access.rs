@@ -27,9 +27,9 @@ use super::routes::Route;
 use super::service::Service;
 use crate::counters::clocks::wall_micros;
 use crate::http::connection::ConnectionState;
-use crate::node::access::{Remembered, TokenLookup};
-use crate::operations::tokens::{KINDS, METHODS, texts};
 use crate::peers::proof;
+use crate::tokens::lookup::{Remembered, TokenLookup};
+use crate::tokens::status::{KINDS, METHODS, texts};
 
 /// Index of 403 among the counters of refused requests.
 const FORBIDDEN: usize = 1;

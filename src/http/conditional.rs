@@ -11,8 +11,9 @@ use super::params::{Addition, ConditionalParams};
 use super::problem::Problem;
 use super::receipt::ReceiptRequest;
 use super::upload::{Upload, Value};
-use super::{Answer, Service, condition, fence, quotas};
+use super::{Answer, Service, condition, fence};
 use crate::counters::RequestKind;
+use crate::quotas::routes as quotas;
 use crate::settings::units::Ttl;
 
 pub(super) async fn put(

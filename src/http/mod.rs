@@ -14,11 +14,10 @@ mod accept;
 mod access;
 mod action;
 mod admin;
-mod admission;
+pub(crate) mod admission;
 mod body;
 mod caching;
 mod cluster;
-mod compact;
 mod condition;
 mod conditional;
 pub(crate) mod connection;
@@ -31,28 +30,23 @@ pub(crate) mod fence;
 pub(crate) mod frames;
 mod guest;
 pub(crate) mod http2;
-mod join;
 mod keys;
-mod layout;
 #[cfg(test)]
 mod openapi;
 mod origin;
 mod others;
-mod params;
+pub(crate) mod params;
 mod peer;
 pub(crate) mod percent;
-mod problem;
+pub(crate) mod problem;
 mod profile;
-mod quotas;
 pub(crate) mod receipt;
-mod repair;
 mod root;
 mod routes;
 mod screen;
 mod service;
-mod tokens;
 mod ui;
-mod upload;
+pub(crate) mod upload;
 pub(crate) mod waiting;
 
 use std::convert::Infallible;
@@ -97,7 +91,7 @@ pub(crate) const MAX_HEAD_LEN: usize = 16 * 1024;
 
 /// The answer to a request, in the terms of the store and the node.
 #[derive(Debug)]
-struct Answer {
+pub(crate) struct Answer {
     status: StatusCode,
     tag: Option<Tag>,
     receipt: Option<Box<HeaderValue>>,
@@ -125,14 +119,19 @@ impl Answer {
         Self { content_type, headers: &caching::FRESH, body, ..Self::empty(status) }
     }
 
-    fn json(status: StatusCode, value: &impl Serialize) -> Self {
+    pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Self {
         let json = serde_json::to_vec(value).expect("strings and numbers always serialize");
         Self { content_type: Some("application/json"), ..Self::text(status, json) }
+    }
+
+    /// Adds the one header that few answers have.
+    pub(crate) fn with_rare_header(self, name: HeaderName, value: HeaderValue) -> Self {
+        Self { rare: Some(Box::new((name, value))), ..self }
     }
 }
 
 /// Header that proves to a joining node that a node of the cluster answers.
-const PROOF: HeaderName = HeaderName::from_static(crate::peers::join::HEADER);
+pub(crate) const PROOF: HeaderName = HeaderName::from_static(crate::joining::message::HEADER);
 
 /// Header that proves the same to a node that requests a page.
 const NODE: HeaderName = HeaderName::from_static(crate::peers::proof::HEADER);

@@ -10,12 +10,12 @@ use server::NoVersion;
 
 use super::{Answer, Body, caching};
 
-pub(super) const CONTENT_TYPE: &str = "application/problem+json";
+pub(crate) const CONTENT_TYPE: &str = "application/problem+json";
 
 /// The outcome of a write that was not acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// Nothing was stored, and nothing will be.
     None,
     /// The write may be stored, now or later.
@@ -57,17 +57,17 @@ macro_rules! types {
     ($($word:ident: $status:ident $name:literal $title:literal;)*) => {
         /// The `type` of a problem.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(super) enum Type { $($word),* }
+        pub(crate) enum Type { $($word),* }
 
         impl Type {
             #[cfg(test)]
-            pub(super) const ALL: &[Self] = &[$(Self::$word),*];
+            pub(crate) const ALL: &[Self] = &[$(Self::$word),*];
 
-            pub(super) fn status(self) -> StatusCode {
+            pub(crate) fn status(self) -> StatusCode {
                 match self { $(Self::$word => StatusCode::$status),* }
             }
 
-            pub(super) fn name(self) -> &'static str {
+            pub(crate) fn name(self) -> &'static str {
                 match self { $(Self::$word => $name),* }
             }
 
@@ -122,7 +122,7 @@ impl Serialize for Type {
 
 /// The reason why a request was not done.
 #[derive(Debug, Serialize)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     #[serde(rename = "type")]
     kind: Type,
     title: &'static str,
@@ -156,15 +156,15 @@ impl Problem {
         Self { kind, title, status, detail, votes, parts, outcome, allow, retry_after, tag }
     }
 
-    pub(super) fn bad_request(detail: String) -> Self {
+    pub(crate) fn bad_request(detail: String) -> Self {
         Self::new(Type::BadRequest, detail)
     }
 
-    pub(super) fn quorum(refusal: Refusal) -> Self {
+    pub(crate) fn quorum(refusal: Refusal) -> Self {
         Self::bad_request(refusal.to_string())
     }
 
-    pub(super) fn unknown_path(path: &str) -> Self {
+    pub(crate) fn unknown_path(path: &str) -> Self {
         let shown: String = path.chars().take(100).collect();
         // On paths of keys, a 404 means that a key has no value. A misspelled path must not mean
         // that.
@@ -174,14 +174,14 @@ impl Problem {
         Self::new(kind, format!("no such path: {shown:?}; try /v0/entity?id=KEY"))
     }
 
-    pub(super) fn method(method: &Method, allow: &'static str) -> Self {
+    pub(crate) fn method(method: &Method, allow: &'static str) -> Self {
         let shown: String = method.as_str().chars().take(20).collect();
         let detail = format!("{shown} is not allowed on this path; allowed: {allow}");
         Self { allow: Some(allow), ..Self::new(Type::MethodNotAllowed, detail) }
     }
 
     /// `POST /v0/entity` without `add`.
-    pub(super) fn no_addition() -> Self {
+    pub(crate) fn no_addition() -> Self {
         let allow = "GET, HEAD, PUT, DELETE";
         let detail = format!(
             "POST is allowed with add=N only, which adds N to a decimal number; to store a value, \
@@ -192,29 +192,29 @@ impl Problem {
     }
 
     /// `POST /v0/entity?add=N` with a body, which a client may take for the number.
-    pub(super) fn addition_with_body() -> Self {
+    pub(crate) fn addition_with_body() -> Self {
         let detail = "POST with add=N takes no body, and this one has one: the number is N in the \
             URL; to store the body as the value, send PUT";
         Self::bad_request(detail.to_owned()).undone()
     }
 
-    pub(super) fn upgrade(protocol: &str) -> Self {
+    pub(crate) fn upgrade(protocol: &str) -> Self {
         let detail = format!("this path is for other nodes, which send Upgrade: {protocol}");
         Self::new(Type::UpgradeRequired, detail)
     }
 
     /// A request without a known token.
-    pub(super) fn unauthorized(detail: &str) -> Self {
+    pub(crate) fn unauthorized(detail: &str) -> Self {
         Self::new(Type::Unauthorized, detail.to_owned())
     }
 
     /// A request whose sender lacks the right.
-    pub(super) fn forbidden(detail: impl Into<String>) -> Self {
+    pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(Type::Forbidden, detail.into())
     }
 
     /// A request above a rate limit; the next is permitted after `wait` nanoseconds.
-    pub(super) fn too_fast(name: &str, wait: u64) -> Self {
+    pub(crate) fn too_fast(name: &str, wait: u64) -> Self {
         let detail = format!("token {name:?} has used up its rate on this node; retry later");
         let seconds = wait.div_ceil(1_000_000_000).clamp(1, u64::from(u32::MAX));
         let retry_after = Some(seconds as u32);
@@ -222,17 +222,17 @@ impl Problem {
     }
 
     /// A change of the tokens that can't be made.
-    pub(super) fn no_token(detail: String) -> Self {
+    pub(crate) fn no_token(detail: String) -> Self {
         Self::new(Type::TokenRefused, detail)
     }
 
     /// A change of the quotas that can't be made.
-    pub(super) fn no_quota(detail: impl Into<String>) -> Self {
+    pub(crate) fn no_quota(detail: impl Into<String>) -> Self {
         Self::new(Type::QuotaRefused, detail.into())
     }
 
     /// A write under a prefix whose quota is full.
-    pub(super) fn quota_reached(prefix: &[u8], stored: u64, hard: u64) -> Self {
+    pub(crate) fn quota_reached(prefix: &[u8], stored: u64, hard: u64) -> Self {
         let detail = format!(
             "about {stored} bytes are stored under the prefix \"{}\", and its quota is {hard}: \
              delete some of these keys, or have the quota raised (kvorum quota set)",
@@ -242,19 +242,19 @@ impl Problem {
     }
 
     /// A change of tokens or quotas whose outcome is unknown.
-    pub(super) fn undecided(detail: String) -> Self {
+    pub(crate) fn undecided(detail: String) -> Self {
         Self::new(Type::Undecided, detail)
     }
 
     /// A plaintext request on a port that speaks TLS.
-    pub(super) fn in_clear() -> Self {
+    pub(crate) fn in_clear() -> Self {
         let detail = "this port speaks TLS, and the request came in clear: use https:// instead of \
             http://. What it carried was readable on its way: if that was a token, revoke it";
         Self::new(Type::BadRequest, detail.to_owned()).undone()
     }
 
     /// A request sent by a foreign page.
-    pub(super) fn foreign(who: &str) -> Self {
+    pub(crate) fn foreign(who: &str) -> Self {
         let detail = format!(
             "{who} may not send requests to this node, because then any web page could; use the \
              node's own pages (/ui), a program, or your own proxy, or start the node with \
@@ -264,7 +264,7 @@ impl Problem {
     }
 
     /// A request under a name that is not this node's.
-    pub(super) fn misdirected(authority: &str) -> Self {
+    pub(crate) fn misdirected(authority: &str) -> Self {
         let shown: String = authority.chars().take(100).collect();
         let detail = format!(
             "{shown:?} is not a name of this node. To its own machine it answers by its own names \
@@ -275,13 +275,13 @@ impl Problem {
     }
 
     /// A body with an unsupported transfer coding.
-    pub(super) fn coding() -> Self {
+    pub(crate) fn coding() -> Self {
         let detail = "the only supported Transfer-Encoding is \"chunked\", once";
         Self::new(Type::TransferCoding, detail.to_owned()).undone()
     }
 
     /// A value that is compressed, or otherwise encoded.
-    pub(super) fn content_coding(coding: &[u8]) -> Self {
+    pub(crate) fn content_coding(coding: &[u8]) -> Self {
         let shown: String = String::from_utf8_lossy(coding).chars().take(100).collect();
         let detail = format!(
             "Content-Encoding: {shown:?} is not supported, because a GET could not tell it again: \
@@ -292,32 +292,32 @@ impl Problem {
     }
 
     /// A recording requested while another one runs.
-    pub(super) fn recording_runs(detail: String) -> Self {
+    pub(crate) fn recording_runs(detail: String) -> Self {
         Self::new(Type::RecordingInProgress, detail)
     }
 
     /// A layout plan that can't be applied.
-    pub(super) fn no_plan(detail: String) -> Self {
+    pub(crate) fn no_plan(detail: String) -> Self {
         Self::new(Type::PlanRefused, detail)
     }
 
     /// A node whose request to join is refused.
-    pub(super) fn no_place(detail: String) -> Self {
+    pub(crate) fn no_place(detail: String) -> Self {
         Self::new(Type::JoinRefused, detail)
     }
 
     /// A recording that failed.
-    pub(super) fn no_recording(detail: String) -> Self {
+    pub(crate) fn no_recording(detail: String) -> Self {
         Self::new(Type::RecordingFailed, detail)
     }
 
-    pub(super) fn too_large(bound: usize) -> Self {
+    pub(crate) fn too_large(bound: usize) -> Self {
         let detail = format!("the value is longer than {bound} bytes (--max-value)");
         Self::new(Type::ValueTooLarge, detail).undone()
     }
 
     /// A write whose condition is false; `current` is the tag of the current value.
-    pub(super) fn unmet(current: Option<Tag>) -> Self {
+    pub(crate) fn unmet(current: Option<Tag>) -> Self {
         let detail = match current {
             Some(_) => "the condition is not true of the value that there is: its tag is in ETag",
             None => "the condition is not true: there is no value",
@@ -327,27 +327,27 @@ impl Problem {
     }
 
     /// Says that the condition has weak tags.
-    pub(super) fn with_weak_tags(mut self) -> Self {
+    pub(crate) fn with_weak_tags(mut self) -> Self {
         self.detail += ". A weak tag (W/\"...\") in If-Match is true of no value (RFC 9110, \
             section 13.1.1): send the tag without W/";
         self
     }
 
     /// An addition to a value that is not a number.
-    pub(super) fn not_a_number() -> Self {
+    pub(crate) fn not_a_number() -> Self {
         let detail = "the value is not a decimal number of 64 bits, such as 12 or -3";
         Self::new(Type::NotANumber, detail.to_owned()).undone()
     }
 
     /// An addition whose sum overflows.
-    pub(super) fn overflow() -> Self {
+    pub(crate) fn overflow() -> Self {
         let detail = "the sum does not fit into 64 bits (-9223372036854775808 to \
             9223372036854775807)";
         Self::new(Type::Overflow, detail.to_owned()).undone()
     }
 
     /// A write whose idempotency key was used before, by a write whose outcome is no longer known.
-    pub(super) fn forgotten() -> Self {
+    pub(crate) fn forgotten() -> Self {
         let detail = "an earlier write used this Idempotency-Key, and its outcome is not known any \
             more; this request was not applied. Read the key to see what is there, and use a new \
             Idempotency-Key for each write";
@@ -356,7 +356,7 @@ impl Problem {
     }
 
     /// A write with the idempotency key of a different request.
-    pub(super) fn reused() -> Self {
+    pub(crate) fn reused() -> Self {
         let detail = "an earlier request for this key used this Idempotency-Key, and was another \
             one: another method, value, number, condition or ttl. This request was not applied. \
             Use a new Idempotency-Key for each write, and the same one only to send the same \
@@ -364,13 +364,13 @@ impl Problem {
         Self::new(Type::IdempotencyKeyReused, detail.to_owned()).undone()
     }
 
-    pub(super) fn overload(what: &str) -> Self {
+    pub(crate) fn overload(what: &str) -> Self {
         let detail = format!("{what}; retry later");
         Self::new(Type::Overload, detail)
     }
 
     /// A client that found no free slot.
-    pub(super) fn crowded(most: usize) -> Self {
+    pub(crate) fn crowded(most: usize) -> Self {
         let what = format!("all {most} client connections are in use (--connections)");
         Self::overload(&what).undone()
     }
@@ -383,19 +383,19 @@ impl Problem {
         Self::new(Type::NoSpace, detail)
     }
 
-    pub(super) fn storage(detail: impl Into<String>) -> Self {
+    pub(crate) fn storage(detail: impl Into<String>) -> Self {
         Self::new(Type::StorageFailed, detail.into())
     }
 
     /// A range of which not even the first item could be read.
-    pub(super) fn too_few_for_range(quorum: Quorum) -> Self {
+    pub(crate) fn too_few_for_range(quorum: Quorum) -> Self {
         let detail = "too few replicas answered for a part of the range";
         Self::too_few(detail.to_owned()).votes(quorum)
     }
 
     /// A request that too few replicas completed. `name` returns a node's name, `took` is the time
     /// after which the request failed.
-    pub(super) fn failed(
+    pub(crate) fn failed(
         failed: RequestFailed,
         name: impl Fn(NodeId) -> String,
         took: Duration,
@@ -427,14 +427,14 @@ impl Problem {
     }
 
     /// A request to a node whose identity another process has taken over.
-    pub(super) fn fenced() -> Self {
+    pub(crate) fn fenced() -> Self {
         let detail = "another process, with a copy of this node's data directory or with one of \
             its own, serves in its place: stop one of them, then restart the other";
         Self::new(Type::Fenced, detail.to_owned())
     }
 
     /// A request to a node that is still asking the node at this URL to join its cluster.
-    pub(super) fn joining(asked: &str) -> Self {
+    pub(crate) fn joining(asked: &str) -> Self {
         let detail = format!(
             "this node waits for a place in the cluster of {asked} (kvorum cluster plan --add, \
              apply), and serves nothing until then: ask another node"
@@ -443,7 +443,7 @@ impl Problem {
     }
 
     /// A request to a node that is no longer a member of the cluster.
-    pub(super) fn removed(epoch: u64) -> Self {
+    pub(crate) fn removed(epoch: u64) -> Self {
         Self::new(
             Type::Removed,
             format!(
@@ -454,7 +454,7 @@ impl Problem {
     }
 
     /// A request to a removed node about what the council decides; `members` are nodes to ask.
-    pub(super) fn removed_from(epoch: u64, members: &[String]) -> Self {
+    pub(crate) fn removed_from(epoch: u64, members: &[String]) -> Self {
         let detail = format!(
             "this node was removed from the cluster and is not a member in epoch {epoch}: it \
              neither hears of members, tokens and quotas any more nor can change them. Ask a \
@@ -465,7 +465,7 @@ impl Problem {
     }
 
     /// A write that got no version.
-    pub(super) fn version(error: &NoVersion, quorum: Quorum) -> Self {
+    pub(crate) fn version(error: &NoVersion, quorum: Quorum) -> Self {
         match error {
             NoVersion::Lags => Self::overload("the disk is too slow to persist the clock's bound"),
             NoVersion::Failed(error) if error.is_no_space() => Self::no_space(error.to_string()),
@@ -476,65 +476,65 @@ impl Problem {
         .votes(quorum)
     }
 
-    pub(super) fn votes(mut self, quorum: Quorum) -> Self {
+    pub(crate) fn votes(mut self, quorum: Quorum) -> Self {
         self.votes = Some(VoteCount { acked: 0, required: quorum.ack, from: quorum.from });
         self
     }
 
-    pub(super) fn undone(mut self) -> Self {
+    pub(crate) fn undone(mut self) -> Self {
         self.outcome = Some(Outcome::None);
         self
     }
 
     /// Returns the seconds after which a retry is worthwhile.
-    pub(super) fn retry_after(&self) -> Option<u32> {
+    pub(crate) fn retry_after(&self) -> Option<u32> {
         let is_busy = self.status == StatusCode::SERVICE_UNAVAILABLE.as_u16();
         self.retry_after.or(is_busy.then_some(1))
     }
 
-    pub(super) fn wants_token(&self) -> bool {
+    pub(crate) fn wants_token(&self) -> bool {
         self.status == StatusCode::UNAUTHORIZED.as_u16()
     }
 
-    pub(super) fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.status).expect("made of a StatusCode")
     }
 
-    pub(super) fn wants_upgrade(&self) -> bool {
+    pub(crate) fn wants_upgrade(&self) -> bool {
         self.status == StatusCode::UPGRADE_REQUIRED.as_u16()
     }
 
-    pub(super) fn is_not_implemented(&self) -> bool {
+    pub(crate) fn is_not_implemented(&self) -> bool {
         self.status == StatusCode::NOT_IMPLEMENTED.as_u16()
     }
 
     /// True if a foreign page sent the request, or it was sent to another name.
-    pub(super) fn is_foreign(&self) -> bool {
+    pub(crate) fn is_foreign(&self) -> bool {
         matches!(self.kind, Type::ForeignOrigin | Type::MisdirectedRequest)
     }
 
     /// Returns the media type of the document.
-    pub(super) fn content_type(&self) -> &'static str {
+    pub(crate) fn content_type(&self) -> &'static str {
         CONTENT_TYPE
     }
 
     /// True if the value came in a coding that is not accepted.
-    pub(super) fn refuses_coding(&self) -> bool {
+    pub(crate) fn refuses_coding(&self) -> bool {
         self.status == StatusCode::UNSUPPORTED_MEDIA_TYPE.as_u16()
     }
 
-    pub(super) fn allow(&self) -> Option<&'static str> {
+    pub(crate) fn allow(&self) -> Option<&'static str> {
         self.allow
     }
 
     /// Returns the document as JSON, without control characters: people read it on terminals, and
     /// names in it are untrusted.
-    pub(super) fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         let body = serde_json::to_string(self).expect("strings and numbers always serialize");
         visible(&body).into_owned()
     }
 
-    pub(super) fn into_answer(self) -> Answer {
+    pub(crate) fn into_answer(self) -> Answer {
         let body = self.json();
         Answer {
             status: self.status(),
@@ -611,7 +611,7 @@ fn shown(took: Duration) -> String {
 }
 
 /// The answer for a key without a value: a result, not a failure.
-pub(super) fn not_found() -> Answer {
+pub(crate) fn not_found() -> Answer {
     Answer {
         status: Type::NotFound.status(),
         tag: None,

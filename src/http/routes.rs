@@ -12,11 +12,10 @@ use super::access::{Principal, Scope};
 use super::admission::admitted::Admitted;
 use super::problem::Problem;
 use super::ui::{self, Asset};
-use super::{
-    Answer, Service, admin, cluster, compact, layout, peer, profile, quotas, repair, root, tokens,
-};
+use super::{Answer, Service, admin, cluster, peer, profile, root};
 use crate::counters::RequestKind;
 use crate::http::connection::ConnectionState;
+use crate::{compact, layout, quotas, repair, tokens};
 
 /// A resource, by its path.
 #[derive(Clone, Copy)]
@@ -116,22 +115,22 @@ pub(super) const ROUTES: [Route; 23] = [
         Box::pin(profile::get(ask.service, ask.watch, ask.query))
     }),
     spare("/admin/repair", ASK, Scope::Admin, |ask| {
-        Box::pin(async move { repair::answer(ask.service, &ask.head.method, ask.query) })
+        Box::pin(async move { repair::routes::answer(ask.service, &ask.head.method, ask.query) })
     }),
     spare("/admin/compact", ASK, Scope::Admin, |ask| {
-        Box::pin(async move { compact::answer(ask.service, &ask.head.method, ask.query) })
+        Box::pin(async move { compact::routes::answer(ask.service, &ask.head.method, ask.query) })
     }),
     spare("/admin/layout", ONLY_GET, Scope::Admin, |ask| {
-        Box::pin(async move { layout::get(ask.service, ask.query) })
+        Box::pin(async move { layout::routes::get(ask.service, ask.query) })
     }),
     spare("/admin/layout/plan", ONLY_POST, Scope::Admin, |ask| {
-        Box::pin(layout::plan(ask.service, ask.query))
+        Box::pin(layout::routes::plan(ask.service, ask.query))
     }),
     spare("/admin/layout/apply", ONLY_POST, Scope::Admin, |ask| {
-        Box::pin(layout::apply(ask.service, ask.query))
+        Box::pin(layout::routes::apply(ask.service, ask.query))
     }),
     spare("/admin/layout/abort", ONLY_POST, Scope::Admin, |ask| {
-        Box::pin(layout::abort(ask.service, ask.query))
+        Box::pin(layout::routes::abort(ask.service, ask.query))
     }),
     Route {
         path: "/admin/join",
@@ -141,16 +140,16 @@ pub(super) const ROUTES: [Route; 23] = [
         handler: Handler::Join,
     },
     spare("/admin/tokens", ASK, Scope::Admin, |ask| {
-        Box::pin(tokens::answer(ask.service, &ask.head.method, ask.query))
+        Box::pin(tokens::routes::answer(ask.service, &ask.head.method, ask.query))
     }),
     spare("/admin/tokens/revoke", ONLY_POST, Scope::Admin, |ask| {
-        Box::pin(tokens::revoke(ask.service, ask.query))
+        Box::pin(tokens::routes::revoke(ask.service, ask.query))
     }),
     spare("/admin/quotas", ASK, Scope::Admin, |ask| {
-        Box::pin(quotas::answer(ask.service, &ask.head.method, ask.query))
+        Box::pin(quotas::routes::answer(ask.service, &ask.head.method, ask.query))
     }),
     spare("/admin/quotas/remove", ONLY_POST, Scope::Admin, |ask| {
-        Box::pin(quotas::remove(ask.service, ask.query))
+        Box::pin(quotas::routes::remove(ask.service, ask.query))
     }),
     Route {
         path: "/ui/key",

@@ -38,13 +38,13 @@ pub(crate) struct Service {
 
 impl Service {
     /// Returns the limits on client requests.
-    pub(super) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &Limits {
         self.requests.limits()
     }
 
     /// True if a request without a client slot may stay: half of the room is kept for short
     /// requests.
-    pub(super) fn spare_are_few(&self, watch: &ConnectionState) -> bool {
+    pub(crate) fn spare_are_few(&self, watch: &ConnectionState) -> bool {
         if watch.is_stream() && !watch.is_guest() {
             self.unplaced.get() <= MOST_UNPLACED / 2
         } else {
@@ -53,7 +53,7 @@ impl Service {
     }
 
     /// Returns the cluster's dimensions for quorums.
-    pub(super) fn replication(&self) -> Replication {
+    pub(crate) fn replication(&self) -> Replication {
         let (nodes, replicas) = self.requests.replication();
         Replication { nodes: nodes as u32, replicas: u32::from(replicas) }
     }

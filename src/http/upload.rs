@@ -52,7 +52,7 @@ impl UnreadPart {
 }
 
 /// The body of one request.
-pub(super) struct Upload<'a> {
+pub(crate) struct Upload<'a> {
     body: Incoming,
     watch: &'a ConnectionState,
     /// The right by which the request was admitted.
@@ -69,7 +69,7 @@ pub(super) struct Upload<'a> {
 }
 
 /// A received value.
-pub(super) enum Value {
+pub(crate) enum Value {
     /// A value in one piece, in the connection's buffer, with a reservation for a copy if it is
     /// long.
     Whole(Bytes, Option<Held>),
@@ -95,7 +95,7 @@ impl Deref for Value {
 
 impl Value {
     /// Returns the reservation without the value.
-    pub(super) fn into_held(self) -> Option<Held> {
+    pub(crate) fn into_held(self) -> Option<Held> {
         match self {
             Self::Whole(_, held) => held,
             Self::Gathered { held, .. } => Some(held),
@@ -120,7 +120,7 @@ impl<'a> Upload<'a> {
 
     /// Receives a value of at most `--max-value` bytes. A body may take minutes to arrive, so the
     /// right of the request is checked again once it is complete.
-    pub(super) async fn receive(&mut self, service: &Service) -> Result<Value, Problem> {
+    pub(crate) async fn receive(&mut self, service: &Service) -> Result<Value, Problem> {
         let received = self.gather(service.limits()).await;
         self.watch.holds(0);
         self.watch.body_ends();
@@ -130,13 +130,13 @@ impl<'a> Upload<'a> {
     }
 
     /// Refuses to continue if the right of the request has ended. Nothing was done yet.
-    pub(super) fn check(&self, service: &Service) -> Result<(), Problem> {
+    pub(crate) fn check(&self, service: &Service) -> Result<(), Problem> {
         self.right.check(service).map_err(Problem::undone)
     }
 
     /// Receives a value with memory for two copies: a conditional write keeps its own until its
     /// outcome is known, beside that of the record that it makes.
-    pub(super) async fn receive_twice(&mut self, service: &Service) -> Result<Value, Problem> {
+    pub(crate) async fn receive_twice(&mut self, service: &Service) -> Result<Value, Problem> {
         self.copies = 2;
         self.receive(service).await
     }
@@ -198,7 +198,7 @@ impl<'a> Upload<'a> {
     }
 
     /// True if the client sent no body, or an empty one, which may take a while to end.
-    pub(super) async fn is_empty(&mut self, service: &Service) -> Result<bool, Problem> {
+    pub(crate) async fn is_empty(&mut self, service: &Service) -> Result<bool, Problem> {
         let mut is_empty = true;
         while is_empty && let Some(piece) = self.piece().await? {
             is_empty = piece.is_empty();
@@ -209,24 +209,24 @@ impl<'a> Upload<'a> {
     }
 
     /// Returns the number of bytes received.
-    pub(super) fn received(&self) -> u64 {
+    pub(crate) fn received(&self) -> u64 {
         self.received
     }
 
     /// Returns the time spent waiting for memory.
-    pub(super) fn waited_for_room(&self) -> Duration {
+    pub(crate) fn waited_for_room(&self) -> Duration {
         self.without_room
     }
 
     /// True if the body is not complete.
-    pub(super) fn has_more(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         self.rest != UnreadPart::Nothing
     }
 
     /// Reads to the end if that is near; false if the rest must be cut off with the connection. A
     /// client that expects "100 Continue" sends nothing: hyper sends that when the body is first
     /// polled.
-    pub(super) async fn skip(&mut self, headers: &HeaderMap) -> bool {
+    pub(crate) async fn skip(&mut self, headers: &HeaderMap) -> bool {
         match self.rest {
             UnreadPart::Nothing => return true,
             UnreadPart::Lost => return false,
@@ -250,7 +250,7 @@ impl<'a> Upload<'a> {
     }
 
     /// Returns the unread part of the body, if there is one.
-    pub(super) fn into_rest(self) -> Option<Incoming> {
+    pub(crate) fn into_rest(self) -> Option<Incoming> {
         (self.rest == UnreadPart::Coming).then_some(self.body)
     }
 

@@ -9,17 +9,13 @@
 //!  access, quotas, plans, joiners  tokens, quotas and plans of the layout; nodes that ask to join
 //! ```
 
-pub(crate) mod access;
 pub(crate) mod advice;
 pub(crate) mod clock;
 pub(crate) mod comparison;
 pub(crate) mod connection_slots;
 pub(crate) mod coordinate;
-pub(crate) mod joiners;
 pub(crate) mod life_file;
 pub(crate) mod limits;
-pub(crate) mod plans;
-pub(crate) mod quotas;
 pub(crate) mod reads;
 pub(crate) mod requests;
 pub(crate) mod store;
@@ -39,18 +35,18 @@ use server::{Pages, TaskEvent};
 use tokio::sync::{Notify, mpsc};
 
 use crate::counters::budget::Budget;
-use crate::counters::history::History;
 use crate::counters::{Accepting, Counters};
-use crate::node::access::Access;
+use crate::history::ring::History;
+use crate::joining::joiners::Joiners;
+use crate::layout::plans::Plans;
 use crate::node::clock::NodeClock;
 use crate::node::comparison::Comparison;
-use crate::node::joiners::Joiners;
 use crate::node::limits::Limits;
-use crate::node::plans::Plans;
-use crate::node::quotas::Quotas;
 use crate::node::reads::ReadPool;
 use crate::peers::Facts;
+use crate::quotas::counts::Quotas;
 use crate::settings::config::Config;
+use crate::tokens::lookup::Access;
 use crate::transport::Tls;
 
 /// A running node.

@@ -27,16 +27,16 @@ use tokio::task::spawn_local;
 use crate::counters::Counters;
 use crate::counters::clocks::{now, wall_micros};
 use crate::node::Node;
-use crate::node::access::{self, Access, Remembered, TokenLookup};
 use crate::node::coordinate::Coordination;
 use crate::node::limits::Limits;
-use crate::node::quotas::Quotas;
 use crate::node::write_window::{WritePermit, WriteWindow};
 use crate::node::writes::Writes;
 use crate::peers::proof::Asks;
 use crate::peers::{self, DialError, FromPeers, PeerConnections};
+use crate::quotas::counts::Quotas;
 use crate::settings::memory::LONG_RECORD;
 use crate::settings::units::Ttl;
+use crate::tokens::lookup::{self, Access, Remembered, TokenLookup};
 use crate::transport::Stream;
 
 /// Fraction of `--deadline`, as a divisor, that a write may wait for the clock's bound: the
@@ -399,7 +399,7 @@ impl Requests {
 
     /// True if the token has expired.
     pub(crate) fn has_expired(&self, token: &Remembered) -> bool {
-        access::has_expired(&self.node, &token.known.token)
+        lookup::has_expired(&self.node, &token.known.token)
     }
 
     /// Returns the storage quotas.

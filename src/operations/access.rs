@@ -74,7 +74,7 @@ pub(super) fn not_begun(node: &Node) -> Option<String> {
 /// Proposes a changed access policy: `next` returns the policy that replaces the known one, or
 /// `None` if the change is in place already. If another change is decided meanwhile, `next` is
 /// applied to that one.
-pub(super) async fn change(
+pub(crate) async fn change(
     node: &Node,
     mut next: impl FnMut(&layout::Access) -> Result<Option<layout::Access>, AccessError>,
 ) -> Result<(), ChangeError> {

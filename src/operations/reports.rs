@@ -10,21 +10,22 @@ use protocol::{
 };
 use serde_json::Value;
 
+use crate::compact::status::Compactions;
 use crate::counters::clocks::{self, wall_micros};
+use crate::history::samples::PastSecond;
+use crate::joining::answers::{JoinError, NotAsking};
+use crate::joining::message::{JoinAnswer, JoinRequest};
+use crate::layout::status::{LayoutPlan, LayoutStatus, names};
 use crate::node::{Node, task};
 use crate::operations::access::{self, ChangeError};
-use crate::operations::compact::Compactions;
-use crate::operations::history::{self, PastSecond};
-use crate::operations::joining::{self, JoinError, NotAsking};
-use crate::operations::layout::{LayoutPlan, LayoutStatus, names};
-use crate::operations::quotas::{self, QuotaList, QuotaStatus};
-use crate::operations::rounds::Repair;
 use crate::operations::snapshot::Snapshot;
 use crate::operations::status::{ForgottenKeys, ForgottenReason, Membership, Peer, Status};
-use crate::operations::tokens::{self, NewToken, TokenList, TokenMade, TokenStatus};
 use crate::operations::{metrics, usage};
-use crate::peers::join::{JoinAnswer, JoinRequest};
+use crate::quotas::status::{QuotaList, QuotaStatus};
+use crate::repair::status::Repair;
 use crate::settings::config::Config;
+use crate::tokens::status::{NewToken, TokenList, TokenMade, TokenStatus};
+use crate::{history, joining, quotas, tokens};
 
 /// The reports of one node.
 pub(crate) struct Reports(Arc<Node>);
@@ -101,7 +102,7 @@ impl Reports {
     /// Answers a node that belongs to no cluster and asks to join this one. An error is the reason
     /// why it can't.
     pub(crate) fn asks_to_join(&self, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
-        joining::asks(&self.0, asker)
+        joining::answers::asks(&self.0, asker)
     }
 
     /// Returns the joining node with this name; an error lists the names that do ask.
@@ -159,32 +160,32 @@ impl Reports {
 
     /// Returns the answer of `/admin/tokens`.
     pub(crate) fn tokens(&self) -> TokenList {
-        tokens::list(&self.0)
+        tokens::status::list(&self.0)
     }
 
     /// Creates a token, which all nodes soon know.
     pub(crate) async fn create_token(&self, wanted: NewToken) -> Result<TokenMade, ChangeError> {
-        tokens::create(&self.0, wanted).await
+        tokens::status::create(&self.0, wanted).await
     }
 
     /// Revokes a token, and returns it.
     pub(crate) async fn revoke_token(&self, token: &str) -> Result<TokenStatus, ChangeError> {
-        tokens::revoke(&self.0, token).await
+        tokens::status::revoke(&self.0, token).await
     }
 
     /// Returns the answer of `/admin/quotas`.
     pub(crate) fn quotas(&self) -> QuotaList {
-        quotas::list(&self.0)
+        quotas::status::list(&self.0)
     }
 
     /// Sets a quota.
     pub(crate) async fn set_quota(&self, quota: Quota) -> Result<QuotaStatus, ChangeError> {
-        quotas::set(&self.0, quota).await
+        quotas::status::set(&self.0, quota).await
     }
 
     /// Removes the quota of a prefix, and returns it.
     pub(crate) async fn remove_quota(&self, prefix: &[u8]) -> Result<QuotaStatus, ChangeError> {
-        quotas::remove(&self.0, prefix).await
+        quotas::status::remove(&self.0, prefix).await
     }
 
     /// Returns the layout that undoes the change under way, if it can be undone.
@@ -233,14 +234,14 @@ impl Reports {
 
     /// Returns the names of the values in [`Reports::past`], in their order.
     pub(crate) fn past_fields(&self) -> Vec<String> {
-        history::fields(&self.0)
+        history::samples::fields(&self.0)
     }
 
     /// Returns up to `most` stored samples, one a second, from number `from` on, and the number
     /// that follows the last of them.
     pub(crate) fn past(&self, from: u64, most: usize) -> (Vec<PastSecond>, u64) {
         let (samples, next) = self.0.history.from(from, most);
-        (samples.into_iter().map(|sample| history::told(&self.0, sample)).collect(), next)
+        (samples.into_iter().map(|sample| history::samples::told(&self.0, sample)).collect(), next)
     }
 
     /// Returns the node's name.

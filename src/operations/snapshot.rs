@@ -48,10 +48,10 @@ struct RequestFigures {
 
 /// A queue's depth and its bound.
 #[derive(Debug, Serialize)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     name: &'static str,
     unit: &'static str,
-    pub(super) depth: u64,
+    pub(crate) depth: u64,
     /// Maximum depth; 0 = bounded by something else.
     bound: u64,
 }
@@ -97,7 +97,7 @@ struct Store {
 }
 
 impl Snapshot {
-    pub(super) fn take(node: &Node, stats: &lsm::Stats, status: Status) -> Self {
+    pub(crate) fn take(node: &Node, stats: &lsm::Stats, status: Status) -> Self {
         let parts = usage::parts(node, stats).into_iter();
         Self {
             at_ms: wall_micros() / 1000,
@@ -136,7 +136,7 @@ fn sum(node: &Node, count: impl Fn(&Counters) -> &Count) -> u64 {
 }
 
 /// Returns the page's name for a kind of requests.
-pub(super) fn kind_name(kind: RequestKind) -> &'static str {
+pub(crate) fn kind_name(kind: RequestKind) -> &'static str {
     match kind {
         RequestKind::Get => "get",
         RequestKind::Put => "put",
@@ -160,7 +160,7 @@ fn requests(node: &Node, kind: RequestKind) -> RequestFigures {
     }
 }
 
-pub(super) fn queues(node: &Node, stats: &lsm::Stats) -> Vec<Queue> {
+pub(crate) fn queues(node: &Node, stats: &lsm::Stats) -> Vec<Queue> {
     let (gets, pages) = node.reads.waiting();
     let waiting = sum(node, |counters| &counters.waiting_bytes);
     let queue = |name, unit, depth, bound| Queue { name, unit, depth, bound };

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::words::words;
-use crate::operations::rounds::Repair;
+use crate::repair::status::Repair;
 
 /// The status of all nodes, as one of them collected it.
 #[derive(Debug, Serialize, Deserialize)]

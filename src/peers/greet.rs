@@ -17,7 +17,7 @@ use super::facts::Facts;
 use crate::transport::Stream;
 
 /// Time limit for a handshake, on either side.
-pub(super) const HANDSHAKE_TIME: Duration = Duration::from_micros(HANDSHAKE_MICROS);
+pub(crate) const HANDSHAKE_TIME: Duration = Duration::from_micros(HANDSHAKE_MICROS);
 
 /// Maximum concurrent handshakes of incoming connections on one loop. Beyond it the oldest is
 /// aborted, the least likely to be a peer's: handshakes of peers take milliseconds.
@@ -25,7 +25,7 @@ const MAX_GREETING: usize = 64;
 
 /// The reason why a handshake failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("{0}")]
@@ -33,7 +33,7 @@ pub(super) enum Refusal {
 }
 
 /// Starts the handshake on `stream`, and serves the connection if the other end is a peer.
-pub(super) fn start(peers: &PeerConnections, stream: Stream, read: Bytes) {
+pub(crate) fn start(peers: &PeerConnections, stream: Stream, read: Bytes) {
     let this = peers.clone();
     let task = tokio::task::spawn_local(async move { greet(&this, stream, read).await });
     let mut greeting = peers.inner.greeting.borrow_mut();
@@ -84,7 +84,7 @@ fn complain(facts: &Facts, stream: &Stream, refused: &HandshakeRefused) {
 
 /// Runs a handshake to its end. `out` is to be sent first, and `input` was received already;
 /// returns the bytes received behind the handshake.
-pub(super) async fn shake(
+pub(crate) async fn shake(
     stream: &mut Stream,
     mut handshake: Handshake,
     mut out: Vec<u8>,
@@ -111,7 +111,7 @@ pub(super) async fn shake(
 }
 
 /// Returns fresh random bytes.
-pub(super) fn nonce() -> io::Result<Nonce> {
+pub(crate) fn nonce() -> io::Result<Nonce> {
     let mut nonce = [0; 32];
     // Requests this small are never satisfied only in part, and wait at most for the kernel's own
     // start.

@@ -18,11 +18,10 @@
 
 mod complaints;
 mod connection;
-mod dial;
+pub(crate) mod dial;
 mod driver;
 mod facts;
-mod greet;
-pub(crate) mod join;
+pub(crate) mod greet;
 mod links;
 pub(crate) mod proof;
 #[cfg(test)]

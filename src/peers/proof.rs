@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use protocol::handshake::{Channel, Nonce, Secret, Secrets};
 
 use super::greet::nonce;
-use super::join::{hex, unhex};
+use crate::joining::message::{hex, unhex};
 
 /// Header that carries the proof.
 pub(crate) const HEADER: &str = "x-kvorum-node";

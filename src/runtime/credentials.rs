@@ -19,7 +19,7 @@ use crate::settings::secret::{self, SecretError};
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Returns the secrets by which nodes of the cluster recognize each other.
-pub(super) fn secrets(config: &Config) -> Result<Secrets, SecretError> {
+pub(crate) fn secrets(config: &Config) -> Result<Secrets, SecretError> {
     let also = also(&config.secret_files)?;
     Ok(Secrets::new(secret(config).unwrap_or_default(), also))
 }
@@ -33,7 +33,7 @@ fn also(files: &SecretFiles) -> Result<Option<Secret>, SecretError> {
 }
 
 /// Returns the secret with which this node proves its membership.
-pub(super) fn secret(config: &Config) -> Option<Secret> {
+pub(crate) fn secret(config: &Config) -> Option<Secret> {
     config.secret.clone().map(as_proof)
 }
 
@@ -42,7 +42,7 @@ fn as_proof(secret: secret::Secret) -> Secret {
 }
 
 /// The thread that rereads the files.
-pub(super) struct Credentials {
+pub(crate) struct Credentials {
     looks: SyncSender<()>,
     thread: JoinHandle<()>,
 }
@@ -58,7 +58,7 @@ struct Replaced {
 
 impl Credentials {
     /// Starts the thread.
-    pub(super) fn watch(node: &Node) -> io::Result<Self> {
+    pub(crate) fn watch(node: &Node) -> io::Result<Self> {
         let (looks, asked) = mpsc::sync_channel(1);
         let tls = node.tls.clone();
         let mut replaced = Replaced {
@@ -95,13 +95,13 @@ impl Credentials {
     }
 
     /// Has the files looked at now.
-    pub(super) fn look_now(&self) {
+    pub(crate) fn look_now(&self) {
         // If there is no room, a look is due that has not begun.
         let _ = self.looks.try_send(());
     }
 
     /// Ends the thread and waits for it.
-    pub(super) fn stop(self) {
+    pub(crate) fn stop(self) {
         drop(self.looks);
         // A panic in there was printed.
         let _ = self.thread.join();

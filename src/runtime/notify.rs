@@ -23,15 +23,15 @@ use crate::runtime::event_loop::Handle;
 const LOOKS: u32 = 4;
 
 /// What systemd shows of a node that serves.
-pub(super) const SERVES: &str = "serves";
+pub(crate) const SERVES: &str = "serves";
 
 /// Tells that the node does `what` from now on, and that clients reach it.
-pub(super) fn ready(what: &str) {
+pub(crate) fn ready(what: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(what)]);
 }
 
 /// Tells that files are read again, until [`ready`].
-pub(super) fn reloading() {
+pub(crate) fn reloading() {
     // systemd takes the message for one about an earlier reload without the time of this one.
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -40,7 +40,7 @@ pub(super) fn reloading() {
 }
 
 /// Tells that the node stops.
-pub(super) fn stopping() {
+pub(crate) fn stopping() {
     tell(&[
         NotifyState::Stopping,
         NotifyState::Status("stopping: requests in flight are finished"),
@@ -48,7 +48,7 @@ pub(super) fn stopping() {
 }
 
 /// Tells the watchdog that all of `loops` turn, as long as they do. Never ends.
-pub(super) async fn keep_alive(loops: &[Handle]) {
+pub(crate) async fn keep_alive(loops: &[Handle]) {
     let Some(period) = sd_notify::watchdog_enabled().filter(|period| !period.is_zero()) else {
         return pending().await;
     };

@@ -29,38 +29,38 @@ use tokio::sync::mpsc;
 use crate::counters::Accepting;
 use crate::counters::budget::Budget;
 use crate::counters::clocks::wall_micros;
-use crate::counters::history::History;
+use crate::history::ring::History;
+use crate::history::thread::Sampling;
 use crate::http::{self, Names};
-use crate::node::access::{self, Access};
+use crate::joining::ask;
+use crate::joining::joiners::Joiners;
+use crate::layout::plans::Plans;
 use crate::node::clock::NodeClock;
 use crate::node::comparison::Comparison;
 use crate::node::connection_slots::ConnectionSlots;
-use crate::node::joiners::Joiners;
 use crate::node::life_file::DataDirectory;
 use crate::node::limits::Limits;
-use crate::node::plans::Plans;
-use crate::node::quotas::Quotas;
 use crate::node::reads::ReadPool;
 use crate::node::store::{self, InDirectory};
 use crate::node::task;
 use crate::node::{Node, Outdated};
 use crate::operations::stderr;
 use crate::peers::Facts;
+use crate::quotas::counts::Quotas;
+use crate::quotas::recount::Counting;
 use crate::runtime::accept;
 use crate::runtime::credentials::{self, Credentials};
 use crate::runtime::error::ServeError;
 use crate::runtime::event_loop::{self, Handle, LoopCommand};
-use crate::runtime::history::Sampling;
-use crate::runtime::join;
 use crate::runtime::limits;
 use crate::runtime::modes;
 use crate::runtime::notify;
-use crate::runtime::quotas::Counting;
 use crate::runtime::set_aside;
 use crate::runtime::unusable::Unusable;
 use crate::settings::config::{Config, Logging, OpenTo, hears_loopback};
 use crate::settings::error::ConfigError;
 use crate::settings::members::{self, Membership};
+use crate::tokens::lookup::{self, Access};
 use crate::transport::Tls;
 
 /// Serves until told to stop.
@@ -146,7 +146,7 @@ fn start_node(
     let failed = |cause| Unusable { data: config.data.clone(), has_others, cause };
     let db = Arc::new(store::open(&config).map_err(|error| failed(StartError::Open(error)))?);
     modes::warn_of_readers(&config.data);
-    if join::place(&config, &db, (socket, address), tls.as_ref())? == join::JoinEnd::Stopped {
+    if ask::place(&config, &db, (socket, address), tls.as_ref())? == ask::JoinEnd::Stopped {
         close(db)?;
         return Ok(None);
     }
@@ -321,7 +321,7 @@ fn wait_for_wall(starting: &Starting) {
 }
 
 /// Returns an unpredictable number, different for each word.
-pub(super) fn random(word: &str) -> u64 {
+pub(crate) fn random(word: &str) -> u64 {
     RandomState::new().hash_one(word)
 }
 
@@ -371,7 +371,7 @@ fn greet(config: &Config, address: SocketAddr, data: &str) {
 
 /// Writes to stdout in a thread of its own: the node serves even if nobody reads the output, and
 /// does not wait for a full pipe.
-pub(super) fn say(text: String) {
+pub(crate) fn say(text: String) {
     let said = thread::Builder::new().name("greeting".to_owned()).spawn(move || {
         let _ = io::stdout().write_all(text.as_bytes());
     });
@@ -444,7 +444,7 @@ fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), ServeError> {
     }
     loops.into_iter().for_each(Handle::join);
     node.reads.stop();
-    access::keep_expired(&node);
+    lookup::keep_expired(&node);
     node.clock.stop();
     // All other holders of the store have just been joined, or are dropped with the rest of the
     // node.

@@ -1,47 +1,126 @@
-//! Layers ("rooms") of the process, `src/`: each may import those below it.
+//! Layers ("rooms") of the process, `src/`: each may import those below it. A feature has a folder of
+//! its own, with a file for each layer that it takes part in.
 
-use crate::{Finding, imports};
+use std::collections::BTreeSet;
+
+use crate::{Finding, imports, text};
 
 /// The layers from the top down. `main.rs` may import all of them.
 const ROOMS: [&str; 9] =
     ["cli", "runtime", "http", "operations", "node", "peers", "transport", "counters", "settings"];
 
+/// Folders of features.
+const FEATURES: [&str; 7] =
+    ["compact", "history", "joining", "layout", "quotas", "repair", "tokens"];
+
+/// The layer of each file of a feature, by the file's name.
+const FILES: [(&str, &str); 15] = [
+    ("ask", "runtime"),
+    ("recount", "runtime"),
+    ("thread", "runtime"),
+    ("params", "http"),
+    ("routes", "http"),
+    ("answers", "operations"),
+    ("samples", "operations"),
+    ("status", "operations"),
+    ("warnings", "operations"),
+    ("counts", "node"),
+    ("joiners", "node"),
+    ("lookup", "node"),
+    ("plans", "node"),
+    ("message", "peers"),
+    ("ring", "counters"),
+];
+
 /// External names that a layer must not use either.
 const STRANGERS: [(&str, &str, &str); 2] = [
     (
-        "src/http/",
+        "http",
         "lsm::",
         "HTTP is handed what it needs of the store by those below it, as the words of the protocol",
     ),
-    ("src/http/", "node::Node", "HTTP is handed node::requests::Requests, and what it counts"),
+    ("http", "node::Node", "HTTP is handed node::requests::Requests, and what it counts"),
 ];
 
 const WHY: &str = "a room is given what it needs of those above it: a value, or a function";
 
+/// Returns the height of a layer, 0 = the top.
+fn height(room: &str) -> Option<usize> {
+    ROOMS.iter().position(|known| *known == room)
+}
+
+/// Returns the layer of a feature's file; `None` = the name is not known.
+fn layer_of(file: &str) -> Option<&'static str> {
+    FILES.iter().find(|(name, _)| *name == file).map(|(_, layer)| *layer)
+}
+
+/// Returns the layer of a file below `src/`; `None` = the file lists the modules of a feature.
+fn room_of(inside: &str) -> Result<Option<&str>, String> {
+    let (folder, file) = inside.split_once('/').expect("a file in a folder");
+    if !FEATURES.contains(&folder) {
+        let known = height(folder).map(|_| Some(folder));
+        return known.ok_or_else(|| format!("{folder} is none of the rooms {ROOMS:?}"));
+    }
+    let file = file.trim_end_matches(".rs");
+    if file == "mod" {
+        return Ok(None);
+    }
+    let room = layer_of(file).ok_or_else(|| format!("{file} has no layer in FILES"))?;
+    Ok(Some(room))
+}
+
+/// Returns the files of features that a file imports or names, as `feature::file`, by line.
+fn named(path: &str, text: &str) -> BTreeSet<(usize, String)> {
+    let pair = |import: imports::Import| {
+        let [feature, file] = import.path.get(..2)? else { return None };
+        FEATURES.contains(&feature.as_str()).then(|| (import.line, format!("{feature}::{file}")))
+    };
+    let mut named: BTreeSet<_> = imports::of(path, text).into_iter().filter_map(pair).collect();
+    let all = FEATURES.iter().flat_map(|of| FILES.map(|(file, _)| format!("{of}::{file}")));
+    for name in all {
+        let lines = text::code(path, text).filter(|(_, line)| text::holds_word(line, &name));
+        named.extend(lines.map(|(line, _)| (line, name.clone())));
+    }
+    named
+}
+
 /// Finds every import of a higher layer.
 pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (path, text) in files {
+    for (path, source) in files {
         let Some(inside) = path.strip_prefix("src/") else { continue };
-        let Some((room, _)) = inside.split_once('/') else { continue };
-        let height = ROOMS.iter().position(|known| *known == room);
-        let Some(height) = height else {
-            let what = format!("{room} is none of the rooms {ROOMS:?}");
-            findings.push(Finding { place: path.clone(), what, why: WHY });
+        if !inside.contains('/') {
             continue;
+        }
+        let room = match room_of(inside) {
+            Ok(Some(room)) => room,
+            Ok(None) => continue,
+            Err(what) => {
+                findings.push(Finding { place: path.clone(), what, why: WHY });
+                continue;
+            }
         };
-        for import in imports::of(path, text) {
+        let height_of = |room| height(room).expect("FILES names rooms");
+        for import in imports::of(path, source) {
             let Some(other) = import.path.first() else { continue };
-            if ROOMS[..height].contains(&other.as_str()) {
+            if ROOMS[..height_of(room)].contains(&other.as_str()) {
                 let place = format!("{path}:{}", import.line);
                 let what = format!("{room} imports {}, which is above it", import.path.join("::"));
                 findings.push(Finding { place, what, why: WHY });
             }
         }
-        for (folder, stranger, why) in STRANGERS {
-            if path.starts_with(folder)
-                && let Some((line, _)) = crate::text::code(path, text)
-                    .find(|(_, line)| crate::text::holds_word(line, stranger))
+        for (line, name) in named(path, source) {
+            let file = name.split("::").last().unwrap_or_default();
+            let Some(layer) = layer_of(file).filter(|of| height_of(of) < height_of(room)) else {
+                continue;
+            };
+            let what = format!("{room} uses {name}, a part of {layer}, which is above it");
+            findings.push(Finding { place: format!("{path}:{line}"), what, why: WHY });
+        }
+        for (layer, stranger, why) in STRANGERS {
+            if room == layer
+                && let Some((line, _)) =
+                    text::code(path, source).find(|(_, line)| text::holds_word(line, stranger))
             {
                 let place = format!("{path}:{line}");
                 findings.push(Finding { place, what: format!("{stranger} is used"), why });
@@ -69,6 +148,22 @@ mod tests {
         let tests = "#[cfg(test)]\nmod tests {\n    use crate::cli::a;\n}\n";
         assert!(found("src/peers/x.rs", tests).is_empty());
         assert_eq!(found("src/attic/x.rs", "").len(), 1, "a new room is given its place here");
+    }
+
+    #[test]
+    fn a_file_of_a_feature_has_a_layer() {
+        let up = found("src/quotas/counts.rs", "use crate::quotas::routes::admit;\n");
+        let what = "node uses quotas::routes, a part of http, which is above it";
+        assert_eq!(up, [format!("src/quotas/counts.rs:1 {what}")]);
+        let below = "use crate::tokens::lookup::Access;\nuse crate::quotas::status;\n";
+        assert!(found("src/quotas/routes.rs", below).is_empty());
+        let up = found("src/layout/status.rs", "use crate::http::Answer;\n");
+        assert_eq!(
+            up,
+            ["src/layout/status.rs:1 operations imports http::Answer, which is above it"]
+        );
+        assert_eq!(found("src/layout/attic.rs", "").len(), 1, "a new file is given its layer");
+        assert_eq!(found("src/repair/routes.rs", "use lsm::Db;\n").len(), 1);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use indicatif::HumanBytes;
 
 use super::admin::{Worker, asked_json, show, took_text};
 use super::{CommandFailure, CompactArgs, fail, print_done};
-use crate::operations::compact::{Compaction, Compactions};
+use crate::compact::status::{Compaction, Compactions};
 
 const TARGET: &str = "/admin/compact";
 

@@ -27,7 +27,7 @@ use super::{CommandFailure, fail, print_done};
 use crate::cli::dev::plan::CERTS;
 use crate::cli::dev::socket::{DevAnswer, DevNode, DevRequest, ask};
 use crate::cli::{DevAddArgs, DevCommand, DevRemoveArgs, DevRunning};
-use crate::operations::layout::LayoutStatus;
+use crate::layout::status::LayoutStatus;
 use crate::operations::status::Cluster;
 use crate::settings::members::authority_of;
 use crate::transport::Certificates;

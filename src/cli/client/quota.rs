@@ -9,7 +9,7 @@ use super::admin::Worker;
 use super::args::ConnectionArgs;
 use super::bytes::percent;
 use super::{CommandFailure, print, print_done};
-use crate::operations::quotas::{QuotaList, QuotaStatus};
+use crate::quotas::status::{QuotaList, QuotaStatus};
 use crate::settings::units::Size;
 
 /// Everything after `quota`.

@@ -7,8 +7,8 @@ use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use super::admin::{EACH_LINE, FIRST_LINE, Worker, asked_json, show, took_text};
 use super::status::{clock_problems, problems};
 use super::{CommandFailure, RepairArgs, print_done};
-use crate::operations::rounds::{Repair, Round};
 use crate::operations::status::{Cluster, Row};
+use crate::repair::status::{Repair, Round};
 
 /// Runs the command.
 pub(crate) fn repair(args: &RepairArgs) -> Result<(), CommandFailure> {

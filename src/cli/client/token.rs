@@ -11,8 +11,8 @@ use super::admin::Worker;
 use super::args::{ArgError, ConnectionArgs};
 use super::bytes::percent;
 use super::{CommandFailure, fail, is_closed, print, print_done};
-use crate::operations::tokens::{TokenList, TokenMade, TokenStatus};
 use crate::settings::units::{Size, Ttl};
+use crate::tokens::status::{TokenList, TokenMade, TokenStatus};
 
 /// Everything after `token`.
 #[derive(Debug, Args)]

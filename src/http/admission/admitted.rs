@@ -3,11 +3,11 @@
 /// The parsed parameters of an admitted request, the input of a handler. Only [`admission`](super)
 /// constructs one.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::http) struct Admitted<T>(pub(super) T);
+pub(crate) struct Admitted<T>(pub(super) T);
 
 impl<T> Admitted<T> {
     /// Returns the parameters, for the handler.
-    pub(in crate::http) fn into_params(self) -> T {
+    pub(crate) fn into_params(self) -> T {
         self.0
     }
 }

@@ -11,7 +11,7 @@
 //! learns nothing about how a request is parsed. [`Admitted`] has no other constructor than this
 //! module's, and every handler takes one.
 
-pub(super) mod admitted;
+pub(crate) mod admitted;
 
 use std::rc::Rc;
 
@@ -24,9 +24,11 @@ use super::cors::PageOrigin;
 use super::problem::Problem;
 use super::routes::{RequestContext, Route};
 use super::upload::Upload;
-use super::{Answer, Service, conditional, entities, entity, guest, join, quotas, screen, ui};
+use super::{Answer, Service, conditional, entities, entity, guest, screen, ui};
 use crate::counters::RequestKind;
 use crate::http::connection::ConnectionState;
+use crate::joining;
+use crate::quotas;
 use admitted::Admitted;
 
 /// Maximum number of members that a refusal names: a person asks one of them.
@@ -132,7 +134,7 @@ fn takes<'a>(
     if asked.route.is_some_and(Route::needs_member) && service.requests.is_removed() {
         return Err(Problem::removed_from(service.requests.epoch(), &members(service)));
     }
-    quotas::admit(service, action.stores(), &asked.head.headers)?;
+    quotas::routes::admit(service, action.stores(), &asked.head.headers)?;
     Ok(Some(Admitted(action)))
 }
 
@@ -194,7 +196,7 @@ pub(super) async fn handle(
             let answer = ui::key(service, Admitted(params)).await?;
             right.check(service).map(|()| answer)
         }
-        RequestAction::Join => join::post(service, watch, Admitted(head), upload).await,
+        RequestAction::Join => joining::routes::post(service, watch, Admitted(head), upload).await,
         RequestAction::Asset(asset) => Ok(asset.answer()),
         RequestAction::Other(handler) => {
             let query = Admitted(head.uri.query().unwrap_or(""));

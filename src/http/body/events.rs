@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use super::{Content, Item};
 use crate::counters::budget::Held;
 use crate::http::connection::Open;
-use crate::node::access::Remembered;
 use crate::node::requests::Requests;
+use crate::tokens::lookup::Remembered;
 
 /// The events of one stream.
 pub(crate) struct Events {

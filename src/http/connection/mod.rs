@@ -30,8 +30,8 @@ use protocol::handshake::Channel;
 pub(crate) use socket::{Scratch, Socket};
 use streams::{Parent, Streams};
 
-use crate::node::access::Remembered;
 use crate::node::connection_slots::ConnectionSlot;
+use crate::tokens::lookup::Remembered;
 
 /// Interval of the sweep over connections. Every limit below is kept within one tick.
 pub(crate) const TICK: Duration = Duration::from_millis(250);

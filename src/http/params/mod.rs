@@ -1,11 +1,9 @@
 //! Parsers of query strings. Strict: a parameter that is unknown, duplicate or malformed is an
 //! error that names it, because a typing error must not quietly become another request.
 
-mod quotas;
 mod range;
 #[cfg(test)]
 mod tests;
-mod tokens;
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -20,23 +18,17 @@ use protocol::{AskedQuorum, Quorum, ReplicaSet, quorum};
 use super::percent::DecodeError;
 use super::problem::Problem;
 use super::{MAX_KEY_LEN, percent};
-use crate::operations::joining::NotAsking;
+use crate::joining::answers::NotAsking;
 use crate::settings::members::parse_node;
 use crate::settings::units::Ttl;
-#[cfg(test)]
-pub(super) use quotas::{QUOTA, REMOVE};
-pub(super) use quotas::{quota, quota_to_remove};
 pub(crate) use range::MAX_LIMIT;
 #[cfg(test)]
 pub(super) use range::RANGE;
 pub(super) use range::{Bounds, RangeParams, entities};
-#[cfg(test)]
-pub(super) use tokens::{REVOKE, TOKEN};
-pub(super) use tokens::{revoke, token};
 
 /// The cluster's dimensions for quorums.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Replication {
+pub(crate) struct Replication {
     /// Number of the cluster's nodes.
     pub(crate) nodes: u32,
     /// Default number of copies of a key.
@@ -45,102 +37,102 @@ pub(super) struct Replication {
 
 /// Parameters of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ReadParams<'a> {
-    pub(super) key: Cow<'a, [u8]>,
-    pub(super) quorum: Quorum,
-    pub(super) asked: AskedQuorum,
+pub(crate) struct ReadParams<'a> {
+    pub(crate) key: Cow<'a, [u8]>,
+    pub(crate) quorum: Quorum,
+    pub(crate) asked: AskedQuorum,
 }
 
 /// Parameters of a plain write or deletion.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct WriteParams<'a> {
-    pub(super) key: Cow<'a, [u8]>,
-    pub(super) quorum: Quorum,
-    pub(super) asked: AskedQuorum,
+pub(crate) struct WriteParams<'a> {
+    pub(crate) key: Cow<'a, [u8]>,
+    pub(crate) quorum: Quorum,
+    pub(crate) asked: AskedQuorum,
     /// `from` if it was given, otherwise 0: the number of copies kept in the record.
-    pub(super) copies: u8,
+    pub(crate) copies: u8,
     /// True if the answer is to name the replicas that acknowledged the write.
-    pub(super) receipt: bool,
+    pub(crate) receipt: bool,
     /// Time to live of the value; `None` = unlimited.
-    pub(super) ttl: Option<Ttl>,
+    pub(crate) ttl: Option<Ttl>,
 }
 
 /// Parameters of a conditional write, which at least a majority of the key's replicas decides.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ConditionalParams<'a> {
-    pub(super) key: Cow<'a, [u8]>,
-    pub(super) quorum: Quorum,
-    pub(super) asked: AskedQuorum,
+pub(crate) struct ConditionalParams<'a> {
+    pub(crate) key: Cow<'a, [u8]>,
+    pub(crate) quorum: Quorum,
+    pub(crate) asked: AskedQuorum,
     /// True if the answer is to name the replicas that acknowledged the write.
-    pub(super) receipt: bool,
+    pub(crate) receipt: bool,
     /// Time to live of the value; `None` = unlimited, or for an addition, the expiry of the
     /// previous value.
-    pub(super) ttl: Option<Ttl>,
+    pub(crate) ttl: Option<Ttl>,
 }
 
 /// Parameters of an addition: a key, and the number that is added to its value.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Addition<'a> {
-    pub(super) params: ConditionalParams<'a>,
-    pub(super) number: i64,
+pub(crate) struct Addition<'a> {
+    pub(crate) params: ConditionalParams<'a>,
+    pub(crate) number: i64,
 }
 
 /// Parameters of a query for a key's replicas.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct PlacementParams<'a> {
-    pub(super) key: Cow<'a, [u8]>,
+pub(crate) struct PlacementParams<'a> {
+    pub(crate) key: Cow<'a, [u8]>,
     /// Number of replicas to show.
-    pub(super) copies: u8,
+    pub(crate) copies: u8,
 }
 
 /// Parameters of a recording: its events, and the form of the answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ProfileParams {
-    pub(super) events: Vec<Event>,
-    pub(super) duration: Duration,
-    pub(super) format: Format,
-    pub(super) idle: bool,
+pub(crate) struct ProfileParams {
+    pub(crate) events: Vec<Event>,
+    pub(crate) duration: Duration,
+    pub(crate) format: Format,
+    pub(crate) idle: bool,
 }
 
 /// Parameters of a read.
-pub(super) const READ: [&str; 3] = ["id", "ack", "from"];
+pub(crate) const READ: [&str; 3] = ["id", "ack", "from"];
 
 /// Parameters of a write.
-pub(super) const PUT: [&str; 5] = ["id", "ack", "from", "receipt", "ttl"];
+pub(crate) const PUT: [&str; 5] = ["id", "ack", "from", "receipt", "ttl"];
 
 /// Parameters of a deletion.
-pub(super) const DELETE: [&str; 4] = ["id", "ack", "from", "receipt"];
+pub(crate) const DELETE: [&str; 4] = ["id", "ack", "from", "receipt"];
 
 /// Parameters of an addition.
-pub(super) const ADD: [&str; 6] = ["id", "add", "ack", "from", "receipt", "ttl"];
+pub(crate) const ADD: [&str; 6] = ["id", "add", "ack", "from", "receipt", "ttl"];
 
 /// Parameters of a query for a key's replicas.
-pub(super) const PLACEMENT: [&str; 2] = ["id", "from"];
+pub(crate) const PLACEMENT: [&str; 2] = ["id", "from"];
 
 /// Parameters of the dashboard's event stream.
-pub(super) const EVENTS: [&str; 1] = ["local"];
+pub(crate) const EVENTS: [&str; 1] = ["local"];
 
 /// Parameters of a recording.
-pub(super) const PROFILE: [&str; 4] = ["event", "seconds", "format", "idle"];
+pub(crate) const PROFILE: [&str; 4] = ["event", "seconds", "format", "idle"];
 
 /// Parameters of a request for a repair round.
-pub(super) const REPAIR: [&str; 1] = ["full"];
+pub(crate) const REPAIR: [&str; 1] = ["full"];
 
 /// Parameters of a plan.
-pub(super) const PLAN: [&str; 6] =
+pub(crate) const PLAN: [&str; 6] =
     ["add", "remove", "remove_dead", "weight", "replicas", "council"];
 
 /// Parameters of a plan's application.
-pub(super) const APPLY: [&str; 1] = ["plan"];
+pub(crate) const APPLY: [&str; 1] = ["plan"];
 
 /// Default duration of a recording, in seconds.
 const DEFAULT_SECONDS: u32 = 20;
 
 /// The raw value of one parameter, if it was given.
-type RawValue<'a> = Option<&'a str>;
+pub(crate) type RawValue<'a> = Option<&'a str>;
 
 /// Returns the raw values of the named parameters.
-fn fill<'a, const N: usize>(
+pub(crate) fn fill<'a, const N: usize>(
     query: &'a str,
     names: [&str; N],
 ) -> Result<[RawValue<'a>; N], Problem> {
@@ -193,18 +185,18 @@ fn is_token(name: &str) -> bool {
 }
 
 /// True if a query contains a token.
-pub(super) fn has_token(query: &str) -> bool {
+pub(crate) fn has_token(query: &str) -> bool {
     !query.is_empty() && query.split('&').any(|pair| is_token(pair.split('=').next().unwrap_or("")))
 }
 
 /// Returns the problem for a token in a URL.
-pub(super) fn token_in_url() -> Problem {
+pub(crate) fn token_in_url() -> Problem {
     bad("a token must not be in a URL, for URLs are kept in logs and histories: revoke it, and \
         send the next one as Authorization: Bearer TOKEN"
         .to_owned())
 }
 
-pub(super) fn read(query: &str, replication: Replication) -> Result<ReadParams<'_>, Problem> {
+pub(crate) fn read(query: &str, replication: Replication) -> Result<ReadParams<'_>, Problem> {
     let [id, ack, from] = fill(query, READ)?;
     let key = key("id", required("id", id)?)?;
     let (asked, quorum) = agree(ack, from, replication)?;
@@ -212,7 +204,7 @@ pub(super) fn read(query: &str, replication: Replication) -> Result<ReadParams<'
 }
 
 /// Parses a write; `most` is the maximum time to live.
-pub(super) fn put(
+pub(crate) fn put(
     query: &str,
     replication: Replication,
     most: Ttl,
@@ -221,7 +213,7 @@ pub(super) fn put(
     write([id, ack, from, receipt], live(ttl, most)?, replication)
 }
 
-pub(super) fn delete(query: &str, replication: Replication) -> Result<WriteParams<'_>, Problem> {
+pub(crate) fn delete(query: &str, replication: Replication) -> Result<WriteParams<'_>, Problem> {
     write(fill(query, DELETE)?, None, replication)
 }
 
@@ -238,7 +230,7 @@ fn write(
 }
 
 /// Parses a conditional write.
-pub(super) fn conditional_put(
+pub(crate) fn conditional_put(
     query: &str,
     replication: Replication,
     most: Ttl,
@@ -247,7 +239,7 @@ pub(super) fn conditional_put(
     majority([id, ack, from, receipt], live(ttl, most)?, replication)
 }
 
-pub(super) fn conditional_delete(
+pub(crate) fn conditional_delete(
     query: &str,
     replication: Replication,
 ) -> Result<ConditionalParams<'_>, Problem> {
@@ -255,7 +247,7 @@ pub(super) fn conditional_delete(
 }
 
 /// Parses an addition.
-pub(super) fn addition(
+pub(crate) fn addition(
     query: &str,
     replication: Replication,
     most: Ttl,
@@ -318,7 +310,7 @@ fn wants_receipt(value: RawValue<'_>, Quorum { from, .. }: Quorum) -> Result<boo
 }
 
 /// Parses a query for a key's replicas.
-pub(super) fn placement(
+pub(crate) fn placement(
     query: &str,
     replication: Replication,
 ) -> Result<PlacementParams<'_>, Problem> {
@@ -329,18 +321,18 @@ pub(super) fn placement(
 }
 
 /// Parses a request for a repair round; true if it is a full one.
-pub(super) fn repair(query: &str) -> Result<bool, Problem> {
+pub(crate) fn repair(query: &str) -> Result<bool, Problem> {
     let [full] = fill(query, REPAIR)?;
     flag("full", full)
 }
 
 /// Refuses any parameter.
-pub(super) fn none(query: &str) -> Result<(), Problem> {
+pub(crate) fn none(query: &str) -> Result<(), Problem> {
     fill(query, []).map(|[]| ())
 }
 
 /// Parses the id of the plan to apply.
-pub(super) fn apply(query: &str) -> Result<u128, Problem> {
+pub(crate) fn apply(query: &str) -> Result<u128, Problem> {
     let [plan] = fill(query, APPLY)?;
     let plan = required("plan", plan)?;
     let id = plan.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(plan);
@@ -351,7 +343,7 @@ pub(super) fn apply(query: &str) -> Result<u128, Problem> {
 
 /// Parses the changes of a plan. Several nodes in one parameter are separated by commas. An added
 /// node asks to join, and `asking` finds it by name, or it is described in full.
-pub(super) fn change(
+pub(crate) fn change(
     query: &str,
     asking: impl Fn(&str) -> Result<Joiner, NotAsking>,
 ) -> Result<PlanChange, Problem> {
@@ -394,12 +386,12 @@ pub(super) fn change(
 }
 
 /// Parses `local`: true if only this node's events are wanted.
-pub(super) fn events(query: &str) -> Result<bool, Problem> {
+pub(crate) fn events(query: &str) -> Result<bool, Problem> {
     let [local] = fill(query, EVENTS)?;
     flag("local", local)
 }
 
-pub(super) fn profile(query: &str) -> Result<ProfileParams, Problem> {
+pub(crate) fn profile(query: &str) -> Result<ProfileParams, Problem> {
     let query = decoded(query)?;
     let [events, seconds, format, idle] = fill(&query, PROFILE)?;
     let events = profile::event::list(events.unwrap_or("cpu")).map_err(bad)?;
@@ -438,7 +430,7 @@ fn flag(name: &str, value: RawValue<'_>) -> Result<bool, Problem> {
     }
 }
 
-fn bad(detail: impl Display) -> Problem {
+pub(crate) fn bad(detail: impl Display) -> Problem {
     Problem::bad_request(detail.to_string())
 }
 
@@ -451,7 +443,7 @@ fn wrong(name: &str, text: &str, detail: String) -> Problem {
     bad(detail)
 }
 
-fn required<'a>(name: &str, value: RawValue<'a>) -> Result<&'a str, Problem> {
+pub(crate) fn required<'a>(name: &str, value: RawValue<'a>) -> Result<&'a str, Problem> {
     match value {
         None => Err(bad(format!("parameter {name:?} is missing"))),
         Some("") => Err(bad(format!("parameter {name:?} is empty"))),
@@ -459,7 +451,7 @@ fn required<'a>(name: &str, value: RawValue<'a>) -> Result<&'a str, Problem> {
     }
 }
 
-fn key<'a>(name: &str, value: &'a str) -> Result<Cow<'a, [u8]>, Problem> {
+pub(crate) fn key<'a>(name: &str, value: &'a str) -> Result<Cow<'a, [u8]>, Problem> {
     let key = percent::decode(value.as_bytes())
         .map_err(|error| bad(format!("parameter {name:?} {error}")))?;
     if key.len() > MAX_KEY_LEN {
@@ -486,7 +478,7 @@ fn agree(
 }
 
 /// Parses a number of plain digits, without sign or spaces.
-fn plain<T: FromStr>(text: &str) -> Option<T> {
+pub(crate) fn plain<T: FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 

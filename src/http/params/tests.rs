@@ -5,6 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::http::entities::form::Form;
+use crate::quotas::params::{quota, quota_to_remove};
+use crate::tokens::params::{revoke, token};
 
 fn entities(query: &str, replication: Replication) -> Result<RangeParams, Problem> {
     super::entities(query, Form::Chunks, replication)

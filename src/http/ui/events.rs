@@ -24,6 +24,7 @@ use tokio::time::sleep;
 
 use super::relay;
 use crate::counters::clocks::wall_micros;
+use crate::history::samples::{PastSecond, until_next};
 use crate::http::Service;
 use crate::http::access::Principal;
 use crate::http::admission::admitted::Admitted;
@@ -32,7 +33,6 @@ use crate::http::connection::ConnectionState;
 use crate::http::params;
 use crate::http::problem::Problem;
 use crate::http::{Answer, Body, caching};
-use crate::operations::history::{PastSecond, until_next};
 
 /// Maximum number of a node's concurrent streams, those for other nodes' dashboards included: at
 /// some 0.1 ms of work a second each, well below 1 % of a core.

@@ -21,10 +21,11 @@ use self::list::Metric;
 pub(crate) use self::plain::plain;
 use crate::counters::latency;
 use crate::counters::{Count, Counters, PeerCounts, REFUSED, RequestKind, STATUSES};
-use crate::node::quotas::Counted;
-use crate::node::{Node, access};
+use crate::node::Node;
 use crate::operations::stderr;
 use crate::operations::usage;
+use crate::quotas::counts::Counted;
+use crate::tokens::lookup as access;
 use crate::transport::Tls;
 
 const NANOS: f64 = 1e9;

@@ -21,10 +21,12 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::rc::Rc;
 
 use bytes::Bytes;
 
+use super::pages::move_pages;
 use super::{FIRST_WAIT_MICROS, Failed, Items, MOST_WAIT_MICROS};
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
@@ -172,24 +174,19 @@ impl DeliveryPass {
     /// Goes through all hints of the node. A batch that fails is read again, because newer hints
     /// may have come.
     async fn run(mut self) {
-        let mut after = None;
-        loop {
-            match self.pass_batch(after.clone()).await {
-                Ok(None) => break,
-                Ok(last) => after = last,
-                Err(Failed) => {
-                    self.context.pause(self.passes.wait.get()).await;
-                    if after.is_none() {
-                        self = Self::new(&self.context, self.node, &self.passes);
-                    }
-                }
-            }
-        }
+        let (context, passes) = (self.context.clone(), Rc::clone(&self.passes));
+        let batch = async |after| Ok(self.pass_batch(after).await?.map(Some));
+        let Ok(()) =
+            move_pages(&context, None, batch, |_| Ok::<_, Infallible>(passes.wait.get())).await;
         self.end();
     }
 
     /// Delivers one batch of hints behind a key. Returns the last key; `None` = there are no more.
     async fn pass_batch(&mut self, after: Option<Bytes>) -> Result<Option<Bytes>, Failed> {
+        if after.is_none() {
+            // The first batch may have failed: the pass counts from its last beginning.
+            *self = Self::new(&self.context, self.node, &self.passes);
+        }
         let items = self.read(after).await?;
         let Some(last) = items.last().map(|(key, _)| key.clone()) else { return Ok(None) };
         self.deliver(items).await?;

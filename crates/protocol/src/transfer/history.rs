@@ -30,6 +30,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::pace::Pace;
+use super::pages::retry;
 use super::{Failed, RETRY_MICROS};
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{self, Context, TaskId, Tasks};
@@ -324,25 +325,25 @@ async fn fetch(
     max_bytes: u32,
 ) -> (NodeId, Result<bool, Failed>) {
     let own = context.shared().own;
-    let mut fails_since = None;
-    loop {
+    let page = async || {
         context.until(|now| pace.may_ask(now)).await;
         let filter = Filter::Remembered { node: own, lost: purpose.is_rebuild() };
         let start = reporter.start.clone().unwrap_or_default();
         let page = Request::Page(PageRequest { start, end: None, filter, max_bytes });
-        let told = context.call(node, Class::Stream, page).await;
-        if let Ok(Reply::Page(page)) = told
-            && let Ok(is_all) = take_page(context, pace, (node, reporter), page)
-        {
-            // This node asks because it has forgotten some itself.
-            return (node, Ok(is_all || node == own && purpose.is_rebuild()));
+        match context.call(node, Class::Stream, page).await {
+            Ok(Reply::Page(page)) => take_page(context, pace, (node, &mut *reporter), page),
+            _ => Err(Failed),
         }
-        let since = *fails_since.get_or_insert(context.now().mono);
-        context.pause(RETRY_MICROS).await;
-        if node != own && since + PATIENCE_MICROS <= context.now().mono {
-            return (node, Err(Failed));
-        }
-    }
+    };
+    let mut fails_since = None;
+    let pause = |_| {
+        let (now, next) = (context.now().mono, context.now().mono + RETRY_MICROS);
+        let gives_up = node != own && *fails_since.get_or_insert(now) + PATIENCE_MICROS <= next;
+        if gives_up { Err(Failed) } else { Ok(RETRY_MICROS) }
+    };
+    let is_all = retry(context, page, pause).await;
+    // This node asks because it has forgotten some itself.
+    (node, is_all.map(|is_all| is_all || node == own && purpose.is_rebuild()))
 }
 
 /// Accepts a source's page. Returns `true` if the source has forgotten nothing.

@@ -3,9 +3,11 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::rc::Rc;
 
-use super::{FIRST_WAIT_MICROS, MOST_WAIT_MICROS};
+use super::pages::retry;
+use super::{FIRST_WAIT_MICROS, Failed, MOST_WAIT_MICROS};
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::message::{Class, NodeId, Reply, Request};
@@ -95,21 +97,21 @@ impl Marks {
 /// Sends a node its marks until the node has stored them.
 async fn hand_over(context: Context, node: NodeId) {
     let shared = context.shared();
-    let mut wait = 0;
-    loop {
+    let wait = Cell::new(0);
+    let send = async || {
         let marks = shared.transfer.missed.of(node);
         match context.call(node, Class::Hint, request(node, &marks)).await {
-            Ok(Reply::Stored) => {
-                for Numbered { mark, number } in marks {
-                    shared.transfer.missed.done(node, mark.partition, number);
-                }
-                return shared.membership.logs.stored_late(node);
-            }
-            Ok(_) => wait = (wait * 2).clamp(FIRST_WAIT_MICROS, MOST_WAIT_MICROS),
-            Err(_) => wait = FIRST_WAIT_MICROS,
+            Ok(Reply::Stored) => return Ok(marks),
+            Ok(_) => wait.set((wait.get() * 2).clamp(FIRST_WAIT_MICROS, MOST_WAIT_MICROS)),
+            Err(_) => wait.set(FIRST_WAIT_MICROS),
         }
-        context.pause(wait).await;
+        Err(Failed)
+    };
+    let Ok(stored) = retry(&context, send, |_| Ok::<_, Infallible>(wait.get())).await;
+    for Numbered { mark, number } in stored {
+        shared.transfer.missed.done(node, mark.partition, number);
     }
+    shared.membership.logs.stored_late(node);
 }
 
 /// Sends this node's own marks to other nodes in turn, until one of them or this node has stored

@@ -22,6 +22,7 @@ pub(crate) mod ledger;
 mod marks;
 pub(crate) mod missed;
 mod pace;
+mod pages;
 mod rebalance;
 mod rebuild;
 pub(crate) mod remembered;

@@ -34,6 +34,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::pace::{Pace, bytes_of};
+use super::pages::{forever, move_pages, retry};
 use super::{Chosen, Failed, Items, LeftAhead, PAGE_BYTES, RETRY_MICROS, choose, fetch, store};
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{self, Context, TaskId, Tasks};
@@ -269,41 +270,33 @@ impl Transfer {
     /// Reads this node's own records of the range that begins at `start`.
     async fn look(&self, seed: u64, start: Bytes) -> PassRange {
         let own = self.context.shared().own;
-        loop {
+        let read = async || {
             let filter = Filter::Moved { node: own, first: false, seed, known: Vec::new() };
-            let begins = start.clone();
-            let request = PageRequest { start: begins, end: None, filter, max_bytes: PAGE_BYTES };
-            if let Ok(page) = fetch(&self.context, own, request).await {
-                let digest =
-                    |(key, record): &(Bytes, Record)| moved_digest(seed, key, record.rank());
-                let known = page.items.iter().map(digest).take(MAX_KNOWN).collect();
-                return PassRange { first: false, seed, start, end: page.next, known };
-            }
-            self.context.pause(RETRY_MICROS).await;
-        }
+            let start = start.clone();
+            let request = PageRequest { start, end: None, filter, max_bytes: PAGE_BYTES };
+            fetch(&self.context, own, request).await
+        };
+        let Ok(page) = retry(&self.context, read, forever).await;
+        let digest = |(key, record): &(Bytes, Record)| moved_digest(seed, key, record.rank());
+        let known = page.items.iter().map(digest).take(MAX_KNOWN).collect();
+        PassRange { first: false, seed, start, end: page.next, known }
     }
 
     /// Pulls a source's pages of a range. If the source does not answer, is on another view, or
     /// cannot tell what a majority holds, the same page is requested again. Returns `false` if the
     /// source has failed too often.
     async fn take(&self, source: NodeId, range: &PassRange) -> bool {
-        let (mut start, mut failures) = (range.start.clone(), 0);
-        loop {
+        let page = async |start| {
             self.context.until(|now| self.pace.may_ask(now)).await;
-            match self.page(source, range, start.clone()).await {
-                Ok(Some(next)) => (start, failures) = (next, 0),
-                Ok(None) => return true,
-                Err(Failed) => {
-                    failures += 1;
-                    if failures >= FAILURES {
-                        let until = self.context.now().mono + RETRY_MICROS;
-                        self.progress.not_before.borrow_mut().insert(source, until);
-                        return false;
-                    }
-                    self.context.pause(RETRY_MICROS).await;
-                }
-            }
+            self.page(source, range, start).await
+        };
+        let pause = |failures| if failures < FAILURES { Ok(RETRY_MICROS) } else { Err(Failed) };
+        let taken = move_pages(&self.context, range.start.clone(), page, pause).await;
+        if taken.is_err() {
+            let until = self.context.now().mono + RETRY_MICROS;
+            self.progress.not_before.borrow_mut().insert(source, until);
         }
+        taken.is_ok()
     }
 
     /// Stores the page that begins at `start`; returns the start of the next one.

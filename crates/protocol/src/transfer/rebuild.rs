@@ -26,7 +26,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::{Failed, LeftAhead, PAGE_BYTES, RETRY_MICROS, choose, fetch, store};
+use super::pages::{forever, move_pages};
+use super::{Failed, LeftAhead, PAGE_BYTES, choose, fetch, store};
 use crate::background::task::{Context, TaskId, Tasks};
 use crate::membership::state::MembershipState;
 use crate::message::{Filter, NodeId, PageRequest};
@@ -171,14 +172,8 @@ impl RebuildWalk {
 
     /// Streams all pages of the source. A page that fails is requested again.
     async fn run(self, context: Context, left_ahead: LeftAhead, done: Rc<StreamedMarks>) {
-        let mut start = Bytes::new();
-        loop {
-            match self.page(&context, &left_ahead, start.clone()).await {
-                Ok(Some(next)) => start = next,
-                Ok(None) => break,
-                Err(Failed) => context.pause(RETRY_MICROS).await,
-            }
-        }
+        let page = async |start| self.page(&context, &left_ahead, start).await;
+        let Ok(()) = move_pages(&context, Bytes::new(), page, forever).await;
         let mut by_node = done.by_node.borrow_mut();
         let by_source = by_node.entry(self.source).or_default();
         for marked in &self.marks {

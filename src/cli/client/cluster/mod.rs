@@ -23,7 +23,7 @@ use super::status::{NOT_ASKED, OTHER_CLUSTER, has_lost_majority, lost_votes, pro
 use super::{CommandFailure, fail, print, print_done};
 use crate::cli::recover::{self, RecoverArgs};
 use crate::cli::shell::word;
-use crate::operations::layout::{
+use crate::layout::status::{
     ChangeProgress, ChangeStatus, LayoutPlan, LayoutStage, LayoutStatus, PlannedNode,
 };
 use crate::operations::status::Cluster;
@@ -202,7 +202,7 @@ fn status_text(layout: &LayoutStatus, goes_by: impl Fn(&str) -> String, flags: &
     let id = layout.cluster_id.as_ref().map_or("without an id yet", String::as_str);
     let mut text =
         format!("cluster {id}, epoch {epoch}, {stage}, replicas {replicas}, of {}\n", layout.node);
-    let width = |of: fn(&crate::operations::layout::MemberStatus) -> usize| {
+    let width = |of: fn(&crate::layout::status::MemberStatus) -> usize| {
         layout.nodes.iter().map(of).max().unwrap_or(0)
     };
     let (names, urls) = (width(|node| node.name.len()), width(|node| node.url.len()));

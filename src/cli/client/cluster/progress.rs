@@ -17,9 +17,7 @@ use super::NotDone;
 use crate::cli::client::admin::{Worker, show};
 use crate::cli::client::status::{OTHER_CLUSTER, lost_votes, problems};
 use crate::cli::client::{CommandFailure, fail};
-use crate::operations::layout::{
-    ChangeProgress, LayoutStage, LayoutStatus, MoveStatus, WaitStatus,
-};
+use crate::layout::status::{ChangeProgress, LayoutStage, LayoutStatus, MoveStatus, WaitStatus};
 use crate::operations::status::{Cluster, Row};
 use crate::operations::stderr;
 

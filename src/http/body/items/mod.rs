@@ -26,8 +26,8 @@ use super::Item;
 use crate::counters::clocks::{mono_nanos, wall_micros};
 use crate::http::connection::{ConnectionState, Open};
 use crate::http::entities::form::Form;
-use crate::node::access::Remembered;
 use crate::node::requests::Requests;
+use crate::tokens::lookup::Remembered;
 use encode::{Encoder, Found};
 
 /// An interrupted range read. The connection is reset, because a chunked body that ends in the

@@ -13,7 +13,7 @@ use server::{Shares, StoredWalk};
 
 use crate::counters::clocks::wall_micros;
 use crate::node::Node;
-use crate::node::quotas::Counted;
+use crate::quotas::counts::Counted;
 
 /// Interval at which quotas are looked up, and at which small ones are counted.
 const EVERY: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ const USUAL: CountingPace = CountingPace { cpu: 49, disk: 4 };
 const HURRIED: CountingPace = CountingPace { cpu: 3, disk: 1 };
 
 /// The counting thread.
-pub(super) struct Counting {
+pub(crate) struct Counting {
     stop: mpsc::Sender<()>,
     thread: JoinHandle<()>,
 }
@@ -55,7 +55,7 @@ struct Counts {
 
 impl Counting {
     /// Starts the thread.
-    pub(super) fn start(node: &Arc<Node>) -> io::Result<Self> {
+    pub(crate) fn start(node: &Arc<Node>) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let node = Arc::clone(node);
         let count = move || {
@@ -70,7 +70,7 @@ impl Counting {
     }
 
     /// Ends the thread and waits for it.
-    pub(super) fn stop(self) {
+    pub(crate) fn stop(self) {
         drop(self.stop);
         // The panic was already printed.
         let _ = self.thread.join();

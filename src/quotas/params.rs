@@ -4,23 +4,23 @@ use std::borrow::Cow;
 
 use protocol::layout::Quota;
 
-use super::{bad, fill, key, plain};
+use crate::http::params::{bad, fill, key, plain};
 use crate::http::problem::Problem;
 
 /// Parameters of a quota to set.
-pub(in crate::http) const QUOTA: [&str; 3] = ["prefix", "soft", "hard"];
+pub(crate) const QUOTA: [&str; 3] = ["prefix", "soft", "hard"];
 
 /// Parameters of a quota to remove.
-pub(in crate::http) const REMOVE: [&str; 1] = ["prefix"];
+pub(crate) const REMOVE: [&str; 1] = ["prefix"];
 
 /// Parses the prefix of the quota to remove; the empty prefix, of all keys, is left out.
-pub(in crate::http) fn quota_to_remove(query: &str) -> Result<Vec<u8>, Problem> {
+pub(crate) fn quota_to_remove(query: &str) -> Result<Vec<u8>, Problem> {
     let [prefix] = fill(query, REMOVE)?;
     prefix_of(prefix)
 }
 
 /// Parses a quota to set.
-pub(in crate::http) fn quota(query: &str) -> Result<Quota, Problem> {
+pub(crate) fn quota(query: &str) -> Result<Quota, Problem> {
     let [prefix, soft, hard] = fill(query, QUOTA)?;
     let limit = |name: &str, text: Option<&str>| match text.map(plain) {
         None => Ok(0),

@@ -14,12 +14,12 @@ use protocol::Progress;
 use protocol::layout::{Layout, Stage};
 use tokio::time::sleep;
 
-use super::admission::admitted::Admitted;
-use super::problem::Problem;
-use super::{Answer, Service, params};
-use crate::operations::layout::{ChangeProgress, id_text};
+use crate::http::admission::admitted::Admitted;
+use crate::http::problem::Problem;
+use crate::http::{Answer, Service, params};
+use crate::layout::status::{ChangeProgress, id_text};
 
-pub(super) fn get(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
+pub(crate) fn get(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
     params::none(query.into_params())?;
     Ok(Answer::json(StatusCode::OK, &service.reports.layout()))
 }
@@ -27,7 +27,7 @@ pub(super) fn get(service: &Service, query: Admitted<&str>) -> Result<Answer, Pr
 /// Interval of checks on a change's progress.
 const LOOK: Duration = Duration::from_millis(2);
 
-pub(super) async fn plan(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
+pub(crate) async fn plan(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
     let change = params::change(query.into_params(), |name| service.reports.joiner(name))?;
     begun(service)?;
     match service.reports.plan(change).await {
@@ -37,7 +37,7 @@ pub(super) async fn plan(service: &Service, query: Admitted<&str>) -> Result<Ans
     }
 }
 
-pub(super) async fn apply(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
+pub(crate) async fn apply(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
     let id = params::apply(query.into_params())?;
     begun(service)?;
     let Some(plan) = service.reports.plan_of(id) else {
@@ -100,7 +100,7 @@ fn refuse(plan: &Layout, known: &Layout) -> Result<(), Problem> {
     Ok(())
 }
 
-pub(super) async fn abort(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
+pub(crate) async fn abort(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
     params::none(query.into_params())?;
     begun(service)?;
     decided(service).await?;

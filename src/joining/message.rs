@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::dial::{DialError, connect};
-use super::greet::nonce;
+use crate::peers::dial::{DialError, connect};
+use crate::peers::greet::nonce;
 use crate::settings::members::authority_of;
 
 /// Path of the join request.
@@ -288,7 +288,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
     pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()

@@ -7,10 +7,10 @@ use protocol::layout::{Layout, MovedCopies, Seat, Stage};
 use protocol::{NodeId, Progress, Topology};
 use serde::{Deserialize, Serialize};
 
-use super::warnings;
-use super::words::words;
+use crate::joining::message::JoinRequest;
+use crate::layout::warnings;
 use crate::node::Node;
-use crate::peers::join::JoinRequest;
+use crate::operations::words::words;
 
 /// The layout in force on a node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -381,7 +381,7 @@ fn changes(base: &Layout, planned: &Layout) -> Vec<String> {
     changes
 }
 
-pub(super) fn names(layout: &Layout, council: &[Seat]) -> Vec<String> {
+pub(crate) fn names(layout: &Layout, council: &[Seat]) -> Vec<String> {
     let node = |seat: &Seat| Some(layout.node(seat.node)?.member.name.clone());
     council.iter().filter_map(node).collect()
 }

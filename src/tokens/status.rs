@@ -10,8 +10,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
-use crate::node::access::{made_ms, now_ms};
 use crate::operations::access::{ChangeError, change};
+use crate::tokens::lookup::{made_ms, now_ms};
 
 /// Prefix of every token's text, by which scanners of source code find leaked tokens.
 const MARK: &str = "kvorum_";
@@ -130,7 +130,7 @@ pub(crate) fn texts<T: Copy>(all: &[(T, &str)], has: impl Fn(T) -> bool) -> Vec<
 }
 
 /// Returns all tokens that the node knows.
-pub(super) fn list(node: &Node) -> TokenList {
+pub(crate) fn list(node: &Node) -> TokenList {
     let (layout, now_ms) = (node.shared.membership.layouts.entered(), now_ms(node));
     let tokens = layout.access.tokens.iter().map(|token| TokenStatus::of(token, now_ms));
     let mut tokens: Vec<TokenStatus> = tokens.collect();
@@ -139,7 +139,7 @@ pub(super) fn list(node: &Node) -> TokenList {
 }
 
 /// Creates a token, and has it decided.
-pub(super) async fn create(node: &Node, wanted: NewToken) -> Result<TokenMade, ChangeError> {
+pub(crate) async fn create(node: &Node, wanted: NewToken) -> Result<TokenMade, ChangeError> {
     let (random, id) = (random::<RANDOM>()?, u32::from_le_bytes(random()?));
     let text = format!("{MARK}{}", URL_SAFE_NO_PAD.encode(random));
     let now_ms = made_ms(node);
@@ -169,7 +169,7 @@ pub(super) async fn create(node: &Node, wanted: NewToken) -> Result<TokenMade, C
 }
 
 /// Revokes a token, by its id or its name.
-pub(super) async fn revoke(node: &Node, token: &str) -> Result<TokenStatus, ChangeError> {
+pub(crate) async fn revoke(node: &Node, token: &str) -> Result<TokenStatus, ChangeError> {
     let now_ms = made_ms(node);
     let mut revoked: Option<Token> = None;
     change(node, |access| match &revoked {

@@ -6,9 +6,9 @@ use protocol::layout::Layout;
 use protocol::{Clock, ClusterId, FIRST_EPOCH, NodeId, TopologyError};
 
 use crate::counters::clocks::wall_micros;
+use crate::joining::joiners::{FORGOTTEN_AFTER, JoinOutcome, JoinRejected};
+use crate::joining::message::{JoinAnswer, JoinRequest, hex};
 use crate::node::Node;
-use crate::node::joiners::{FORGOTTEN_AFTER, JoinOutcome, JoinRejected};
-use crate::peers::join::{JoinAnswer, JoinRequest, hex};
 use crate::settings::members::{NodeError, is_loopback, node_url};
 
 /// The longest time that a request to join is on its way, beyond which its sender's clock counts as
@@ -92,7 +92,7 @@ pub(crate) enum NotAsking {
 }
 
 /// Answers a request to join: the layout if the node is in it, or the advice to wait.
-pub(super) fn asks(node: &Node, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
+pub(crate) fn asks(node: &Node, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
     check(&asker)?;
     let skew = node.config.max_clock_skew;
     if let Some(ahead) = ahead(asker.clock_ms, wall_micros(), skew) {

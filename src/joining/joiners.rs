@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use protocol::Incarnation;
 use protocol::layout::{Joiner, VoterId};
 
-use crate::peers::join::JoinRequest;
+use crate::joining::message::JoinRequest;
 
 /// Limit on nodes that ask at once. Further nodes are refused until some have joined or given up.
 const MAX_JOINERS: usize = 64;

@@ -7,8 +7,8 @@ use protocol::layout::Quota;
 use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
-use crate::node::quotas::{Counted, QuotaState};
 use crate::operations::access::{ChangeError, change};
+use crate::quotas::counts::{Counted, QuotaState};
 
 /// A quota and its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ impl QuotaStatus {
 }
 
 /// Returns all quotas that the node knows.
-pub(super) fn list(node: &Node) -> QuotaList {
+pub(crate) fn list(node: &Node) -> QuotaList {
     let layout = node.shared.membership.layouts.entered();
     node.quotas.renew(&node.shared);
     let all = node.quotas.all();
@@ -78,7 +78,7 @@ pub(super) fn list(node: &Node) -> QuotaList {
 }
 
 /// Sets a quota, in place of any other with the same prefix.
-pub(super) async fn set(node: &Node, quota: Quota) -> Result<QuotaStatus, ChangeError> {
+pub(crate) async fn set(node: &Node, quota: Quota) -> Result<QuotaStatus, ChangeError> {
     change(node, |access| match access.quotas.contains(&quota) {
         true => Ok(None),
         false => access.with_quota(quota.clone()).map(Some),
@@ -89,7 +89,7 @@ pub(super) async fn set(node: &Node, quota: Quota) -> Result<QuotaStatus, Change
 }
 
 /// Removes the quota of a prefix.
-pub(super) async fn remove(node: &Node, prefix: &[u8]) -> Result<QuotaStatus, ChangeError> {
+pub(crate) async fn remove(node: &Node, prefix: &[u8]) -> Result<QuotaStatus, ChangeError> {
     let mut removed: Option<Quota> = None;
     change(node, |access| {
         match access.quotas.iter().find(|quota| quota.prefix == prefix) {

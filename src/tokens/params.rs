@@ -4,26 +4,26 @@ use std::borrow::Cow;
 
 use protocol::layout::{Kinds, Methods};
 
-use super::{RawValue, bad, fill, key, plain, required};
+use crate::http::params::{RawValue, bad, fill, key, plain, required};
 use crate::http::problem::Problem;
-use crate::operations::tokens::{KINDS, METHODS, NewToken, texts};
 use crate::settings::units::Ttl;
+use crate::tokens::status::{KINDS, METHODS, NewToken, texts};
 
 /// Parameters of a token to create.
-pub(in crate::http) const TOKEN: [&str; 7] =
+pub(crate) const TOKEN: [&str; 7] =
     ["name", "methods", "for", "prefix", "expires", "requests", "bytes"];
 
 /// Parameters of a token to revoke.
-pub(in crate::http) const REVOKE: [&str; 1] = ["id"];
+pub(crate) const REVOKE: [&str; 1] = ["id"];
 
 /// Parses the id or the name of the token to revoke.
-pub(in crate::http) fn revoke(query: &str) -> Result<String, Problem> {
+pub(crate) fn revoke(query: &str) -> Result<String, Problem> {
     let [id] = fill(query, REVOKE)?;
     text("id", required("id", id)?)
 }
 
 /// Parses the properties of a token to create.
-pub(in crate::http) fn token(query: &str) -> Result<NewToken, Problem> {
+pub(crate) fn token(query: &str) -> Result<NewToken, Problem> {
     let [name, methods, kinds, prefix, expires, requests, bytes] = fill(query, TOKEN)?;
     let name = text("name", required("name", name)?)?;
     let known = "read, write, GET, PUT, DELETE, POST";

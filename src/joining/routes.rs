@@ -5,15 +5,15 @@ use hyper::http::request::Parts;
 use hyper::{HeaderMap, StatusCode};
 use protocol::handshake::{Channel, Secrets};
 
-use super::admission::admitted::Admitted;
-use super::problem::Problem;
-use super::upload::Upload;
-use super::{Answer, PROOF, Service, params};
+use crate::http::admission::admitted::Admitted;
 use crate::http::connection::ConnectionState;
-use crate::operations::joining::JoinError;
-use crate::peers::join::{self, JoinAnswer, JoinRequest, Proven};
+use crate::http::problem::Problem;
+use crate::http::upload::Upload;
+use crate::http::{Answer, PROOF, Service, params};
+use crate::joining::answers::JoinError;
+use crate::joining::message::{self, JoinAnswer, JoinRequest, Proven};
 
-pub(super) async fn post(
+pub(crate) async fn post(
     service: &Service,
     watch: &ConnectionState,
     request: Admitted<&Parts>,
@@ -36,13 +36,11 @@ pub(super) async fn post(
         JoinAnswer::Waits { .. } => StatusCode::ACCEPTED,
     };
     let answer = Answer::json(status, &place);
-    let rare = proven.map(|proven| {
-        let json = serde_json::to_vec(&place).expect("strings and numbers always serialize");
-        let proof = proven.proof_of_answer(&json);
-        let proof = HeaderValue::from_str(&proof).expect("digits are visible");
-        Box::new((PROOF, proof))
-    });
-    Ok(Answer { rare, ..answer })
+    let Some(proven) = proven else { return Ok(answer) };
+    let json = serde_json::to_vec(&place).expect("strings and numbers always serialize");
+    let proof = proven.proof_of_answer(&json);
+    let proof = HeaderValue::from_str(&proof).expect("digits are visible");
+    Ok(answer.with_rare_header(PROOF, proof))
 }
 
 /// Refuses a request whose sender does not know the secret.
@@ -52,12 +50,12 @@ fn admit(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<Proven, Problem> {
-    let header = headers.get(join::HEADER).ok_or_else(|| {
+    let header = headers.get(message::HEADER).ok_or_else(|| {
         Problem::forbidden(
             "this cluster has a secret: start the node that joins with --cluster-secret-file",
         )
     })?;
-    join::proven_by(secrets, channel, header.as_bytes(), body).ok_or_else(|| {
+    message::proven_by(secrets, channel, header.as_bytes(), body).ok_or_else(|| {
         Problem::forbidden("the cluster secrets differ: give all nodes the same one")
     })
 }

@@ -3,11 +3,11 @@
 use hyper::{Method, StatusCode};
 use serde_json::json;
 
-use super::admission::admitted::Admitted;
-use super::problem::Problem;
-use super::{Answer, Service, params};
+use crate::http::admission::admitted::Admitted;
+use crate::http::problem::Problem;
+use crate::http::{Answer, Service, params};
 
-pub(super) fn answer(
+pub(crate) fn answer(
     service: &Service,
     method: &Method,
     query: Admitted<&str>,

@@ -5,18 +5,18 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 use crate::counters::clocks::wall_micros;
+use crate::history::samples::{Sampler, until_next};
 use crate::node::Node;
-use crate::operations::history::{Sampler, until_next};
 
 /// The sampling thread.
-pub(super) struct Sampling {
+pub(crate) struct Sampling {
     stop: mpsc::Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl Sampling {
     /// Starts the thread.
-    pub(super) fn start(node: &Arc<Node>) -> io::Result<Self> {
+    pub(crate) fn start(node: &Arc<Node>) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let node = Arc::clone(node);
         let sample = move || {
@@ -31,7 +31,7 @@ impl Sampling {
     }
 
     /// Ends the thread and waits for it.
-    pub(super) fn stop(self) {
+    pub(crate) fn stop(self) {
         drop(self.stop);
         // The panic was already printed.
         let _ = self.thread.join();

@@ -2,12 +2,12 @@
 
 use hyper::{Method, StatusCode};
 
-use super::admission::admitted::Admitted;
-use super::problem::Problem;
-use super::{Answer, Service, params};
+use crate::http::admission::admitted::Admitted;
+use crate::http::problem::Problem;
+use crate::http::{Answer, Service, params};
 use crate::operations::access::ChangeError;
 
-pub(super) async fn answer(
+pub(crate) async fn answer(
     service: &Service,
     method: &Method,
     query: Admitted<&str>,
@@ -16,13 +16,13 @@ pub(super) async fn answer(
         params::none(query.into_params())?;
         return Ok(Answer::json(StatusCode::OK, &service.reports.tokens()));
     }
-    let wanted = params::token(query.into_params())?;
+    let wanted = super::params::token(query.into_params())?;
     let made = service.reports.create_token(wanted).await.map_err(refused)?;
     Ok(Answer::json(StatusCode::CREATED, &made))
 }
 
-pub(super) async fn revoke(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
-    let token = params::revoke(query.into_params())?;
+pub(crate) async fn revoke(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
+    let token = super::params::revoke(query.into_params())?;
     let revoked = service.reports.revoke_token(&token).await.map_err(refused)?;
     Ok(Answer::json(StatusCode::OK, &revoked))
 }

@@ -3,14 +3,14 @@
 use protocol::Topology;
 use protocol::layout::{Layout, Seat, Stage};
 
-use super::layout::names;
+use crate::layout::status::names;
 use crate::node::Node;
 
 /// Maximum number of nodes that a warning names: people read it.
 const NAMED: usize = 3;
 
 /// Returns the warnings for a plan that changes the layout `base`, as this node sees the others.
-pub(super) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology) -> Vec<String> {
+pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology) -> Vec<String> {
     let mut warnings = Vec::new();
     warnings.extend(no_majority(node, base));
     warnings.extend(waits(node, planned));

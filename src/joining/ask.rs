@@ -24,13 +24,13 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::error::ServeError;
-use super::serve::{self, WAITS, random};
-use super::{accept, credentials, notify};
 use crate::counters::clocks::wall_micros;
 use crate::http::waiting;
+use crate::joining::message::{self, JoinReply, JoinRequest, Unanswered};
 use crate::node::store::InDirectory;
-use crate::peers::join::{self, JoinReply, JoinRequest, Unanswered};
+use crate::runtime::error::ServeError;
+use crate::runtime::serve::{self, WAITS, random};
+use crate::runtime::{accept, credentials, notify};
 use crate::settings::config::Config;
 use crate::settings::members::{At, Members, Unlisted};
 use crate::transport::{AcceptedStream, Tls};
@@ -52,7 +52,7 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// Outcome of the join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum JoinEnd {
+pub(crate) enum JoinEnd {
     /// The directory is that of a member: the node can start.
     Placed,
     /// The node was told to stop.
@@ -60,7 +60,7 @@ pub(super) enum JoinEnd {
 }
 
 /// Joins the cluster if the settings say so and the directory is not yet that of a member.
-pub(super) fn place(
+pub(crate) fn place(
     config: &Config,
     db: &lsm::Db,
     (socket, address): (&Socket, SocketAddr),
@@ -215,7 +215,7 @@ impl JoinAttempt<'_> {
             let secret = self.secret.clone();
             let token = self.token.map(<[u8]>::to_vec);
             asked.spawn_local(async move {
-                let answer = join::ask(&url, &asker, secret.as_ref(), token.as_deref()).await;
+                let answer = message::ask(&url, &asker, secret.as_ref(), token.as_deref()).await;
                 (url, answer)
             });
         }

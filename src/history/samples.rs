@@ -15,9 +15,9 @@ use protocol::NodeId;
 use serde::Serialize;
 
 use crate::counters::clocks::wall_micros;
-use crate::counters::history::Sample;
 use crate::counters::latency::BUCKETS;
 use crate::counters::{Counters, RequestKind, STATUSES};
+use crate::history::ring::Sample;
 use crate::node::Node;
 use crate::operations::snapshot::{kind_name, queues};
 use crate::operations::usage;
@@ -101,7 +101,7 @@ pub(crate) fn until_next(now_ms: u64) -> Duration {
 }
 
 /// Returns the names of a sample's values, in their order.
-pub(super) fn fields(node: &Node) -> Vec<String> {
+pub(crate) fn fields(node: &Node) -> Vec<String> {
     let of_kind = |kind: RequestKind| {
         let name = kind_name(kind);
         let statuses = STATUSES.iter().map(move |status| format!("{name}.statuses.{status}"));
@@ -114,7 +114,7 @@ pub(super) fn fields(node: &Node) -> Vec<String> {
 }
 
 /// Converts a sample to the form that the page reads.
-pub(super) fn told(node: &Node, sample: Sample) -> PastSecond {
+pub(crate) fn told(node: &Node, sample: Sample) -> PastSecond {
     let Sample { second, took_ms, values, hints } = sample;
     let name = |id: u64| node.shared.name_of(NodeId(id as u16));
     let hints = hints.into_iter().map(|(id, hints)| (name(id), hints));

@@ -3,16 +3,16 @@
 
 use hyper::{HeaderMap, Method, StatusCode};
 
-use super::admission::admitted::Admitted;
-use super::problem::Problem;
-use super::{Answer, Service, params};
-use crate::node::quotas::Counted;
+use crate::http::admission::admitted::Admitted;
+use crate::http::problem::Problem;
+use crate::http::{Answer, Service, params};
 use crate::operations::access::ChangeError;
+use crate::quotas::counts::Counted;
 
 /// Refuses a write that stores a value under a prefix whose quota is full: `stores` is its key. A
 /// write with an idempotency key may have been done before the quota was full, which its handler
 /// checks first.
-pub(super) fn admit(
+pub(crate) fn admit(
     service: &Service,
     stores: Option<&[u8]>,
     headers: &HeaderMap,
@@ -26,13 +26,13 @@ pub(super) fn admit(
 }
 
 /// Refuses a write because of a quota, and counts the refusal.
-pub(super) fn refuse(full: &Counted) -> Problem {
+pub(crate) fn refuse(full: &Counted) -> Problem {
     full.has_refused();
     let stored = full.stored().unwrap_or(full.quota.hard);
     Problem::quota_reached(&full.quota.prefix, stored, full.quota.hard)
 }
 
-pub(super) async fn answer(
+pub(crate) async fn answer(
     service: &Service,
     method: &Method,
     query: Admitted<&str>,
@@ -41,13 +41,13 @@ pub(super) async fn answer(
         params::none(query.into_params())?;
         return Ok(Answer::json(StatusCode::OK, &service.reports.quotas()));
     }
-    let quota = params::quota(query.into_params())?;
+    let quota = super::params::quota(query.into_params())?;
     let set = service.reports.set_quota(quota).await.map_err(refused)?;
     Ok(Answer::json(StatusCode::OK, &set))
 }
 
-pub(super) async fn remove(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
-    let prefix = params::quota_to_remove(query.into_params())?;
+pub(crate) async fn remove(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
+    let prefix = super::params::quota_to_remove(query.into_params())?;
     let removed = service.reports.remove_quota(&prefix).await.map_err(refused)?;
     Ok(Answer::json(StatusCode::OK, &removed))
 }

@@ -1,0 +1,10 @@
+//! The node's last 15 minutes, for dashboards that connect later.
+//!
+//! ```text
+//!  thread ── once a second ─▶ samples: values of a sample ─▶ ring: the last 15 minutes
+//!                             samples: JSON ◀── dashboard ──────┘
+//! ```
+
+pub(crate) mod ring;
+pub(crate) mod samples;
+pub(crate) mod thread;

@@ -1,0 +1,13 @@
+//! Joining: how a node with an empty directory becomes a member.
+//!
+//! ```text
+//!      joining node                               member
+//!  ask ── message: JoinRequest, with proof ──▶ routes ─▶ answers ─▶ joiners, for a plan to add
+//!      ◀── message: JoinAnswer, with proof ───
+//! ```
+
+pub(crate) mod answers;
+pub(crate) mod ask;
+pub(crate) mod joiners;
+pub(crate) mod message;
+pub(crate) mod routes;

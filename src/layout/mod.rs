@@ -1,0 +1,14 @@
+//! The cluster's layout as operators see it: the layout in force, plans of another one, and their
+//! application.
+//!
+//! ```text
+//!  routes     `/admin/layout` and the paths below it
+//!  status     the JSON of the layout in force and of plans
+//!  plans      the plans that this node has made, in memory
+//!  warnings   warnings to consider before a plan is applied
+//! ```
+
+pub(crate) mod plans;
+pub(crate) mod routes;
+pub(crate) mod status;
+pub(crate) mod warnings;
