@@ -148,8 +148,8 @@ impl Clock {
     /// the limit advances with the monotonic clock. `None` = there is no clock to compare with.
     ///
     /// The clock issues nothing later than the limit: such a version would hide writes of correct
-    /// clocks until its time comes. And this clock, which never goes back, is as good as before
-    /// once the wall clock is correct.
+    /// clocks until its time comes. The limit also keeps this clock, which never steps back, usable
+    /// as soon as a wrong wall clock is corrected.
     pub fn compared(&self, limit_at_zero: Option<i64>, others: usize) {
         self.limit_at_zero.store(limit_at_zero.unwrap_or(NO_LIMIT), Ordering::Relaxed);
         self.compared_with.store(others, Ordering::Relaxed);
@@ -171,16 +171,16 @@ impl Clock {
     }
 
     /// Returns the time that a node alone can be sure of, `up_micros` after its start, in
-    /// microseconds since 1970: the wall clock's, but no more than that later than the latest time
-    /// known from before the start. A wall clock that is ahead since this start, or that was set
-    /// ahead after it, makes nothing older than it is; time in which the node was down counts only
-    /// after it has passed once more.
+    /// microseconds since 1970: the wall clock's time, but at most `up_micros` after the latest
+    /// time known from before the start. A wall clock that is ahead at the start, or is set ahead
+    /// later, therefore makes no record look older than it is. Time in which the node was down does
+    /// not count.
     pub fn certain(&self, up_micros: u64, wall_micros: u64) -> u64 {
         wall_micros.min(self.before_start.saturating_add(up_micros))
     }
 
     /// Returns the latest time that this node knows, `up_micros` after its start, in microseconds
-    /// since 1970. A wall clock that is set back does not set it back.
+    /// since 1970. Setting the wall clock back does not lower that time.
     pub fn latest(&self, up_micros: u64, now: Now, max_skew_micros: u64) -> u64 {
         let since_start = self.at_start.saturating_add(up_micros);
         let are_few = self.compared_with.load(Ordering::Relaxed) < LEAST_COMPARED;
@@ -189,7 +189,8 @@ impl Clock {
         now.wall.max(since_start).max(Self::micros(self.last())).max(others)
     }
 
-    /// Returns `micros`, in microseconds since 1970, or the latest that most others accept if less.
+    /// Returns `micros` (since 1970), or the latest time that most other nodes accept if that is
+    /// less.
     pub fn accepted(&self, micros: u64, now: Now) -> u64 {
         micros.min(Self::micros(self.limit_of_most(now)))
     }
@@ -197,9 +198,10 @@ impl Clock {
     /// Returns the time by which conditional writes judge whether a value has expired, in
     /// microseconds since 1970: the wall clock's, or that of most other nodes' clocks if it is
     /// less. A single clock that is ahead therefore expires no value early. A correct clock among
-    /// others that are behind judges `max_skew_micros` late at most.
+    /// others that are behind judges at most `max_skew_micros` late.
     ///
-    /// The time goes back when those clocks do: nothing may rely on it before it is stored.
+    /// The time steps back when those clocks do, so no decision may rely on it before the time is
+    /// stored.
     pub(crate) fn time_of_expiries(&self, now: Now, max_skew_micros: u64) -> u64 {
         let most = Self::micros(self.limit_of_most(now));
         let others = most.saturating_sub(max_skew_micros);
@@ -236,7 +238,7 @@ impl Clock {
         Ok(Version { time, origin: self.origin })
     }
 
-    /// Advances the clock from the last time to `after` of it, and returns the new time.
+    /// Advances the clock from its last time `t` to `after(t)`, and returns the new time.
     fn advance(&self, now: Now, after: impl Fn(u64) -> u64) -> Result<u64, NotIssued> {
         // Publishing the bound orders nothing else: a stale read only refuses.
         let bound = self.bound.load(Ordering::Relaxed);
@@ -265,8 +267,9 @@ impl Clock {
         was_ahead.then(|| (Self::micros(next) - Self::micros(limit)).max(1))
     }
 
-    /// Issues a ballot of the node `own` to ask for promises under, greater than all versions and
-    /// ballots before it. The ballots that follow it, each as good as promised with it, stay free.
+    /// Issues a ballot under which the node `own` asks for promises. The ballot is greater than all
+    /// versions and ballots before it. The ballots that follow it, which its promises cover, stay
+    /// unused.
     pub(crate) fn issue_ballot(&self, now: Now, own: NodeId) -> Result<u64, NotIssued> {
         let wall = Self::time_of(now.wall);
         let drawn = u64::from(own.0) << FOLLOWING_BITS & COUNTER;
@@ -275,10 +278,10 @@ impl Clock {
         Ok(ballot)
     }
 
-    /// Takes in another node's clock: versions issued from now on are greater than `time`. A time
-    /// that is ahead, see [`Clock::is_ahead`], is not taken in, and `false` is returned: a single
-    /// broken clock must not carry the whole cluster away, and a node with a wrong clock must not
-    /// follow others that are as wrong.
+    /// Takes in another node's clock: versions issued from now on are greater than `time`. Returns
+    /// `false`, and takes in nothing, if `time` is ahead ([`Clock::is_ahead`]): a single broken
+    /// clock must not set the clocks of the whole cluster ahead, and a node with a wrong clock must
+    /// not follow other nodes whose clocks are equally wrong.
     pub fn merge(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
         if self.is_ahead(time, now, max_skew_micros) {
             return false;
@@ -316,15 +319,15 @@ impl Clock {
     }
 
     /// True if a version's `time` is more than `max_skew_micros` after the wall clock, or later
-    /// than most other nodes accept; with `u64::MAX` no time is.
+    /// than most other nodes accept. With a skew of `u64::MAX`, no time is ahead.
     pub fn is_ahead(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
         time > self.takes_up_to(now, max_skew_micros)
     }
 
     /// Returns the greatest time of a version that is not ahead. Times that most other nodes refuse
-    /// are ahead too: else a node with a wrong clock would take the records of others that are as
-    /// wrong, bring them to its own store, and count them. A single other node's clock may itself
-    /// be the wrong one: this node refuses nothing on the word of one.
+    /// are ahead too: otherwise a node with a wrong clock would accept, store and count the records
+    /// of nodes whose clocks are equally wrong. A single other clock may itself be the wrong one,
+    /// so a comparison with only one other node refuses nothing.
     pub fn takes_up_to(&self, now: Now, max_skew_micros: u64) -> u64 {
         if max_skew_micros == u64::MAX {
             return u64::MAX;
@@ -356,8 +359,8 @@ impl Clock {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// Returns the clock as other nodes may take it in: the greatest time that was issued or taken
-    /// in, and at least the wall clock, as far as most other nodes accept that.
+    /// Returns the clock's time for other nodes to take in: the greatest time that was issued or
+    /// taken in, and at least the wall clock's, as far as most other nodes accept that.
     pub fn now(&self, now: Now) -> u64 {
         self.last().max(Self::time_of(now.wall).min(self.limit_of_most(now)))
     }
@@ -399,8 +402,8 @@ impl Clock {
     }
 }
 
-/// Returns the ballot under which a coordinator that was promised this one, or continued under it,
-/// may continue without promises; `None` = it must ask for promises again.
+/// Returns the next ballot of a coordinator that was promised this one, or continued under it, and
+/// needs no new promises; `None` = the coordinator must ask for promises again.
 pub(crate) fn next_ballot(ballot: u64) -> Option<u64> {
     (ballot & FOLLOWING < FOLLOWING).then_some(ballot + 1)
 }
@@ -535,7 +538,7 @@ mod tests {
         assert_eq!(clock.issue(wrong), Err(NotIssued::Ahead));
     }
 
-    /// A wrong report would have somebody set a clock that is right or behind.
+    /// A wrong report would make an operator correct a clock that is right or behind.
     #[test]
     fn a_clock_that_was_ahead_is_not_said_to_be() {
         let ahead = (WALL + 300_000_000) << 12;
@@ -653,7 +656,7 @@ mod tests {
         let stalls = |now: u64| if now < 5_000_000 { 1_000 } else { 700_000 };
         assert!((1..1_000).contains(&refused(0, stalls)));
         assert_eq!(refused(8_000_000, stalls), 0);
-        // Nor does a disk that stalls now and then.
+        // A disk that stalls now and then causes none either, once a stall was seen.
         let stalls = |now: u64| if now % 2_000_000 < 300_000 { 700_000 } else { 1_000 };
         assert_eq!(refused(3_000_000, stalls), 0);
     }
