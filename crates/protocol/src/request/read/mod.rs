@@ -1,8 +1,8 @@
 //! Reads, which return the newest record that enough replicas report, once enough replicas hold it.
 //!
 //! ```text
-//!  ask `ack` ──▶ all replied ──▶ enough hold the newest ──────────────────▶ answer ──▶ the others
-//!     │ ▲                    └─▶ too few: write it to more (repair) ──────▶ answer     are repaired
+//!  ask `ack` ──▶ all replied ──▶ enough hold the newest ─────────────────▶ answer ──▶ the others
+//!     │ ▲                    └─▶ too few: write it to more (repair) ─────▶ answer    are repaired
 //!     ▼ │
 //!  one failed, or is later than usual (hedge): ask the next
 //! ```

@@ -1,10 +1,10 @@
 //! Writes, which are sent to all replicas at once, and answered when enough replicas hold the
 //! record.
+//!
 //! ```text
 //!  all `from` asked ──▶ `ack` hold it ────────────────────────▶ answer ──▶ those that missed it:
 //!        ▲        └──▶ one also holds a newer record ─┐                    hints
 //!        └───────────── a new version, once ──────────┘
-//! ```
 //! ```
 //!
 //! A replica with a newer record shows that this node's clock is behind the clock that issued that
