@@ -329,8 +329,8 @@ impl Model for World {
     }
 }
 
-/// True if each answer is one that a single register could have given.
+/// The property that each answer is one that a single register could have given.
 pub(crate) const LINEARIZABLE: &str = "linearizable";
 
-/// True if some run answers all clients.
+/// The property that some run answers all clients.
 pub(crate) const ANSWERED: &str = "all are answered";
