@@ -69,7 +69,7 @@ pub enum NotIssued {
          correct it, or send the write to another node"
     )]
     Ahead,
-    /// The wall clock is not ahead, but a version that was issued or taken in is.
+    /// The wall clock is not ahead, but a version that was issued or taken in is ahead.
     #[error(
         "this node has timestamps that most other nodes refuse for another {seconds} s, although \
          its clock is not ahead now: its clock, or another one that it followed, was. Send the \
@@ -482,7 +482,7 @@ mod tests {
         bound(&clock, later);
         let issued = clock.issue(later).unwrap();
         assert_eq!(issued.time, (WALL + 1_000_000) << 12, "it did not go on");
-        // Nor did the bound, at which a start would begin.
+        // The bound did not advance either; a start would begin there.
         assert!(clock.stop() == issued.time && clock.bound_wanted(later).is_some());
         let clock = running(WALL, 0);
         clock.compared(Some(limit), 2);
@@ -516,7 +516,7 @@ mod tests {
         assert_eq!(time(WALL + 700_000), WALL + 700_000, "nobody is left");
     }
 
-    /// A wrong clock does not take in the times of others that are as wrong.
+    /// A wrong clock does not take in the times of other clocks that are equally wrong.
     #[test]
     fn what_most_others_refuse_is_ahead_for_a_wrong_clock_too() {
         let skew = 500_000;
@@ -636,7 +636,7 @@ mod tests {
             if let Some((bound, asked, done)) = under_way.take_if(|(_, _, done)| now >= *done) {
                 clock.mark_durable(bound, done - asked);
             }
-            // Checked every 30 ms.
+            // The bound is checked every 30 ms.
             if under_way.is_none() && now % 30_000 == 0 {
                 under_way = clock.bound_wanted(at(wall)).map(|bound| (bound, now, now + took(now)));
             }
@@ -650,13 +650,14 @@ mod tests {
         for took in [0, 1_000, 20_000, 90_000, 400_000] {
             assert_eq!(refused(0, |_| took), 0, "{took} us");
         }
-        // A disk that gets slower by and by causes no refusals, up to the tolerated limit.
+        // A disk that slows down gradually causes no refusals, up to the tolerated limit.
         assert_eq!(refused(0, |now| now / 20), 0);
-        // A disk that gets slow at once costs some writes the first time, and none from then on.
+        // A disk that slows down suddenly causes some refusals the first time, and none from then
+        // on.
         let stalls = |now: u64| if now < 5_000_000 { 1_000 } else { 700_000 };
         assert!((1..1_000).contains(&refused(0, stalls)));
         assert_eq!(refused(8_000_000, stalls), 0);
-        // A disk that stalls now and then causes none either, once a stall was seen.
+        // A disk that stalls now and then causes no refusals either, once one stall was seen.
         let stalls = |now: u64| if now % 2_000_000 < 300_000 { 700_000 } else { 1_000 };
         assert_eq!(refused(3_000_000, stalls), 0);
     }
@@ -683,7 +684,7 @@ mod tests {
         let lead = 450_000;
         let mut wall = WALL;
         for _ in 0..20 {
-            // Versions of a clock that is ahead come seldom, and must be followed whenever one
+            // Versions from a clock that is ahead are rare, and each must be followed when it
             // comes.
             assert!(clock.merge((wall + lead) << 12, at(wall), 500_000));
             assert!(clock.issue(at(wall)).is_ok());
@@ -776,7 +777,8 @@ mod tests {
         assert!(clock.hear((WALL + 400_000) << 12, at(WALL), skew));
         assert_eq!(clock.base_of_expiries(at(WALL)), WALL + 400_000, "that clock may judge");
         assert_eq!(clock.base_of_expiries(at(WALL + 400_001)), WALL + 400_001);
-        // Among others, times that this node has issued count as far as most others accept them.
+        // With other clocks to compare with, times that this node has issued count as far as most
+        // of those clocks accept them.
         clock.compared(Some((WALL + skew) as i64), 2);
         assert_eq!(clock.base_of_expiries(at(WALL)), WALL + skew);
         let set_back = running(WALL, 0);

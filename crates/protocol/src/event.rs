@@ -324,7 +324,7 @@ pub enum Effect {
         /// The class and deadline of the work.
         demand: Demand,
     },
-    /// Summarize what this node's store holds; ends in [`Event::Compared`].
+    /// Summarize the records in this node's store; ends in [`Event::Compared`].
     Compare {
         /// The owner of the operation.
         op: OpId,
@@ -333,8 +333,8 @@ pub enum Effect {
         /// The class and deadline of the work.
         demand: Demand,
     },
-    /// Make all earlier writes durable, then give up the store's unreadable blocks among these
-    /// keys; ends in [`Event::Written`].
+    /// Make all earlier writes durable, then discard the store's unreadable blocks in these ranges
+    /// of keys; ends in [`Event::Written`].
     Discard {
         /// The owner of the operation.
         op: OpId,
@@ -384,8 +384,8 @@ pub enum Effect {
         /// The record that the replica missed.
         record: Record,
     },
-    /// Store durably the marks of what a node lacks ([`Missed::encode`](crate::Missed::encode));
-    /// ends in [`Event::Written`].
+    /// Store durably the marks of a node's missed writes
+    /// ([`Missed::encode`](crate::Missed::encode)); ends in [`Event::Written`].
     KeepMissed {
         /// The owner of the operation.
         op: OpId,
@@ -422,7 +422,7 @@ pub enum Answer {
     Failed(RequestFailed),
 }
 
-/// The failure of a request, with what each replica did.
+/// The failure of a request, with the part of each replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestFailed {
     /// The reason for the failure.

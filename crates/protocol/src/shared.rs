@@ -30,8 +30,8 @@ use crate::transfer::ledger::HintLedger;
 use crate::transfer::missed::{Mark, Missed};
 use record::{Operation, Record};
 
-/// State of a node that its event loops and its background work share, by the folder whose types it
-/// holds.
+/// State of a node that its event loops and its background work share, grouped by the folders of
+/// its types.
 #[derive(Debug)]
 pub struct Shared {
     /// The id of this node.
@@ -42,7 +42,7 @@ pub struct Shared {
     pub clock: Arc<Clock>,
     /// The cluster's members, and this node's place among them.
     pub membership: SharedMembership,
-    /// Repair rounds and what they have proven.
+    /// Repair rounds and their proofs.
     pub repair: SharedRepair,
     /// Records that are due to other nodes.
     pub transfer: SharedTransfer,
@@ -57,7 +57,7 @@ pub struct Shared {
 pub struct SharedMembership {
     /// The members and the placement of keys on them.
     pub views: Arc<Views>,
-    /// The layouts that this node knows, and its vote about the next one.
+    /// The layouts that this node knows, and its vote on the next one.
     pub layouts: Arc<Layouts>,
     /// This node's own membership: whether it is authoritative for keys that it does not hold.
     pub state: Membership,
@@ -72,14 +72,14 @@ pub struct SharedMembership {
     pub moves: TransitionProgress,
     /// True while this node has not pulled all partitions that move to it.
     pub lacks: AtomicBool,
-    /// The clock's last time when the present placement of keys came into force. Each later write
-    /// goes to all nodes that hold its key by that placement.
+    /// The greatest time that the clock knew when the present placement of keys came into force.
+    /// Each later write goes to all nodes that hold its key by that placement.
     placed_at: AtomicU64,
     /// Held while a layout comes into force, so that two layouts do not mix their state.
     entering: Mutex<()>,
 }
 
-/// Repair rounds and what they have proven.
+/// Repair rounds and their proofs.
 #[derive(Debug)]
 pub struct SharedRepair {
     /// Repair rounds: their requests, progress and results.
@@ -114,7 +114,7 @@ pub(crate) struct SharedPaxos {
     pub(crate) recent: Recent,
     /// Locks of the keys whose conditional writes are in progress.
     pub(crate) turns: KeyLocks,
-    /// Leaders' state that the next conditional write of a key continues from.
+    /// The state of leaders, from which the next conditional write of a key continues.
     pub(crate) keeper: StateCache,
 }
 
@@ -224,7 +224,7 @@ impl Shared {
 
     /// Returns this node's progress in a transition.
     pub(crate) fn moves_state(&self) -> MovesState {
-        // Whether the node lacks records is noted before a layout is entered, so this loads the
+        // The flag for lacking records is set before a layout is entered, so this code loads the
         // layout first.
         let layout = self.membership.layouts.entered();
         let has_all = match layout.stage {
@@ -258,13 +258,13 @@ impl Shared {
         if moves {
             self.repair.proofs.forget_seal();
         }
-        // If a later layout than `kept` is in force, the notes above are of the wrong one.
+        // If a later layout than `kept` is in force, the notes above describe the wrong layout.
         self.note_lacks(self.membership.layouts.pull_need(self.own));
         is_later
     }
 
-    /// Returns the clock's last time when the present placement of keys came into force. Records
-    /// that the node stored before have times up to this one.
+    /// Returns the greatest time that the clock knew when the present placement of keys came into
+    /// force. Records that the node stored before have times up to this one.
     pub fn placed_at(&self) -> u64 {
         self.membership.placed_at.load(Ordering::Relaxed)
     }
@@ -314,8 +314,8 @@ impl Shared {
     pub fn holds(&self, key: &[u8], copies: u8) -> bool {
         self.membership.views.with(|view| {
             let is_read = view.topology.holds(self.own, partition_of(key), copies);
-            // The flag is set before such a view comes into force, so this loads the flag after the
-            // view.
+            // The flag is set before such a view comes into force, so this code loads the flag
+            // after the view.
             is_read || !self.is_to_be_emptied() && view.places(self.own, key, copies)
         })
     }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 /// The invisible characters, as the first and last of each range: the Unicode category Cf (format),
-/// characters that are drawn as nothing, and the control characters that JSON leaves as they are.
+/// other characters that are not drawn, and the control characters that JSON leaves as they are.
 const INVISIBLE: [(char, char); 21] = [
     ('\u{7f}', '\u{9f}'),
     ('\u{ad}', '\u{ad}'),

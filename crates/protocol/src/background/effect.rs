@@ -91,9 +91,9 @@ pub enum BackgroundEffect {
     Waits(Waits),
     /// Report that a repair round driven by this node is over.
     RoundEnded(RoundReport),
-    /// Stop this node, whose directory is an older copy: since that copy, the other nodes have
-    /// completed a proof without this node. The copy may hold records that were deleted, and purged
-    /// by that proof, so the node must not continue with it.
+    /// Stop this node, whose directory is an older copy: since the copy was made, the other nodes
+    /// have completed a proof without this node. The copy may hold records that were deleted, and
+    /// purged by that proof, so the node must not continue with it.
     Outdated {
         /// The watermark of the proof: the greatest time of a version that it covers.
         proven: u64,

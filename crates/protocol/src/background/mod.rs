@@ -55,7 +55,8 @@ pub enum BackgroundEvent {
         incarnation: Incarnation,
         /// The peer's knowledge of this node's disk, if any.
         knows_us: Option<Claim>,
-        /// True if the disk that the peer knows is the only disk of this node that it ever knew.
+        /// True if the disk that the peer knows is the only disk of this node that the peer ever
+        /// knew.
         never_another: bool,
         /// The cluster that the peer belongs to; `None` = none yet.
         cluster: Option<ClusterId>,
@@ -94,7 +95,7 @@ pub enum BackgroundEvent {
     },
     /// A node's marks were stored on disk, or storing them failed.
     MissedKept {
-        /// The node that the marks are of.
+        /// The node that the marks belong to.
         node: NodeId,
         /// True if the marks were stored.
         kept: bool,
@@ -102,7 +103,7 @@ pub enum BackgroundEvent {
     /// A caller proposes this layout as the next one; [`Layouts::change`](crate::Layouts::change)
     /// tells the outcome.
     Propose(Arc<Layout>),
-    /// Another node goes by a later layout than this one.
+    /// Another node's layout is later than this node's.
     Behind,
     /// This node's knowledge of layouts was stored on disk, or storing it failed.
     LayoutsKept {

@@ -379,7 +379,8 @@ impl Protocol {
         let Some((id, outline)) = own else { return };
         let (parts, mut cx) = self.lend(now, out);
         match SlotKind::of(id) {
-            // A read that reads this node's own store sets no limit on the record's length.
+            // A read slot sets no limit on the length of this node's own record, so this is a
+            // failure.
             SlotKind::Read => parts.reads.failed_here(&mut cx, id),
             SlotKind::Call => {
                 let reply = long(&cx.core.shared, outline);
@@ -404,7 +405,8 @@ impl Protocol {
         match SlotKind::of(id) {
             SlotKind::Read => parts.reads.wrote_here(&mut cx, id, result),
             SlotKind::Write => parts.writes.wrote_here(&mut cx, id, result),
-            // The write was a conditional write's plain record, which is brought to a majority.
+            // A conditional write brings a plain record to a majority, or a call stores records on
+            // this node.
             SlotKind::Change | SlotKind::Call => {
                 self.replied(now, self.core.shared.own, id, reply_to_write(&result), out);
             }

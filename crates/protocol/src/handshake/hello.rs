@@ -22,7 +22,7 @@ const MAGIC: &[u8; 8] = b"kvorum\0\x01";
 pub enum Role {
     /// The side that made the connection.
     Dialer,
-    /// The side that accepted it.
+    /// The side that accepted the connection.
     Acceptor,
 }
 
@@ -70,7 +70,7 @@ pub struct Hello {
     pub knew_another: bool,
     /// The last proven round that the sender knows.
     pub proven: RoundId,
-    /// The view that the sender goes by.
+    /// The sender's view.
     pub view: ViewId,
     /// The sender's id as a voter ([`Voter`](crate::membership::layout::Voter)); `None` = not
     /// stated.

@@ -15,7 +15,7 @@
 //! valid twice, and the role, so that a proof can't be sent back to the node that made it. The
 //! acceptor proves nothing to a dialer that has not proved itself. A topology is described only
 //! after both proofs, and only if the two topologies differ, so that both sides can log the
-//! difference. A side that goes by a later layout sends that layout with its verdict, whatever the
+//! difference. The side with the later layout sends that layout with its verdict, whatever the
 //! verdict is; if the layout belongs to a fork, the nodes refuse each other.
 //!
 //! Over TLS a proof also covers the connection's exporter. Nodes do not check the owner of each
@@ -68,8 +68,8 @@ const PROOF_LEN: usize = 32;
 /// The random bytes that each side contributes.
 pub type Nonce = [u8; 32];
 
-/// The TLS exporter of a connection (RFC 8446, section 7.5). Each connection has another one, which
-/// only the two ends know.
+/// The TLS exporter of a connection (RFC 8446, section 7.5). The exporter differs between all
+/// connections, and only the two ends know it.
 pub type Channel = [u8; 32];
 
 /// The bytes before a frame's body: its length and type.
@@ -88,18 +88,19 @@ pub struct PeerSeen {
     pub node: NodeId,
     /// The node's incarnation: the id of its disk.
     pub incarnation: Incarnation,
-    /// The node's process start id: the process on that disk.
+    /// The node's boot id: the process on that disk.
     pub life: BootId,
     /// The node's knowledge of this node's disk; `None` = the node never knew any disk of this
     /// node.
     pub knows_us: Option<Claim>,
-    /// True if the disk that the node knows is the only disk of this node that it ever knew.
+    /// True if the disk that the node knows is the only disk of this node that the other node ever
+    /// knew.
     pub never_another: bool,
     /// The last proven round that the node knows.
     pub proven: RoundId,
     /// The node's id as a voter on layouts.
     pub voter: Option<VoterId>,
-    /// The node's cluster; `None` = it has none yet.
+    /// The node's cluster; `None` = the node has none yet.
     pub cluster: Option<ClusterId>,
     /// The purpose of the connection.
     pub connection: ConnectionKind,

@@ -444,7 +444,7 @@ fn changed(name: &str, change: &PlanChange) -> Arc<HandshakeIdentity> {
     going_by(name, layout)
 }
 
-/// Makes node `name`, which goes by this layout.
+/// Makes node `name` with this layout in force.
 fn going_by(name: &str, layout: Layout) -> Arc<HandshakeIdentity> {
     let (settled, epoch) = (layout.topology().unwrap(), layout.epoch);
     let own = settled.find(name).unwrap();

@@ -138,7 +138,8 @@ pub enum Request {
         /// The record to store under the key.
         record: Record,
     },
-    /// Stores several records: hints. One reply covers all of them.
+    /// Stores several records: hints, or records that a node pulls or that are streamed to it. One
+    /// reply covers all of them.
     Writes {
         /// The keys and their records.
         items: Vec<(Bytes, Record)>,
@@ -199,8 +200,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// Returns the longest record, in bytes, that the asker has room for, if the reply may bring a
-    /// long one.
+    /// Returns the longest record, in bytes, that the asker has memory for, if the reply may
+    /// contain a long one.
     pub fn most(&self) -> Option<u32> {
         match self {
             Self::Read { most, .. } | Self::ReadQuorum { most, .. } => Some(*most),
@@ -260,7 +261,7 @@ pub enum Reply {
         /// [`MembershipState`](crate::MembershipState).
         authoritative: bool,
     },
-    /// To a read: the newest record that the node holds is longer than the asker has room for.
+    /// To a read: the newest record that the node holds is longer than the asker has memory for.
     Long {
         /// The record without its content, which the node verified.
         outline: RecordSummary,
@@ -295,19 +296,19 @@ pub enum Reply {
         /// The promised ballot.
         promise: u64,
     },
-    /// To one write or several: refused, a version is too far ahead of this node's wall clock.
-    /// Nothing was changed.
+    /// To one write or several: refused, because a version is too far ahead of this node's wall
+    /// clock. Nothing was changed.
     Ahead,
     /// Refused: the node is overloaded. Nothing was changed.
     Busy,
-    /// To a write: refused, the disk is full. Nothing was changed.
+    /// To a write: refused, because the disk is full. Nothing was changed.
     NoSpace,
     /// The store failed. A write may have been carried out or not.
     Failed,
     /// Refused: the asker's topology differs from this node's.
     TopologyMismatch,
-    /// Refused: the view that this node goes by is later than the asker's. A write may have been
-    /// carried out before the view changed.
+    /// Refused: this node's view is later than the asker's. A write may have been carried out
+    /// before the view changed.
     Superseded {
         /// The epoch of the later view.
         epoch: u64,
@@ -335,7 +336,7 @@ pub(crate) enum Refused {
     Busy,
     /// The node's disk is full.
     NoSpace,
-    /// The timestamp is too far ahead of the node's clock, or the node goes by another layout.
+    /// The timestamp is too far ahead of the node's clock, or the node's layout differs.
     Declined,
     /// The node has promised a higher ballot, or is storing another record at this moment.
     HigherBallot,
@@ -373,7 +374,7 @@ impl Reply {
 /// A node's progress in a transition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MovesState {
-    /// The epoch of the layout that the node goes by, reported once that layout is durable.
+    /// The epoch of the node's layout, reported once that layout is durable.
     pub epoch: u64,
     /// True if the node has pulled all records that move to it.
     pub has_all: bool,

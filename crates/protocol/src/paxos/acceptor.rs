@@ -182,7 +182,7 @@ impl Acceptor {
         None
     }
 
-    /// Returns the refusal of a record that must not be stored under any promises.
+    /// Returns the refusal of a record that this node must not store, regardless of its promises.
     fn refusal(&self, cx: &mut Cx<'_>, op: OpId, arrived: &Arrived) -> Option<Reply> {
         let ballot = arrived.record.ballot();
         let membership = &cx.core.shared.membership.state;
@@ -357,7 +357,7 @@ impl Acceptor {
         let reading = self.storing.iter().filter(|(_, storing)| !storing.writes);
         let reading: Vec<OpId> = reading.map(|(op, _)| *op).collect();
         reading.iter().for_each(|op| self.give_up(cx.core, *op));
-        // The reply tells the coordinator that this node goes by a later view.
+        // The reply tells the coordinator that this node's view is later.
         for op in reading.into_iter().chain(waiting) {
             cx.reply_as_replica(op, Reply::Busy);
         }

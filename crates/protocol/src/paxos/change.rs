@@ -84,7 +84,7 @@ pub(crate) enum ChangeStage {
     Storing { record: Record, then: Done },
     /// The key's leader was asked to do the write.
     Forwarded,
-    /// The leader refused because it goes by a later view, which this node is about to enter.
+    /// The leader refused because its view is later. This node is about to enter that view too.
     Behind,
     /// Other writes of the key come first.
     Queued,

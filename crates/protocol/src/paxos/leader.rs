@@ -279,7 +279,7 @@ impl Changes {
         true
     }
 
-    /// Routes a client's write that no node has begun to the key's leader again.
+    /// Sends a client's write to the key's leader again, because no node has begun the write.
     pub(super) fn look_for_home(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
         self.make_votes(cx, id);

@@ -21,8 +21,8 @@ impl Votes {
             return cx.reply_as_replica(op, Reply::Council(VoteReply::NoVote));
         }
         // The directory may have been restored to an earlier state. Nodes that received a vote of
-        // the later state report that, and have no vote of this node until that claim is settled.
-        // The asker tries again.
+        // the later state report that. So this node votes only once its directory is confirmed and
+        // all such reports are settled. The asker tries again.
         let is_vote = matches!(asked, VoteRequest::Prepare { .. } | VoteRequest::Accept { .. });
         let is_known = cx.core.shared.membership.state.is_confirmed()
             && !cx.core.shared.membership.logs.is_in_doubt();

@@ -47,8 +47,9 @@ pub(crate) struct Replica {
     pub(crate) waiting: Waiting,
     proving: Proving,
     votes: Votes,
-    /// Writes under way to this node's store that a record which this node has lost may outrank,
-    /// each with the greatest time of such a record. Empty unless the node may have lost records.
+    /// Writes under way to this node's store that may be older than a record that this node has
+    /// lost, each with the greatest time of such a record. Empty unless the node may have lost
+    /// records.
     overtaken: BTreeMap<OpId, u64>,
 }
 
@@ -219,8 +220,8 @@ impl Replica {
         }
     }
 
-    /// Stores a record once other nodes know this node's disk. If a conditional write made the
-    /// record, this node must not have promised a higher ballot.
+    /// Stores a record once other nodes know this node's disk. The record of a conditional write is
+    /// refused if this node has promised a higher ballot.
     pub(crate) fn hold_record(
         &mut self,
         cx: &mut Cx<'_>,

@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use record::Version;
 
+/// The greatest time of any version that was handed to the store. A write with a greater time can't
+/// meet a newer record there.
+///
 /// A node alone in its cluster need not look for newer records that it wrote itself. Its one clock
 /// issues versions in order, so a newer version in the store was issued while the older write was
 /// under way: the two writes are concurrent. The node does look for records that other nodes wrote,

@@ -2,9 +2,9 @@
 //! acknowledge before other nodes know its disk (`membership/known_disk.rs`).
 //!
 //! ```text
-//!  a request under view 8 ─▶ this node goes by ─┬─ one of the same placement ─▶ carried out
-//!                                               ├─ a later one: Superseded, nothing was done
-//!                                               └─ an earlier one: waits until it does not
+//!  a request under view 8 ─▶ this node's view is ─┬─ of the same placement ─▶ carried out
+//!                                                 ├─ later: Superseded, nothing was done
+//!                                                 └─ earlier: waits until it is not
 //!  after the work ─────────▶ is the placement still in force? ─┬─ yes ─▶ the reply
 //!                                                              └─ no ──▶ Superseded: may be done
 //! ```

@@ -86,9 +86,9 @@ pub(crate) trait Requests {
         true
     }
 
-    /// Handles the refusal of a node that goes by another view, if this kind of request needs a
-    /// handling of its own. Returns `true` if the refusal is handled. `is_later`: the node's view
-    /// is later than this node's.
+    /// Handles the refusal of a node whose view differs, if this kind of request needs a handling
+    /// of its own. Returns `true` if the refusal is handled. `is_later`: the node's view is later
+    /// than this node's.
     fn on_superseded(&mut self, _: &mut RequestCx<'_>, _: SlotId, is_later: bool) -> bool {
         let _ = is_later;
         false
@@ -105,7 +105,7 @@ pub(crate) trait Requests {
         self.on_reply(cx, id, peer, errand, reply);
     }
 
-    /// Handles the refusal of a node that goes by another view than the request.
+    /// Handles the refusal of a node whose view differs from the request's.
     fn superseded(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, epoch: u64) {
         let is_later = epoch > cx.core.view.epoch;
         let work = self.slots().work(id);

@@ -14,7 +14,7 @@ pub(crate) enum ReplicaError {
     /// The replica's store refused; nothing was changed.
     Refused,
     /// The replica refused, and nothing was changed: the timestamp is too far ahead of the
-    /// replica's clock, or the replica goes by another layout.
+    /// replica's clock, or the replica's layout differs.
     Declined,
     /// The replica refused, and nothing was changed: the replica has promised a higher ballot, or
     /// is storing another record at this moment.

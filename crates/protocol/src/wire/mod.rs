@@ -66,7 +66,8 @@ pub const ENVELOPE_MAX: usize = 256 << 10;
 /// its key and its record fits, and so does a page, or a batch of hints, of the same size.
 pub const MESSAGE_MAX: usize = 16 << 20;
 
-/// The largest number of bytes of pieces on their way that the receiver has not acknowledged.
+/// The largest number of bytes of a message's pieces that may be on their way without the
+/// receiver's acknowledgement.
 pub const WINDOW: usize = 256 << 10;
 
 /// The longest key, in bytes.
@@ -85,7 +86,7 @@ pub struct Malformed(pub &'static str);
 /// The sender's state in an envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sender {
-    /// The view that the sender goes by.
+    /// The sender's view.
     pub view: ViewId,
     /// The sender's clock: the time of a version.
     pub clock: u64,

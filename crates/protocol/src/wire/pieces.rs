@@ -21,8 +21,8 @@ use record::{MIN_RECORD_LEN, Record, Version};
 /// A long message that is being sent in pieces.
 #[derive(Debug)]
 pub struct Cut {
-    /// The encoded message without the content of its last record. Only the part of that content
-    /// that fills the first piece is copied here; the rest is `tail`.
+    /// The encoded message up to the content of its last record, with as much of that content as
+    /// fills the first piece. The rest of the content is `tail`.
     head: Vec<u8>,
     tail: Bytes,
     at: usize,

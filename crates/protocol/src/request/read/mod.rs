@@ -51,8 +51,9 @@ const ASK_ALL_EVERY: u64 = 64;
 /// pause doubles each time.
 const ASK_AGAIN_MICROS: u64 = 5_000;
 
-/// The number of such pauses. If this node itself is about to become authoritative, the read asks
-/// until its deadline instead. Another node may take as long as streaming a disk takes.
+/// The number of such pauses. It is limited because another node may need as long to become
+/// authoritative as streaming a disk takes. If this node itself is about to become authoritative,
+/// the read asks until its deadline instead.
 const ASK_AGAIN_TIMES: u32 = 5;
 
 /// The detail for the client when a future record keeps a replica from counting.

@@ -235,7 +235,7 @@ impl Read {
             ReadState::Failed(error) => Some(error),
             _ => None,
         });
-        // A read for which some replicas had no memory and the others no time failed because of
+        // If every failure is that a replica was busy or silent, the read failed because of
         // overload. It changed nothing and may be tried again, whatever other replicas reported.
         let only_busy = !self.is_decided()
             && failed.clone().any(|error| error == ReplicaError::Busy)

@@ -223,9 +223,9 @@ impl<'a> Tally<'a> {
         self.slot.work.votes.iter().filter_map(awaited).max()
     }
 
-    /// True if replicas that are not authoritative may become so soon, as a node does that has just
-    /// started and checks what the others know of it. Together with the replicas that have not
-    /// replied, these replicas must be enough.
+    /// True if replicas that are not authoritative may become so soon: a node that has just
+    /// started, for example, first learns what the other nodes know of it. Together with the
+    /// replicas that have not replied, these replicas must be enough.
     fn may_settle(self, asked_again: u32) -> bool {
         let read = &self.slot.work;
         let counts = |vote: &ReadVote| {
@@ -242,9 +242,9 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// True if `ack` replicas must hold the answer before it is given. With `ack` = 1 of several
-/// replicas, none has to. With `from` = 1, the only copy may be in the set that is about to be
-/// dropped, so a replica of each set has to.
+/// True if `ack` replicas must hold the answer before it is given. They need not if `ack` = 1 of
+/// several replicas. With `from` = 1 they must while partitions move, because the only copy may be
+/// in the set that is about to be dropped.
 fn must_be_held(slot: &Slot<Read>) -> bool {
     let (ack, from) = (slot.ack(), slot.quorums.from());
     let is_alone = |ack, from| ack > 1 || from == 1;

@@ -1,6 +1,6 @@
 //! Writes that this node's store decides alone: the key has one replica, which is this node, and
-//! the store holds no newer record. Such a write has no slot and no votes. Unless the store stores
-//! it in time, under the same view, it becomes an ordinary write with the same version.
+//! the store holds no newer record. Such a write has no slot and no votes. If it is not stored in
+//! time and under the same view, it becomes an ordinary write with the same version.
 //!
 //! ```text
 //!  writes_alone? ─yes─▶ the store ─ stored ──────────────▶ answer
