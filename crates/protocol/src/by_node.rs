@@ -23,7 +23,7 @@ impl<T: Default> ByNode<T> {
         self.with_shared(node, |value| what(value))
     }
 
-    /// True if `what` returns true for any of the values made so far.
+    /// True if `what` returns true for any of the values that exist so far.
     pub fn any(&self, what: impl Fn(&T) -> bool) -> bool {
         self.0.load().iter().flatten().any(|value| what(value))
     }

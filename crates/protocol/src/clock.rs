@@ -14,6 +14,12 @@
 //! bound. (A node that loses the bound with its disk, and whose wall clock is set back too, may
 //! issue a version again.) The caller reads the wall clock and persists the bound: this module has
 //! neither clock nor file.
+//!
+//! The clock *takes in* the times that other nodes send: from then on, it issues only greater ones.
+//! It refuses a time that is *ahead*: later than the wall clock by more than `--max-clock-skew`, or
+//! later than most other nodes accept.
+//!
+//! Source: S. Kulkarni et al., *Logical Physical Clocks* (OPODIS 2014).
 
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -24,19 +30,19 @@ use crate::node_id::NodeId;
 
 const COUNTER: u64 = (1 << COUNTER_BITS) - 1;
 
-/// The number of low bits of a ballot's counter that count the ballots following it; above them are
-/// the low bits of the coordinator's id. While keys move, two coordinators can be promised the same
-/// ballot, by replicas from before and after the move: they must not issue the same one in one
-/// microsecond. Nodes whose ids are equal modulo 64 still may.
+/// The number of low bits of a ballot's counter that count the ballots following it. Above these
+/// bits are the low bits of the coordinator's id: while keys move, replicas from before and after
+/// the move can promise the same ballot to two coordinators, which must not issue the same ballot
+/// in one microsecond. Nodes whose ids are equal modulo 64 still may.
 const FOLLOWING_BITS: u32 = 6;
 
 const FOLLOWING: u64 = (1 << FOLLOWING_BITS) - 1;
 
 /// The least distance from the clock to its bound, in microseconds: twice the default
-/// `--max-clock-skew`. At least half of it is always left, so that the clock follows a version as
-/// far ahead as the allowed skew at once, even the first from such a clock. A smaller distance
-/// would be better for a start after a kill, which begins at the bound and waits until other nodes
-/// accept such a clock.
+/// `--max-clock-skew`. At least half of the distance is always left, so that the clock at once
+/// follows a version as far ahead as the allowed skew, even the first such version. A smaller
+/// distance would be better for a start after a kill: that start begins at the bound, and waits
+/// until other nodes accept such a time.
 const LEAST_AHEAD_MICROS: u64 = 1_000_000;
 
 /// The greatest distance to the bound, used where persisting takes long: writes stop if the next
@@ -94,17 +100,18 @@ pub fn origin_of(name: &str) -> u32 {
 #[derive(Debug)]
 pub struct Clock {
     last: AtomicU64,
-    /// The greatest time that another node sent and that was not ahead; 0 = none since the start.
+    /// The greatest time that another node has sent since the start, and that was not ahead; 0 =
+    /// none.
     heard: AtomicU64,
     bound: AtomicU64,
     /// The longest recent time to persist a bound, in microseconds.
     slowest: AtomicU64,
     /// The greatest recent lead of other nodes' clocks over the wall clock, in microseconds.
     lead: AtomicU64,
-    /// The latest time that most other nodes accept, in microseconds since 1970, when the monotonic
-    /// clock is at zero: see [`Clock::compared`].
+    /// The latest time that most other nodes accept, in microseconds since 1970, at the zero of the
+    /// monotonic clock ([`Clock::compared`]).
     limit_at_zero: AtomicI64,
-    /// The number of nodes' clocks that the limit comes from.
+    /// The number of other nodes whose clocks the limit was computed from.
     compared_with: AtomicUsize,
     origin: u32,
     /// The latest time known from before the start, in microseconds since 1970; without one, the
@@ -121,9 +128,9 @@ const LEAST_COMPARED: usize = 2;
 const NO_LIMIT: i64 = i64::MAX;
 
 impl Clock {
-    /// Starts a clock after everything that a clock bounded by `persisted` (0: there was none) may
-    /// have issued. The clock issues nothing before [`Clock::mark_durable`] is called with a
-    /// further bound.
+    /// Starts a clock whose first version is above all versions that an earlier clock may have
+    /// issued. `persisted` is the bound of that clock (0 = there was none). The clock issues
+    /// nothing until [`Clock::mark_durable`] is called with a greater bound.
     pub fn start(origin: u32, wall_micros: u64, persisted: u64) -> Self {
         let last = persisted.max(wall_micros << COUNTER_BITS);
         let [last, bound, slowest, lead, heard] = [last, persisted, 0, 0, 0].map(AtomicU64::new);
@@ -143,9 +150,10 @@ impl Clock {
         }
     }
 
-    /// Notes a comparison with `others` other nodes' clocks. `limit_at_zero`: most of them refuse
-    /// versions later than that, in microseconds since 1970, when the monotonic clock is at zero;
-    /// the limit advances with the monotonic clock. `None` = there is no clock to compare with.
+    /// Notes a comparison with the clocks of `others` other nodes. `limit_at_zero` is the latest
+    /// time, in microseconds since 1970, that most of these nodes accept when the monotonic clock
+    /// is at zero; the limit advances with the monotonic clock. `None` = there is no clock to
+    /// compare with.
     ///
     /// The clock issues nothing later than the limit: such a version would hide writes of correct
     /// clocks until its time comes. The limit also keeps this clock, which never steps back, usable
@@ -155,7 +163,7 @@ impl Clock {
         self.compared_with.store(others, Ordering::Relaxed);
     }
 
-    /// Returns the greatest time that most other nodes accept now.
+    /// Returns the greatest time of a version that most other nodes accept now.
     fn limit_of_most(&self, now: Now) -> u64 {
         match self.limit_at_zero.load(Ordering::Relaxed) {
             NO_LIMIT => u64::MAX,
@@ -209,15 +217,15 @@ impl Clock {
         now.wall.min(others.max(least)).min(most)
     }
 
-    /// Returns the time that a time to live is added to, in microseconds since 1970: the wall
-    /// clock's, or the greatest that another node sent, if that is later; at most what most other
-    /// nodes accept. Another clock may be the one that judges the expiry, and no value may expire
-    /// early.
+    /// Returns the time to which a time to live is added, in microseconds since 1970: the wall
+    /// clock's time, or the greatest time that another node sent if that is later, but at most the
+    /// time that most other nodes accept. Another node's clock may judge the expiry, and no value
+    /// may expire early.
     ///
-    /// The times that this clock issued count too, as far as most other nodes accept them: a wall
-    /// clock that was set back may be the wrong one. Without another clock to compare with, those
-    /// times prove nothing: a clock that was ahead once would lengthen every time to live from then
-    /// on, and the wall clock that the time to live is added to judges the expiry as well.
+    /// The times that this clock issued count too, as far as most other nodes accept them, because
+    /// a wall clock that was set back may be the wrong one. Without another clock to compare with,
+    /// those times prove nothing: a clock that was ahead once would lengthen every later time to
+    /// live. The wall clock to which the time to live is added then also judges the expiry.
     pub fn base_of_expiries(&self, now: Now) -> u64 {
         let is_compared = self.compared_with.load(Ordering::Relaxed) > 0;
         let issued = if is_compared { self.last() } else { 0 };
@@ -260,7 +268,7 @@ impl Clock {
     }
 
     /// Returns the microseconds until most other nodes accept the next version, if a version that
-    /// was issued or taken in is ahead of their clocks and the wall clock is not.
+    /// was issued or taken in is ahead of their clocks and the wall clock is not; otherwise `None`.
     pub fn refused_for(&self, now: Now) -> Option<u64> {
         let (limit, next) = (self.limit_of_most(now), self.last() + 1);
         let was_ahead = Self::time_of(now.wall) <= limit && next > limit;
@@ -307,8 +315,8 @@ impl Clock {
         is_taken_in
     }
 
-    /// Takes in the ballot of a conditional write. Returns true if the ballot may be promised: the
-    /// next start then begins above it.
+    /// Takes in the ballot of a conditional write. Returns true if the ballot may be promised,
+    /// because the next start begins above it.
     pub(crate) fn merge_ballot(&self, ballot: u64, now: Now, max_skew_micros: u64) -> bool {
         if !self.merge(ballot, now, max_skew_micros) {
             return false;

@@ -292,8 +292,8 @@ pub enum Effect {
         key: Bytes,
         /// The record to store under the key.
         record: Record,
-        /// The way by which the record came here: its evidence about the conditional writes in it,
-        /// for later lookups.
+        /// The way in which the record came here, which is evidence about the conditional writes in
+        /// it for later lookups.
         via: Via,
         /// True if the store must look for a newer record of the key first.
         look: bool,

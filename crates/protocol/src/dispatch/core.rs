@@ -47,7 +47,7 @@ pub(crate) struct Cx<'a> {
 }
 
 impl Cx<'_> {
-    /// Sends a request to another node. Its reply comes under the slot's id.
+    /// Sends a request to another node. The reply comes under the slot's id.
     pub(crate) fn send(
         &mut self,
         peer: NodeId,
@@ -133,7 +133,7 @@ impl Core {
         replicas.filter(|node| !holders.contains(node)).collect()
     }
 
-    /// True if a record's version is further ahead of this node's wall clock than clocks may be.
+    /// True if a record is a future record.
     pub(crate) fn is_ahead(&self, now: Now, record: &Record) -> bool {
         self.is_future(now, record.write_time())
     }

@@ -1,9 +1,9 @@
 //! The HELLO: a node's claims about itself before it trusts the other side.
 //! ```text
 //!  magic 8 │ least 2 │ greatest version 2 │ features 8 │ role 1 │ connection 1 │ cluster 8
-//!  incarnation 8 │ knows you as 8 │ placement 8 │ nonce 32 │ name 1 + n │ to 1 + n
-//!  life 8 │ knows you by life 8 │ up to 8 │ late 8 │ epoch 8 │ proven 8 + 2
-//!  voter 8 │ node 2 │ knew another disk of yours 1 │ later versions' …
+//!  incarnation 8 │ knows_you: incarnation 8 │ placement 8 │ nonce 32 │ name 1 + n │ to 1 + n
+//!  life 8 │ knows_you: life 8, up to 8, late 8 │ epoch 8 │ proven 8 + 2
+//!  voter 8 │ node 2 │ knew_another 1 │ fields of later versions …
 //! ```
 
 use super::{NAME_MAX, Nonce};

@@ -4,10 +4,10 @@
 //! ```text
 //!   dialer                                  acceptor
 //!     │ HELLO  versions, names, nonce … ──────▶ │
-//!     │ ◀────── HELLO  the same, from its side  │   ≤ HELLO_MAX bytes each
-//!     │ PROOF  HMAC(secret, role, both) ──────▶ │   wrong: VERDICT, closed
-//!     │ ◀────── PROOF, VERDICT                  │   now the acceptor speaks for itself
-//!     │ VERDICT ──────────────────────────────▶ │   and both know the other's verdict
+//!     │ ◀────── HELLO  versions, names, nonce … │   ≤ HELLO_MAX bytes each
+//!     │ PROOF  HMAC(secret, role, HELLOs) ────▶ │   wrong proof: VERDICT, closed
+//!     │ ◀────── PROOF, VERDICT                  │   the acceptor proves itself
+//!     │ VERDICT ──────────────────────────────▶ │   both sides know both verdicts
 //!     │ envelopes …                             │
 //! ```
 //!
@@ -81,31 +81,30 @@ mod frame {
     pub(super) const VERDICT: u8 = 3;
 }
 
-/// A node that has proved its membership in the handshake.
+/// A peer that has proved its membership in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerSeen {
-    /// The node's id.
+    /// The peer's id.
     pub node: NodeId,
-    /// The node's incarnation: the id of its disk.
+    /// The peer's incarnation: the id of its disk.
     pub incarnation: Incarnation,
-    /// The node's boot id: the process on that disk.
+    /// The peer's boot id: the process on that disk.
     pub life: BootId,
-    /// The node's knowledge of this node's disk; `None` = the node never knew any disk of this
+    /// The peer's knowledge of this node's disk; `None` = the peer never knew any disk of this
     /// node.
     pub knows_us: Option<Claim>,
-    /// True if the disk that the node knows is the only disk of this node that the other node ever
-    /// knew.
+    /// True if the disk that the peer knows is the only disk of this node that the peer ever knew.
     pub never_another: bool,
-    /// The last proven round that the node knows.
+    /// The last proven round that the peer knows.
     pub proven: RoundId,
-    /// The node's id as a voter on layouts.
+    /// The peer's id as a voter on layouts.
     pub voter: Option<VoterId>,
-    /// The node's cluster; `None` = the node has none yet.
+    /// The peer's cluster; `None` = the peer has none yet.
     pub cluster: Option<ClusterId>,
     /// The purpose of the connection.
     pub connection: ConnectionKind,
     /// The greatest version of the protocol that both nodes speak. Additions of a later version are
-    /// not sent to the node.
+    /// not sent to the peer.
     pub version: u16,
 }
 

@@ -668,8 +668,8 @@ impl Requests for Changes {
                 self.make_votes(cx, id);
                 self.try_change(cx, id);
             }
-            // Other writes refer to these writes by their ids, and these have no outstanding
-            // request.
+            // Other writes refer to these writes by their ids, which therefore stay. No request of
+            // these writes is outstanding.
             ChangeStage::Queued | ChangeStage::Follows(_) | ChangeStage::Pausing => {
                 self.make_votes(cx, id)
             }

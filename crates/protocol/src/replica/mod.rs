@@ -40,7 +40,7 @@ use waiting::Waiting;
 /// The result of a store operation that a slot of this loop started.
 pub(crate) type Own<T> = Option<(SlotId, T)>;
 
-/// The replica's share of one event loop.
+/// One event loop's part of the node's replica.
 #[derive(Debug, Default)]
 pub(crate) struct Replica {
     pub(crate) acceptor: Acceptor,

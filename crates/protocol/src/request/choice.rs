@@ -160,7 +160,7 @@ mod tests {
                 assert_eq!(work::take(), 0, "{nodes} nodes in {zones} zones, {quorum:?}");
             }
         }
-        // A quorum spares a whole zone like a single node.
+        // A quorum can spare a whole zone as it spares a single node.
         let topology = topology(21, 3);
         let zone: Vec<u16> = (0..21).filter(|node| node % 3 == 1).collect();
         assert!(

@@ -245,7 +245,7 @@ pub(crate) struct Hedges {
 }
 
 impl Hedges {
-    /// Sets a timer: [`Hedges::pop`] returns the id from the time `at`.
+    /// Sets a timer: from the time `at` on, [`Hedges::pop`] returns the id.
     pub(crate) fn at(&mut self, at: u64, id: SlotId) {
         self.due.push(Reverse((at, id)));
     }

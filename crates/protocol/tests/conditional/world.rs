@@ -113,7 +113,7 @@ pub(crate) struct World {
     pub(crate) lost_replies: bool,
     /// True if one coordinator does the first and the last operation, and continues from the first.
     pub(crate) goes_on: bool,
-    /// Events at the beginning. From there, a search finds a violation of many steps sooner.
+    /// Events at the beginning. From there, a search finds long violations sooner.
     pub(crate) first: Vec<First>,
 }
 
