@@ -107,8 +107,8 @@ pub enum StoreError {
     Busy(&'static str),
     /// The disk is full. Nothing was changed.
     NoSpace(String),
-    /// The repair fence refused the write: the record's version is not later than the fence's time
-    /// (the value). Nothing was changed.
+    /// The repair fence refused the write: the record's write time is not later than the fence's
+    /// time (the value). Nothing was changed.
     Sealed(u64),
     /// Data is damaged, or the disk failed.
     Failed {

@@ -138,7 +138,7 @@ impl Core {
         self.is_future(now, record.write_time())
     }
 
-    /// True if a record that was written at `when` is a future record.
+    /// True if a record with the write time `when` is a future record.
     pub(crate) fn is_future(&self, now: Now, when: u64) -> bool {
         when > self.takes_up_to(now)
     }

@@ -180,8 +180,8 @@ impl Replica {
     /// another one.
     fn perform_for_node(&mut self, cx: &mut Cx<'_>, op: OpId, demand: Demand, request: Request) {
         match request {
-            // Records that this node does not hold yet must not look like records that other nodes
-            // lack.
+            // Records that are still being streamed to this node must not count as missing in the
+            // comparison.
             Request::Compare(_) if !cx.core.shared.membership.state.is_authoritative_for_all() => {
                 cx.reply_as_replica(op, Reply::Absent { authoritative: false });
             }
