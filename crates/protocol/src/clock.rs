@@ -634,8 +634,9 @@ mod tests {
         assert!(clock.bound_wanted(at(late + 500_001)).is_some());
     }
 
-    /// Counts the versions refused from `from` on, of one a millisecond over ten seconds. A wanted
-    /// bound becomes durable `took` microseconds after the check that finds it wanted.
+    /// Counts the versions that are refused from the time `from` on, in a run of ten seconds that
+    /// asks for one version each millisecond. A wanted bound becomes durable `took` microseconds
+    /// after the check that finds it wanted.
     fn refused(from: u64, took: impl Fn(u64) -> u64) -> u64 {
         let clock = running(WALL, 0);
         let (mut refused, mut under_way) = (0, None);

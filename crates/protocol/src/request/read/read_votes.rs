@@ -235,8 +235,9 @@ impl Read {
             ReadState::Failed(error) => Some(error),
             _ => None,
         });
-        // If every failure is that a replica was busy or silent, the read failed because of
-        // overload. It changed nothing and may be tried again, whatever other replicas reported.
+        // If at least one replica was busy and every other failed one was silent, the read failed
+        // because of overload. It changed nothing and may be tried again, whatever other replicas
+        // reported.
         let only_busy = !self.is_decided()
             && failed.clone().any(|error| error == ReplicaError::Busy)
             && failed.clone().all(|e| matches!(e, ReplicaError::Busy | ReplicaError::Silent));
