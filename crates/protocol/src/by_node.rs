@@ -1,5 +1,5 @@
-//! Values that threads share, one for each node, by the node's id. A value is made at its first
-//! use, and stays as long as the process: ids are never given to another node.
+//! Values that threads share, one for each node, indexed by the node's id. A value is made at its
+//! first use and lives as long as the process, because an id is never given to another node.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ impl<T: Default> ByNode<T> {
         self.with_shared(node, |value| what(value))
     }
 
-    /// True if `what` returns true for any of the values made so far.
+    /// True if `what` returns true for any of the values that exist so far.
     pub fn any(&self, what: impl Fn(&T) -> bool) -> bool {
         self.0.load().iter().flatten().any(|value| what(value))
     }
 
-    /// Returns a node's value, to be held for longer.
+    /// Returns a node's value, for callers that keep it.
     pub fn get(&self, node: NodeId) -> Arc<T> {
         self.with_shared(node, Arc::clone)
     }

@@ -14,6 +14,12 @@
 //! bound. (A node that loses the bound with its disk, and whose wall clock is set back too, may
 //! issue a version again.) The caller reads the wall clock and persists the bound: this module has
 //! neither clock nor file.
+//!
+//! The clock *takes in* the times that other nodes send: from then on, it issues only greater ones.
+//! It refuses a time that is *ahead*: later than the wall clock by more than `--max-clock-skew`, or
+//! later than most other nodes accept.
+//!
+//! Source: S. Kulkarni et al., *Logical Physical Clocks* (OPODIS 2014).
 
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -24,19 +30,19 @@ use crate::node_id::NodeId;
 
 const COUNTER: u64 = (1 << COUNTER_BITS) - 1;
 
-/// The number of low bits of a ballot's counter that count the ballots following it; above them are
-/// the low bits of the coordinator's id. While keys move, two coordinators can be promised the same
-/// ballot, by replicas from before and after the move: they must not issue the same one in one
-/// microsecond. Nodes whose ids are equal modulo 64 still may.
+/// The number of low bits of a ballot's counter that count the ballots following it. Above these
+/// bits are the low bits of the coordinator's id: while keys move, replicas from before and after
+/// the move can promise the same ballot to two coordinators, which must not issue the same ballot
+/// in one microsecond. Nodes whose ids are equal modulo 64 still may.
 const FOLLOWING_BITS: u32 = 6;
 
 const FOLLOWING: u64 = (1 << FOLLOWING_BITS) - 1;
 
 /// The least distance from the clock to its bound, in microseconds: twice the default
-/// `--max-clock-skew`. At least half of it is always left, so that the clock follows a version as
-/// far ahead as the allowed skew at once, even the first from such a clock. A smaller distance
-/// would be better for a start after a kill, which begins at the bound and waits until other nodes
-/// accept such a clock.
+/// `--max-clock-skew`. At least half of the distance is always left, so that the clock at once
+/// follows a version as far ahead as the allowed skew, even the first such version. A smaller
+/// distance would be better for a start after a kill: that start begins at the bound, and waits
+/// until other nodes accept such a time.
 const LEAST_AHEAD_MICROS: u64 = 1_000_000;
 
 /// The greatest distance to the bound, used where persisting takes long: writes stop if the next
@@ -69,7 +75,7 @@ pub enum NotIssued {
          correct it, or send the write to another node"
     )]
     Ahead,
-    /// The wall clock is not ahead, but a version that was issued or taken in is.
+    /// The wall clock is not ahead, but a version that was issued or taken in is ahead.
     #[error(
         "this node has timestamps that most other nodes refuse for another {seconds} s, although \
          its clock is not ahead now: its clock, or another one that it followed, was. Send the \
@@ -94,17 +100,18 @@ pub fn origin_of(name: &str) -> u32 {
 #[derive(Debug)]
 pub struct Clock {
     last: AtomicU64,
-    /// The greatest time that another node sent and that was not ahead; 0 = none since the start.
+    /// The greatest time that another node has sent since the start, and that was not ahead; 0 =
+    /// none.
     heard: AtomicU64,
     bound: AtomicU64,
     /// The longest recent time to persist a bound, in microseconds.
     slowest: AtomicU64,
     /// The greatest recent lead of other nodes' clocks over the wall clock, in microseconds.
     lead: AtomicU64,
-    /// The latest time that most other nodes accept, in microseconds since 1970, when the monotonic
-    /// clock is at zero: see [`Clock::compared`].
+    /// The latest time that most other nodes accept, in microseconds since 1970, at the zero of the
+    /// monotonic clock ([`Clock::compared`]).
     limit_at_zero: AtomicI64,
-    /// The number of nodes' clocks that the limit comes from.
+    /// The number of other nodes whose clocks the limit was computed from.
     compared_with: AtomicUsize,
     origin: u32,
     /// The latest time known from before the start, in microseconds since 1970; without one, the
@@ -121,9 +128,9 @@ const LEAST_COMPARED: usize = 2;
 const NO_LIMIT: i64 = i64::MAX;
 
 impl Clock {
-    /// Starts a clock after everything that a clock bounded by `persisted` (0: there was none) may
-    /// have issued. The clock issues nothing before [`Clock::mark_durable`] is called with a
-    /// further bound.
+    /// Starts a clock whose first version is above all versions that an earlier clock may have
+    /// issued. `persisted` is the bound of that clock (0 = there was none). The clock issues
+    /// nothing until [`Clock::mark_durable`] is called with a greater bound.
     pub fn start(origin: u32, wall_micros: u64, persisted: u64) -> Self {
         let last = persisted.max(wall_micros << COUNTER_BITS);
         let [last, bound, slowest, lead, heard] = [last, persisted, 0, 0, 0].map(AtomicU64::new);
@@ -143,19 +150,20 @@ impl Clock {
         }
     }
 
-    /// Notes a comparison with `others` other nodes' clocks. `limit_at_zero`: most of them refuse
-    /// versions later than that, in microseconds since 1970, when the monotonic clock is at zero;
-    /// the limit advances with the monotonic clock. `None` = there is no clock to compare with.
+    /// Notes a comparison with the clocks of `others` other nodes. `limit_at_zero` is the latest
+    /// time, in microseconds since 1970, that most of these nodes accept when the monotonic clock
+    /// is at zero; the limit advances with the monotonic clock. `None` = there is no clock to
+    /// compare with.
     ///
     /// The clock issues nothing later than the limit: such a version would hide writes of correct
-    /// clocks until its time comes. And this clock, which never goes back, is as good as before
-    /// once the wall clock is correct.
+    /// clocks until its time comes. The limit also keeps this clock, which never steps back, usable
+    /// as soon as a wrong wall clock is corrected.
     pub fn compared(&self, limit_at_zero: Option<i64>, others: usize) {
         self.limit_at_zero.store(limit_at_zero.unwrap_or(NO_LIMIT), Ordering::Relaxed);
         self.compared_with.store(others, Ordering::Relaxed);
     }
 
-    /// Returns the greatest time that most other nodes accept now.
+    /// Returns the greatest time of a version that most other nodes accept now.
     fn limit_of_most(&self, now: Now) -> u64 {
         match self.limit_at_zero.load(Ordering::Relaxed) {
             NO_LIMIT => u64::MAX,
@@ -171,16 +179,16 @@ impl Clock {
     }
 
     /// Returns the time that a node alone can be sure of, `up_micros` after its start, in
-    /// microseconds since 1970: the wall clock's, but no more than that later than the latest time
-    /// known from before the start. A wall clock that is ahead since this start, or that was set
-    /// ahead after it, makes nothing older than it is; time in which the node was down counts only
-    /// after it has passed once more.
+    /// microseconds since 1970: the wall clock's time, but at most `up_micros` after the latest
+    /// time known from before the start. A wall clock that is ahead at the start, or is set ahead
+    /// later, therefore makes no record look older than it is. Time in which the node was down does
+    /// not count.
     pub fn certain(&self, up_micros: u64, wall_micros: u64) -> u64 {
         wall_micros.min(self.before_start.saturating_add(up_micros))
     }
 
     /// Returns the latest time that this node knows, `up_micros` after its start, in microseconds
-    /// since 1970. A wall clock that is set back does not set it back.
+    /// since 1970. Setting the wall clock back does not lower that time.
     pub fn latest(&self, up_micros: u64, now: Now, max_skew_micros: u64) -> u64 {
         let since_start = self.at_start.saturating_add(up_micros);
         let are_few = self.compared_with.load(Ordering::Relaxed) < LEAST_COMPARED;
@@ -189,7 +197,8 @@ impl Clock {
         now.wall.max(since_start).max(Self::micros(self.last())).max(others)
     }
 
-    /// Returns `micros`, in microseconds since 1970, or the latest that most others accept if less.
+    /// Returns `micros` (since 1970), or the latest time that most other nodes accept if that is
+    /// less.
     pub fn accepted(&self, micros: u64, now: Now) -> u64 {
         micros.min(Self::micros(self.limit_of_most(now)))
     }
@@ -197,9 +206,10 @@ impl Clock {
     /// Returns the time by which conditional writes judge whether a value has expired, in
     /// microseconds since 1970: the wall clock's, or that of most other nodes' clocks if it is
     /// less. A single clock that is ahead therefore expires no value early. A correct clock among
-    /// others that are behind judges `max_skew_micros` late at most.
+    /// others that are behind judges at most `max_skew_micros` late.
     ///
-    /// The time goes back when those clocks do: nothing may rely on it before it is stored.
+    /// The time steps back when those clocks do, so no decision may rely on it before the time is
+    /// stored.
     pub(crate) fn time_of_expiries(&self, now: Now, max_skew_micros: u64) -> u64 {
         let most = Self::micros(self.limit_of_most(now));
         let others = most.saturating_sub(max_skew_micros);
@@ -207,15 +217,15 @@ impl Clock {
         now.wall.min(others.max(least)).min(most)
     }
 
-    /// Returns the time that a time to live is added to, in microseconds since 1970: the wall
-    /// clock's, or the greatest that another node sent, if that is later; at most what most other
-    /// nodes accept. Another clock may be the one that judges the expiry, and no value may expire
-    /// early.
+    /// Returns the time to which a time to live is added, in microseconds since 1970: the wall
+    /// clock's time, or the greatest time that another node sent if that is later, but at most the
+    /// time that most other nodes accept. Another node's clock may judge the expiry, and no value
+    /// may expire early.
     ///
-    /// The times that this clock issued count too, as far as most other nodes accept them: a wall
-    /// clock that was set back may be the wrong one. Without another clock to compare with, those
-    /// times prove nothing: a clock that was ahead once would lengthen every time to live from then
-    /// on, and the wall clock that the time to live is added to judges the expiry as well.
+    /// The times that this clock issued count too, as far as most other nodes accept them, because
+    /// a wall clock that was set back may be the wrong one. Without another clock to compare with,
+    /// those times prove nothing: a clock that was ahead once would lengthen every later time to
+    /// live. The wall clock to which the time to live is added then also judges the expiry.
     pub fn base_of_expiries(&self, now: Now) -> u64 {
         let is_compared = self.compared_with.load(Ordering::Relaxed) > 0;
         let issued = if is_compared { self.last() } else { 0 };
@@ -236,7 +246,7 @@ impl Clock {
         Ok(Version { time, origin: self.origin })
     }
 
-    /// Advances the clock from the last time to `after` of it, and returns the new time.
+    /// Advances the clock from its last time `t` to `after(t)`, and returns the new time.
     fn advance(&self, now: Now, after: impl Fn(u64) -> u64) -> Result<u64, NotIssued> {
         // Publishing the bound orders nothing else: a stale read only refuses.
         let bound = self.bound.load(Ordering::Relaxed);
@@ -258,15 +268,16 @@ impl Clock {
     }
 
     /// Returns the microseconds until most other nodes accept the next version, if a version that
-    /// was issued or taken in is ahead of their clocks and the wall clock is not.
+    /// was issued or taken in is ahead of their clocks and the wall clock is not; otherwise `None`.
     pub fn refused_for(&self, now: Now) -> Option<u64> {
         let (limit, next) = (self.limit_of_most(now), self.last() + 1);
         let was_ahead = Self::time_of(now.wall) <= limit && next > limit;
         was_ahead.then(|| (Self::micros(next) - Self::micros(limit)).max(1))
     }
 
-    /// Issues a ballot of the node `own` to ask for promises under, greater than all versions and
-    /// ballots before it. The ballots that follow it, each as good as promised with it, stay free.
+    /// Issues a ballot under which the node `own` asks for promises. The ballot is greater than all
+    /// versions and ballots before it. The ballots that follow it, which its promises cover, stay
+    /// unused.
     pub(crate) fn issue_ballot(&self, now: Now, own: NodeId) -> Result<u64, NotIssued> {
         let wall = Self::time_of(now.wall);
         let drawn = u64::from(own.0) << FOLLOWING_BITS & COUNTER;
@@ -275,10 +286,10 @@ impl Clock {
         Ok(ballot)
     }
 
-    /// Takes in another node's clock: versions issued from now on are greater than `time`. A time
-    /// that is ahead, see [`Clock::is_ahead`], is not taken in, and `false` is returned: a single
-    /// broken clock must not carry the whole cluster away, and a node with a wrong clock must not
-    /// follow others that are as wrong.
+    /// Takes in another node's clock: versions issued from now on are greater than `time`. Returns
+    /// `false`, and takes in nothing, if `time` is ahead ([`Clock::is_ahead`]): a single broken
+    /// clock must not set the clocks of the whole cluster ahead, and a node with a wrong clock must
+    /// not follow other nodes whose clocks are equally wrong.
     pub fn merge(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
         if self.is_ahead(time, now, max_skew_micros) {
             return false;
@@ -304,8 +315,8 @@ impl Clock {
         is_taken_in
     }
 
-    /// Takes in the ballot of a conditional write. Returns true if the ballot may be promised: the
-    /// next start then begins above it.
+    /// Takes in the ballot of a conditional write. Returns true if the ballot may be promised,
+    /// because the next start begins above it.
     pub(crate) fn merge_ballot(&self, ballot: u64, now: Now, max_skew_micros: u64) -> bool {
         if !self.merge(ballot, now, max_skew_micros) {
             return false;
@@ -316,15 +327,15 @@ impl Clock {
     }
 
     /// True if a version's `time` is more than `max_skew_micros` after the wall clock, or later
-    /// than most other nodes accept; with `u64::MAX` no time is.
+    /// than most other nodes accept. With a skew of `u64::MAX`, no time is ahead.
     pub fn is_ahead(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
         time > self.takes_up_to(now, max_skew_micros)
     }
 
     /// Returns the greatest time of a version that is not ahead. Times that most other nodes refuse
-    /// are ahead too: else a node with a wrong clock would take the records of others that are as
-    /// wrong, bring them to its own store, and count them. A single other node's clock may itself
-    /// be the wrong one: this node refuses nothing on the word of one.
+    /// are ahead too: otherwise a node with a wrong clock would accept, store and count the records
+    /// of nodes whose clocks are equally wrong. A single other clock may itself be the wrong one,
+    /// so a comparison with only one other node refuses nothing.
     pub fn takes_up_to(&self, now: Now, max_skew_micros: u64) -> u64 {
         if max_skew_micros == u64::MAX {
             return u64::MAX;
@@ -356,8 +367,8 @@ impl Clock {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// Returns the clock as other nodes may take it in: the greatest time that was issued or taken
-    /// in, and at least the wall clock, as far as most other nodes accept that.
+    /// Returns the clock's time for other nodes to take in: the greatest time that was issued or
+    /// taken in, and at least the wall clock's, as far as most other nodes accept that.
     pub fn now(&self, now: Now) -> u64 {
         self.last().max(Self::time_of(now.wall).min(self.limit_of_most(now)))
     }
@@ -399,8 +410,8 @@ impl Clock {
     }
 }
 
-/// Returns the ballot under which a coordinator that was promised this one, or continued under it,
-/// may continue without promises; `None` = it must ask for promises again.
+/// Returns the next ballot of a coordinator that was promised this one, or continued under it, and
+/// needs no new promises; `None` = the coordinator must ask for promises again.
 pub(crate) fn next_ballot(ballot: u64) -> Option<u64> {
     (ballot & FOLLOWING < FOLLOWING).then_some(ballot + 1)
 }
@@ -479,7 +490,7 @@ mod tests {
         bound(&clock, later);
         let issued = clock.issue(later).unwrap();
         assert_eq!(issued.time, (WALL + 1_000_000) << 12, "it did not go on");
-        // Nor did the bound, at which a start would begin.
+        // The bound did not advance either; a start would begin there.
         assert!(clock.stop() == issued.time && clock.bound_wanted(later).is_some());
         let clock = running(WALL, 0);
         clock.compared(Some(limit), 2);
@@ -513,7 +524,7 @@ mod tests {
         assert_eq!(time(WALL + 700_000), WALL + 700_000, "nobody is left");
     }
 
-    /// A wrong clock does not take in the times of others that are as wrong.
+    /// A wrong clock does not take in the times of other clocks that are equally wrong.
     #[test]
     fn what_most_others_refuse_is_ahead_for_a_wrong_clock_too() {
         let skew = 500_000;
@@ -535,7 +546,7 @@ mod tests {
         assert_eq!(clock.issue(wrong), Err(NotIssued::Ahead));
     }
 
-    /// A wrong report would have somebody set a clock that is right or behind.
+    /// A wrong report would make an operator correct a clock that is right or behind.
     #[test]
     fn a_clock_that_was_ahead_is_not_said_to_be() {
         let ahead = (WALL + 300_000_000) << 12;
@@ -623,8 +634,9 @@ mod tests {
         assert!(clock.bound_wanted(at(late + 500_001)).is_some());
     }
 
-    /// Counts the versions refused from `from` on, of one a millisecond over ten seconds. A wanted
-    /// bound becomes durable `took` microseconds after the check that finds it wanted.
+    /// Counts the versions that are refused from the time `from` on, in a run of ten seconds that
+    /// asks for one version each millisecond. A wanted bound becomes durable `took` microseconds
+    /// after the check that finds it wanted.
     fn refused(from: u64, took: impl Fn(u64) -> u64) -> u64 {
         let clock = running(WALL, 0);
         let (mut refused, mut under_way) = (0, None);
@@ -633,7 +645,7 @@ mod tests {
             if let Some((bound, asked, done)) = under_way.take_if(|(_, _, done)| now >= *done) {
                 clock.mark_durable(bound, done - asked);
             }
-            // Checked every 30 ms.
+            // The bound is checked every 30 ms.
             if under_way.is_none() && now % 30_000 == 0 {
                 under_way = clock.bound_wanted(at(wall)).map(|bound| (bound, now, now + took(now)));
             }
@@ -647,13 +659,14 @@ mod tests {
         for took in [0, 1_000, 20_000, 90_000, 400_000] {
             assert_eq!(refused(0, |_| took), 0, "{took} us");
         }
-        // A disk that gets slower by and by causes no refusals, up to the tolerated limit.
+        // A disk that slows down gradually causes no refusals, up to the tolerated limit.
         assert_eq!(refused(0, |now| now / 20), 0);
-        // A disk that gets slow at once costs some writes the first time, and none from then on.
+        // A disk that slows down suddenly causes some refusals the first time, and none from then
+        // on.
         let stalls = |now: u64| if now < 5_000_000 { 1_000 } else { 700_000 };
         assert!((1..1_000).contains(&refused(0, stalls)));
         assert_eq!(refused(8_000_000, stalls), 0);
-        // Nor does a disk that stalls now and then.
+        // A disk that stalls now and then causes no refusals either, once one stall was seen.
         let stalls = |now: u64| if now % 2_000_000 < 300_000 { 700_000 } else { 1_000 };
         assert_eq!(refused(3_000_000, stalls), 0);
     }
@@ -680,7 +693,7 @@ mod tests {
         let lead = 450_000;
         let mut wall = WALL;
         for _ in 0..20 {
-            // Versions of a clock that is ahead come seldom, and must be followed whenever one
+            // Versions from a clock that is ahead are rare, and each must be followed when it
             // comes.
             assert!(clock.merge((wall + lead) << 12, at(wall), 500_000));
             assert!(clock.issue(at(wall)).is_ok());
@@ -773,7 +786,8 @@ mod tests {
         assert!(clock.hear((WALL + 400_000) << 12, at(WALL), skew));
         assert_eq!(clock.base_of_expiries(at(WALL)), WALL + 400_000, "that clock may judge");
         assert_eq!(clock.base_of_expiries(at(WALL + 400_001)), WALL + 400_001);
-        // Among others, times that this node has issued count as far as most others accept them.
+        // With other clocks to compare with, times that this node has issued count as far as most
+        // of those clocks accept them.
         clock.compared(Some((WALL + skew) as i64), 2);
         assert_eq!(clock.base_of_expiries(at(WALL)), WALL + skew);
         let set_back = running(WALL, 0);

@@ -46,8 +46,8 @@ pub struct Config {
     pub deadline_micros: u64,
     /// The largest lead of a version over the wall clock, in microseconds.
     pub max_skew_micros: u64,
-    /// The longest record, in bytes, that a replica sends whole at once: a node always has room for
-    /// one. Of longer records, reads compare outlines first.
+    /// The longest record, in bytes, that a replica always sends whole: a node always has memory
+    /// for one such record. Of longer records, reads compare outlines first.
     pub brief_bytes: u32,
 }
 
@@ -67,21 +67,21 @@ pub struct ConnectionId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HintId(pub u64);
 
-/// The class and deadline of work for this node's store: work that must wait is ordered, and given
-/// up, by these.
+/// The class and deadline of work for this node's store, by which waiting work is ordered and given
+/// up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
     /// The reason for the request: client requests go first.
     pub class: Class,
-    /// The time until which somebody waits, by the monotonic clock, in microseconds.
+    /// The time until which the asker waits, by the monotonic clock, in microseconds.
     pub until: u64,
 }
 
-/// The id of a request under way in a coordinator. Messages sent for the request bear this number.
+/// The id of a request under way in a coordinator. Messages sent for the request carry this id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(pub u64);
 
-/// The owner of an operation on the store; comes back with the result.
+/// The owner of an operation on the store. The event with the result carries the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpId {
     /// This node's vote in a slot.
@@ -94,8 +94,8 @@ pub enum OpId {
         id: u64,
         /// The partition of the key to read; `None` if no key is read.
         partition: Option<u16>,
-        /// The placement by which the answer is counted ([`ViewId`]): under another placement the
-        /// node gives no answer. 0 = any placement.
+        /// The placement by which the asker counts the answer ([`ViewId`]): under another placement
+        /// the node gives no answer. 0 = any placement.
         placement: u64,
     },
 }
@@ -107,8 +107,8 @@ pub enum StoreError {
     Busy(&'static str),
     /// The disk is full. Nothing was changed.
     NoSpace(String),
-    /// The repair fence refused the write: its record dates from the fenced time (the value) or
-    /// before. Nothing was changed.
+    /// The repair fence refused the write: the record's write time is not later than the fence's
+    /// time (the value). Nothing was changed.
     Sealed(u64),
     /// Data is damaged, or the disk failed.
     Failed {
@@ -177,7 +177,7 @@ pub enum Event {
     Recalled {
         /// The owner of the operation.
         op: OpId,
-        /// The store's memory of the write.
+        /// The outcome of the lookup; `None` = the store holds no evidence of the write.
         result: Result<Option<OpLookup>, StoreError>,
     },
     /// A read of the store found a record longer than `most`.
@@ -209,13 +209,13 @@ pub enum Event {
         /// The sums of the store's content.
         result: Result<Compared, StoreError>,
     },
-    /// The link to a node is up; everything sent before is on its way.
+    /// The link to a node is up; all messages sent before are on their way.
     Up(NodeId),
     /// The link to a node was up and is lost, with all unanswered requests.
     Lost(NodeId),
-    /// No link to a node could be made; everything sent to the node is gone.
+    /// No link to a node could be made; all messages sent to the node are gone.
     Unreachable(NodeId),
-    /// The message under this id was dropped: too much waits for the node already.
+    /// The message under this id was dropped, because the queue to its node is full.
     Overflow {
         /// The node that the message was for.
         peer: NodeId,
@@ -253,7 +253,7 @@ pub enum Event {
         /// True if the hint was stored.
         kept: bool,
     },
-    /// A tick, as time has passed: see [`Protocol::next_wake`](crate::Protocol::next_wake).
+    /// Time has passed: see [`Protocol::next_wake`](crate::Protocol::next_wake).
     Tick,
 }
 
@@ -292,8 +292,8 @@ pub enum Effect {
         key: Bytes,
         /// The record to store under the key.
         record: Record,
-        /// The way by which the record came here: its evidence about the conditional writes in it,
-        /// for later lookups.
+        /// The way in which the record came here, which is evidence about the conditional writes in
+        /// it for later lookups.
         via: Via,
         /// True if the store must look for a newer record of the key first.
         look: bool,
@@ -324,7 +324,7 @@ pub enum Effect {
         /// The class and deadline of the work.
         demand: Demand,
     },
-    /// Summarize what this node's store holds; ends in [`Event::Compared`].
+    /// Summarize the records in this node's store; ends in [`Event::Compared`].
     Compare {
         /// The owner of the operation.
         op: OpId,
@@ -333,23 +333,23 @@ pub enum Effect {
         /// The class and deadline of the work.
         demand: Demand,
     },
-    /// Make all earlier writes durable, then give up the store's unreadable blocks among these
-    /// keys; ends in [`Event::Written`].
+    /// Make all earlier writes durable, then discard the store's unreadable blocks in these ranges
+    /// of keys; ends in [`Event::Written`].
     Discard {
         /// The owner of the operation.
         op: OpId,
         /// The keys of the unreadable blocks.
         ranges: Vec<Damage>,
     },
-    /// Send to another node, connecting first if need be. Ends in `Reply`, `Lost`, `Unreachable` or
-    /// `Overflow`.
+    /// Send a message to another node, connecting first if need be. Ends in `Reply`, `Lost`,
+    /// `Unreachable` or `Overflow`.
     Send {
         /// The node to send to.
         peer: NodeId,
         /// The message to send.
         message: Message,
     },
-    /// Answer another node, if its connection still stands.
+    /// Answer another node, if the connection is still open.
     Respond {
         /// The connection that the request came on.
         connection: ConnectionId,
@@ -372,7 +372,8 @@ pub enum Effect {
         /// The node's reply, or why there is none.
         result: Result<Reply, FailureKind>,
     },
-    /// Keep a hint: a replica missed a write that others may hold. Ends in [`Event::Hinted`].
+    /// Keep a hint for a replica that missed a write that others may hold. Ends in
+    /// [`Event::Hinted`].
     Hint {
         /// The hint's id.
         hint: HintId,
@@ -383,8 +384,8 @@ pub enum Effect {
         /// The record that the replica missed.
         record: Record,
     },
-    /// Store durably the marks of what a node lacks ([`Missed::encode`](crate::Missed::encode));
-    /// ends in [`Event::Written`].
+    /// Store durably the marks of a node's missed writes
+    /// ([`Missed::encode`](crate::Missed::encode)); ends in [`Event::Written`].
     KeepMissed {
         /// The owner of the operation.
         op: OpId,
@@ -411,7 +412,7 @@ pub enum Effect {
 /// The answer to a client's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// To a read: the newest record of the replicas that had to answer.
+    /// To a read: the newest record among the replicas that had to answer.
     Found(Option<Record>),
     /// To a write: enough replicas hold the record, with this version.
     Written(Version, Acks),
@@ -421,7 +422,7 @@ pub enum Answer {
     Failed(RequestFailed),
 }
 
-/// The failure of a request, with what each replica did.
+/// The failure of a request, with the part of each replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestFailed {
     /// The reason for the failure.
@@ -452,7 +453,8 @@ pub enum Part {
     NotAuthoritative,
     /// The replica was asked, and the client was answered before the reply came.
     Open,
-    /// The replica was not asked: the others were enough, or it could not have made up for them.
+    /// The replica was not asked: others sufficed, or its answer would not have completed the
+    /// quorum.
     Unasked,
     /// The replica could not be reached.
     Unreached,
@@ -467,8 +469,8 @@ pub enum Part {
     /// The replica refused: the write's timestamp is too far ahead of its clock, or its topology
     /// differs.
     Declined,
-    /// The replica stored the write, but holds a future record, which hides the write from every
-    /// read.
+    /// The replica stored the write, but also holds a future record, which hides the write from
+    /// every read.
     Hidden,
 }
 

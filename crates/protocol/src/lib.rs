@@ -1,13 +1,13 @@
 //! kvorum's replication protocol, without any I/O: no sockets, files, threads or clocks. The
-//! embedder brings the time and the bytes, so that a simulation can run the very same code.
+//! embedder passes in the time and the bytes, so that a simulation runs the same code as a node.
 //!
 //! ```text
-//!  dispatch     an event loop's part: hands events to request, paxos, replica
+//!  dispatch     one event loop's share: hands events to request, paxos, replica
 //!  request      reads, writes, ranges: quorums and votes      paxos      conditional writes
-//!  replica      what this node's store is asked for
-//!  background   a node's part, as tasks: repair (rounds), transfer (hints, rebuild, rebalance),
+//!  replica      requests that this node's store answers
+//!  background   a node's share, as tasks: repair (rounds), transfer (hints, rebuild, rebalance),
 //!               membership (layouts, this node's state)
-//!  placement    which nodes hold a key                        wire, handshake   bytes
+//!  placement    nodes that hold a key                         wire, handshake   bytes
 //! ```
 
 #![forbid(unsafe_code)]

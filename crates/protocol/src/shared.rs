@@ -30,8 +30,8 @@ use crate::transfer::ledger::HintLedger;
 use crate::transfer::missed::{Mark, Missed};
 use record::{Operation, Record};
 
-/// State of a node that its event loops and its background work share, by the folder whose types it
-/// holds.
+/// State of a node that its event loops and its background work share, grouped by the folders of
+/// its types.
 #[derive(Debug)]
 pub struct Shared {
     /// The id of this node.
@@ -42,7 +42,7 @@ pub struct Shared {
     pub clock: Arc<Clock>,
     /// The cluster's members, and this node's place among them.
     pub membership: SharedMembership,
-    /// Repair rounds and what they have proven.
+    /// Repair rounds and their proofs.
     pub repair: SharedRepair,
     /// Records that are due to other nodes.
     pub transfer: SharedTransfer,
@@ -57,13 +57,14 @@ pub struct Shared {
 pub struct SharedMembership {
     /// The members and the placement of keys on them.
     pub views: Arc<Views>,
-    /// The layouts that this node knows, and its vote about the next one.
+    /// The layouts that this node knows, and its vote on the next one.
     pub layouts: Arc<Layouts>,
     /// This node's own membership: whether it is authoritative for keys that it does not hold.
     pub state: Membership,
-    /// The cluster that this node belongs to. A machine of tests belongs to one from the start.
+    /// The cluster that this node belongs to. [`Shared::of`] sets a fixed id, which suffices for
+    /// tests; a process replaces it.
     pub cluster: Arc<OwnCluster>,
-    /// How far each node's log is known to reach.
+    /// The log position that each node is known to have reached.
     pub logs: Arc<Logs>,
     /// The other nodes that know this node's disk.
     pub known_disk: KnownDisk,
@@ -71,19 +72,19 @@ pub struct SharedMembership {
     pub moves: TransitionProgress,
     /// True while this node has not pulled all partitions that move to it.
     pub lacks: AtomicBool,
-    /// The clock when the present placement of keys began. Each later write went to all nodes that
-    /// hold its key by that placement.
+    /// The greatest time that the clock knew when the present placement of keys came into force.
+    /// Each later write goes to all nodes that hold its key by that placement.
     placed_at: AtomicU64,
-    /// Held while a layout comes into force: what it says must not mix with another's.
+    /// Held while a layout comes into force, so that two layouts do not mix their state.
     entering: Mutex<()>,
 }
 
-/// Repair rounds and what they have proven.
+/// Repair rounds and their proofs.
 #[derive(Debug)]
 pub struct SharedRepair {
     /// Repair rounds: their requests, progress and results.
     pub rounds: Rounds,
-    /// What rounds have proven about all replicas.
+    /// Proofs by repair rounds that all replicas are equal up to a time.
     pub proofs: Arc<Proofs>,
 }
 
@@ -113,12 +114,13 @@ pub(crate) struct SharedPaxos {
     pub(crate) recent: Recent,
     /// Locks of the keys whose conditional writes are in progress.
     pub(crate) turns: KeyLocks,
-    /// Leaders' state that the next conditional write of a key continues from.
+    /// The state of leaders, from which the next conditional write of a key continues.
     pub(crate) keeper: StateCache,
 }
 
 impl SharedPaxos {
-    /// `floor` is a ballot that no earlier process of this node has promised or named.
+    /// Makes the state. `floor` is a ballot that no earlier process of this node has exceeded in a
+    /// promise or in a message.
     fn new(floor: u64) -> Self {
         Self {
             promises: Promises::new(floor),
@@ -140,8 +142,8 @@ pub struct SharedReplica {
 }
 
 impl Shared {
-    /// Makes the state of a node of a fixed list. `newest` is the greatest time of a version that
-    /// the store may hold.
+    /// Makes the state of a node in a cluster whose members are a fixed list. `newest` is an upper
+    /// bound of the times of the store's versions.
     pub fn new(
         topology: Topology,
         own: NodeId,
@@ -155,8 +157,8 @@ impl Shared {
         Self::of(named, (View::first(topology), layouts), clock, membership, newest, logs)
     }
 
-    /// Makes the state of a node with this id and name, which goes by the layout on its disk and by
-    /// that layout's view. The node may be a member of neither.
+    /// Makes the state of a node with this id and name, from the view and the layouts that its disk
+    /// holds. The node may be a member of neither.
     pub fn of(
         (own, own_name): (NodeId, String),
         (view, layouts): (View, Layouts),
@@ -197,19 +199,20 @@ impl Shared {
 }
 
 impl Shared {
-    /// Notes what this node lacks by a layout, before the first request under it is served.
+    /// Notes whether this node must still pull partitions under a layout. The caller does so before
+    /// the node serves its first request under that layout.
     fn note_lacks(&self, lacks: PullNeed) {
         self.replica.before_writes.set_empty(lacks == PullNeed::ToBeEmptied);
         self.membership.lacks.store(lacks != PullNeed::Nothing, Ordering::SeqCst);
     }
 
-    /// True if the node stores nothing of partitions that move to it at present.
+    /// True if the node does not yet store records of partitions that move to it.
     pub(crate) fn is_to_be_emptied(&self) -> bool {
         self.replica.before_writes.empty()
     }
 
-    /// True if the node stores nothing of a key at present: records of it here may stem from an
-    /// earlier placement.
+    /// True if the node does not yet store records of a key that moves to it, because its store may
+    /// still hold records of the key from an earlier placement.
     pub fn is_to_be_emptied_of(&self, key: &[u8], copies: u8) -> bool {
         let partition = || partition_of(key);
         self.is_to_be_emptied()
@@ -221,8 +224,8 @@ impl Shared {
 
     /// Returns this node's progress in a transition.
     pub(crate) fn moves_state(&self) -> MovesState {
-        // The lack under a layout is noted before the layout is entered, so it is loaded
-        // afterwards.
+        // The flag for lacking records is set before a layout is entered, so this code loads the
+        // layout first.
         let layout = self.membership.layouts.entered();
         let has_all = match layout.stage {
             Stage::Prepare => self.membership.layouts.has_no_orphans(&layout),
@@ -238,8 +241,8 @@ impl Shared {
     pub fn install_layout(&self, kept: &LayoutsKept) -> bool {
         let _alone = self.membership.entering.lock();
         let moves = self.membership.layouts.is_placed_otherwise(kept);
-        // The fence is forgotten before and after the change: nothing of a round that began before
-        // may count.
+        // The fence is forgotten before and after the change, so that a round that began under the
+        // earlier placement never counts.
         if moves {
             self.repair.proofs.forget_seal();
             self.membership.placed_at.store(self.clock.last(), Ordering::Relaxed);
@@ -255,13 +258,13 @@ impl Shared {
         if moves {
             self.repair.proofs.forget_seal();
         }
-        // Another layout may be in force by now.
+        // If a later layout than `kept` is in force, the notes above describe the wrong layout.
         self.note_lacks(self.membership.layouts.pull_need(self.own));
         is_later
     }
 
-    /// Returns the clock when the present placement of keys began: this node's records from before
-    /// have times up to it.
+    /// Returns the greatest time that the clock knew when the present placement of keys came into
+    /// force. Records that the node stored before have times up to this one.
     pub fn placed_at(&self) -> u64 {
         self.membership.placed_at.load(Ordering::Relaxed)
     }
@@ -272,9 +275,9 @@ impl Shared {
         self.membership.views.current()
     }
 
-    /// Notes that a handshake reported what is proven, by another node's knowledge. If this node's
-    /// directory is older than that proof, it still holds records that were purged since, and none
-    /// of its records count: from now on, as the next requests must not bring them back.
+    /// Notes the latest proof that another node reported in a handshake. If this node's directory
+    /// is older than the proof, its records count for nothing from now on: some may have been
+    /// purged elsewhere since, and the next request could bring these back.
     pub fn seen_with_proof(&self, node: NodeId, proven: RoundId) {
         self.joins_after(proven);
         if self.repair.proofs.is_outdated_by(proven) {
@@ -291,7 +294,8 @@ impl Shared {
         self.repair.proofs.received(node, theirs);
     }
 
-    /// A node that is about to join has an empty directory, whatever is proven.
+    /// Notes that a node that is about to join has an empty directory, which no earlier proof makes
+    /// outdated.
     fn joins_after(&self, proven: RoundId) {
         if self.membership.views.with(|view| view.awaits(self.own)) {
             self.repair.proofs.mark_made_after(proven);
@@ -303,14 +307,15 @@ impl Shared {
         self.membership.views.name_of(node)
     }
 
-    /// True if this node is among the first `copies` replicas of a key, 0 being the default number,
-    /// and stores records of the key that it is sent. While partitions move, nodes that lose the
-    /// key hold it until they have left, and nodes that gain it hold it once they are free of
-    /// records of an earlier placement.
+    /// True if this node is among the first `copies` replicas of a key (0 = the default number) and
+    /// stores the records of the key that it receives. While partitions move, a node that loses the
+    /// key holds it until the node has left; a node that gains the key holds it once the node has
+    /// removed its records of an earlier placement.
     pub fn holds(&self, key: &[u8], copies: u8) -> bool {
         self.membership.views.with(|view| {
             let is_read = view.topology.holds(self.own, partition_of(key), copies);
-            // Noted before such a view is in force, so it is loaded afterwards.
+            // The flag is set before such a view comes into force, so this code loads the flag
+            // after the view.
             is_read || !self.is_to_be_emptied() && view.places(self.own, key, copies)
         })
     }
@@ -325,21 +330,21 @@ impl Shared {
         self.membership.views.with(View::is_alone)
     }
 
-    /// True if this node no longer belongs to the cluster: nothing that it holds counts.
+    /// True if this node no longer belongs to the cluster, so that its records count for nothing.
     pub fn is_removed(&self) -> bool {
         self.membership.views.with(|view| !view.has(self.own))
     }
 
     /// Returns the greatest time of a version of this key that this node may have acknowledged and
-    /// lost, if it is not below `time`: `lost_before`, or the time of a record that is too far
-    /// ahead of this node's clock to be streamed back.
+    /// lost, if that time is at least `time`: the later of `lost_before` and the time of a future
+    /// record, which no other node may stream back yet.
     pub(crate) fn may_have_lost(&self, key: &[u8], time: u64) -> Option<u64> {
         let lost_before = self.membership.state.lost()?;
         let ahead = self.transfer.missed.since(self.own, partition_of(key));
         Some(lost_before.max(ahead)).filter(|lost| *lost >= time)
     }
 
-    /// True if this process knows that it has stored a record with this conditional write in it.
+    /// True if this process knows that it has stored a record that contains this conditional write.
     pub fn has_stored(&self, key: &[u8], &Operation { id, digest, .. }: &Operation) -> bool {
         matches!(
             self.paxos.recent.recall(key, WriteName { id, digest }, 0),
@@ -352,8 +357,8 @@ impl Shared {
         self.clock.merge_ballot(ballot, now, max_skew_micros) && self.paxos.promises.raise(ballot)
     }
 
-    /// Marks that a node missed a write that no hint will bring it. A node alone in its cluster is
-    /// not marked: no other node could stream the write to it.
+    /// Marks that a node missed a write for which there is no hint. A node alone in its cluster is
+    /// not marked, because no other node could stream the write to it.
     pub fn miss(&self, node: NodeId, key: &[u8], record: &Record) {
         if !self.is_alone() {
             self.transfer.missed.mark(node, self.mark_of(key, record));

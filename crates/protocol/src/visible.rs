@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 /// The invisible characters, as the first and last of each range: the Unicode category Cf (format),
-/// characters that are drawn as nothing, and the control characters that JSON leaves as they are.
+/// other characters that are not drawn, and the control characters that JSON leaves as they are.
 const INVISIBLE: [(char, char); 21] = [
     ('\u{7f}', '\u{9f}'),
     ('\u{ad}', '\u{ad}'),
@@ -37,7 +37,8 @@ pub fn is_invisible(one: char) -> bool {
     last.checked_sub(1).is_some_and(|place| one <= INVISIBLE[place].1)
 }
 
-/// Returns the text with invisible characters escaped as in JSON, `\u202e`: JSON keeps its meaning.
+/// Returns the text with invisible characters escaped as in JSON (`\u202e`), so that JSON keeps its
+/// meaning.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let is_plain = text.bytes().all(|byte| byte < 0x7f);
     if is_plain || !text.chars().any(is_invisible) {
@@ -55,9 +56,9 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Returns a key, or a part of one, on one line: `kvorum scan --escaped` reads the same bytes from
-/// it. Text stays text; a backslash, a control character, an invisible one ([`is_invisible`]) and
-/// bytes that are not UTF-8 are written as `\\`, `\n`, `\t` or `\xNN`.
+/// Returns a key, or a part of one, on one line, from which `kvorum scan --escaped` reads the same
+/// bytes back. Text stays text; a backslash, a control character, an invisible one
+/// ([`is_invisible`]) and bytes that are not UTF-8 are written as `\\`, `\n`, `\t` or `\xNN`.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

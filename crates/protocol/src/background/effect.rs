@@ -11,8 +11,8 @@ use crate::repair::status::{RoundConfig, RoundReport};
 use crate::transfer::remembered::Remembered;
 use record::Record;
 
-/// The period of `BackgroundEvent::Tick`, in microseconds. Hints go out at most this long
-/// after the retry that finds their node back.
+/// The period of `BackgroundEvent::Tick`, in microseconds. After the retry that reaches a node
+/// again, its hints go out within one period.
 pub const NODE_TICK_MICROS: u64 = 250_000;
 
 /// An output of a node's background work.
@@ -30,8 +30,8 @@ pub enum BackgroundEffect {
         /// The size of keys and records, in bytes, after which to stop; one hint is always read.
         max_bytes: usize,
     },
-    /// Remove hints that were delivered, or need not be, unless the store has a newer hint of the
-    /// same key by now. If the store refuses, ends in `BackgroundEvent::HintsStay`.
+    /// Remove hints that were delivered or are no longer needed, unless the store has a newer hint
+    /// of the same key by now. If the store refuses, ends in `BackgroundEvent::HintsStay`.
     DropHints {
         /// The node that the hints are for.
         peer: NodeId,
@@ -57,27 +57,27 @@ pub enum BackgroundEffect {
         /// The knowledge of the disk and its log.
         claim: Claim,
     },
-    /// Store durably this node's membership state and, in the same batch, the marks of what it
-    /// lacks; ends in `BackgroundEvent::Stood`. The loss of authority is in force already; regained
-    /// authority takes effect only once the state is stored.
+    /// Store durably this node's membership state and, in the same batch, the marks of its missed
+    /// writes; ends in `BackgroundEvent::StateStored`. A loss of authority is in force already;
+    /// regained authority takes effect only once the state is stored.
     StoreState(MembershipState),
     /// Store durably which cluster this node belongs to; then call
     /// [`OwnCluster::stored`](crate::OwnCluster::stored). Ends in `BackgroundEvent::ClusterIdKept`.
     KeepClusterId(ClusterId),
-    /// Store durably the marks of what a node lacks ([`Missed::encode`](crate::Missed::encode));
-    /// ends in `BackgroundEvent::MissedKept`.
+    /// Store durably the marks of a node's missed writes
+    /// ([`Missed::encode`](crate::Missed::encode)); ends in `BackgroundEvent::MissedKept`.
     KeepMissed {
         /// The node whose marks to store.
         node: NodeId,
     },
-    /// Store durably this node's knowledge of layouts, and its vote; then call
+    /// Store durably this node's knowledge of layouts and its vote
+    /// ([`Layouts::encode`](crate::Layouts::encode)); then call
     /// [`Shared::install_layout`](crate::Shared::install_layout). Ends in
-    /// `BackgroundEvent::LayoutsKept`. See
-    /// [`Layouts::encode`](crate::Layouts::encode).
+    /// `BackgroundEvent::LayoutsKept`.
     KeepLayouts,
-    /// Have the store drop every record in it that this node does not hold
-    /// ([`Shared::holds`](crate::Shared::holds)). Records stored later may stay. Ends in
-    /// `BackgroundEvent::LeftoversDropped`.
+    /// Drop from the store every record that this node does not hold
+    /// ([`Shared::holds`](crate::Shared::holds)). Records stored after this effect may stay. Ends
+    /// in `BackgroundEvent::LeftoversDropped`.
     DropLeftovers,
     /// Store durably the memory of writes with an idempotency key; ends in
     /// `BackgroundEvent::Returned`.
@@ -91,9 +91,9 @@ pub enum BackgroundEffect {
     Waits(Waits),
     /// Report that a repair round driven by this node is over.
     RoundEnded(RoundReport),
-    /// Stop this node, whose directory is an older copy: others have proven something since without
-    /// it, and it may hold records that were deleted and purged by that proof. The node must not go
-    /// on with it.
+    /// Stop this node, whose directory is an older copy: since the copy was made, the other nodes
+    /// have completed a proof without this node. The copy may hold records that were deleted, and
+    /// purged by that proof, so the node must not continue with it.
     Outdated {
         /// The watermark of the proof: the greatest time of a version that it covers.
         proven: u64,
@@ -103,8 +103,8 @@ pub enum BackgroundEffect {
 /// A node's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct BackgroundConfig {
-    /// The time for which a coordinator may count what this node stored, in microseconds: a
-    /// request's deadline.
+    /// The time for which a coordinator may count a record that this node stored, in microseconds:
+    /// a request's deadline.
     pub deadline_micros: u64,
     /// True if nothing is acknowledged before it is durable.
     pub syncs_always: bool,
@@ -124,7 +124,7 @@ pub struct BackgroundConfig {
 
 #[cfg(test)]
 impl BackgroundConfig {
-    /// Settings of a node that does nothing by itself: no deadline, no rounds, no known names.
+    /// Settings of a node that starts nothing itself: no deadline, no rounds, no known names.
     pub(crate) const IDLE: Self = Self {
         deadline_micros: 0,
         syncs_always: true,

@@ -1,13 +1,13 @@
-//! A node's background work, done once for all its loops: hints, rebuilds, repair rounds,
+//! A node's background work, done once for all event loops: hints, rebuilds, repair rounds,
 //! membership changes.
 //!
 //! ```text
-//!   PeerSeen ────▶ ┌────────────┐ ─▶ Remember, Stand, KeepMissed (stored on disk)
-//!   Tick ────────▶ │ Background │ ─▶ ReadHints, DropHints (this node's store)
-//!   Returned ────▶ │  (tasks)   │ ─▶ Call ──▶ some loop's Protocol ──▶ a node, also this one
-//!   Stood, … ────▶ └────────────┘                                      │
-//!        ▲                                                             │
-//!        └─────────────────────────────────────────────────────────────┘
+//!   PeerSeen ──────▶ ┌────────────┐ ─▶ Remember, StoreState, KeepMissed (stored on disk)
+//!   Tick ──────────▶ │ Background │ ─▶ ReadHints, DropHints (this node's store)
+//!   Returned ──────▶ │  (tasks)   │ ─▶ Call ──▶ some loop's Protocol ──▶ a node, also this one
+//!   StateStored, … ▶ └────────────┘                                      │
+//!        ▲                                                               │
+//!        └───────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! [`Background`] hands each event to the type that owns the state. Work that waits for another
@@ -40,8 +40,8 @@ use crate::shared::Shared;
 use crate::transfer::cleanup::Cleanup;
 use crate::transfer::{Hints, Inbound, Marks};
 
-/// The number of ticks after which the other nodes' reports of their logs are stored again, if they
-/// changed: a small write for each node.
+/// The number of ticks between two writes of the other nodes' log reports: a small write for each
+/// node whose report changed.
 const REMEMBER_TICKS: u64 = 4;
 
 /// An input of a node's background work.
@@ -55,13 +55,13 @@ pub enum BackgroundEvent {
         incarnation: Incarnation,
         /// The peer's knowledge of this node's disk, if any.
         knows_us: Option<Claim>,
-        /// True if the disk that the peer knows is the only disk of this node that it ever knew.
+        /// True if the disk that the peer knows is the only disk of this node that the peer ever
+        /// knew.
         never_another: bool,
         /// The cluster that the peer belongs to; `None` = none yet.
         cluster: Option<ClusterId>,
     },
-    /// Delivered hints could not be removed: the store still has them, and will hand them out
-    /// again.
+    /// Delivered hints could not be removed: the store still has them, and will return them again.
     HintsStay {
         /// The node that the hints are for.
         peer: NodeId,
@@ -95,7 +95,7 @@ pub enum BackgroundEvent {
     },
     /// A node's marks were stored on disk, or storing them failed.
     MissedKept {
-        /// The node that the marks are of.
+        /// The node that the marks belong to.
         node: NodeId,
         /// True if the marks were stored.
         kept: bool,
@@ -103,14 +103,14 @@ pub enum BackgroundEvent {
     /// A caller proposes this layout as the next one; [`Layouts::change`](crate::Layouts::change)
     /// tells the outcome.
     Propose(Arc<Layout>),
-    /// Another node goes by a later layout than this one.
+    /// Another node's layout is later than this node's.
     Behind,
     /// This node's knowledge of layouts was stored on disk, or storing it failed.
     LayoutsKept {
         /// True if the knowledge was stored.
         kept: bool,
     },
-    /// Orphaned records, placed on other nodes by now, were dropped from the store, or some may
+    /// The store has dropped orphaned records, which are placed on other nodes by now, or some may
     /// remain.
     LeftoversDropped {
         /// True if no orphaned record remains.
@@ -120,7 +120,7 @@ pub enum BackgroundEvent {
     Tick,
 }
 
-/// The protocol's part of a node that exists once for all loops.
+/// The share of the protocol that a node has once for all its event loops.
 #[derive(Debug)]
 pub struct Background {
     shared: Arc<Shared>,
@@ -245,8 +245,9 @@ impl Background {
         }
     }
 
-    /// Drops one of the tasks under way where it waits, chosen by `pick`, and returns its name: the
-    /// simulator shows that such a task leaves nothing behind, and that its owner starts another.
+    /// Drops one of the tasks under way at the point where it waits, chosen by `pick`, and returns
+    /// its name. The simulator uses this to show that a dropped task leaves nothing behind, and
+    /// that its owner starts another.
     pub fn drop_task(&mut self, pick: u64) -> Option<&'static str> {
         self.tasks.stop_any(pick)
     }

@@ -1,5 +1,5 @@
-//! State that every part of one event loop's protocol uses, and the context that lends it to the
-//! methods that handle an event.
+//! State that all parts of one event loop's protocol use, and the context that lends this state to
+//! the methods that handle an event.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::request::sets::{PerSet, Quorums, Replicas};
 use crate::shared::Shared;
 use record::{Kind, Record};
 
-/// Work without a waiting client may take this many request deadlines: a long record over a slow
-/// link, a page from a busy disk. Such work is repeated until it succeeds, so work that takes
-/// longer may never succeed. A lost connection ends it earlier.
+/// The number of request deadlines that work without a waiting client may take: a long record over
+/// a slow link, a page from a busy disk. Such work is repeated until it succeeds, so work that
+/// takes longer may never succeed. A lost connection ends the work earlier.
 const BACKGROUND_DEADLINES: u64 = 10;
 
 /// State that reads, writes, changes, calls and the replica of one event loop use.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) shared: Arc<Shared>,
-    /// The view by which requests are counted until they are answered. An `Rc` of this loop: loops
-    /// share no reference count.
+    /// The view by which requests are counted until they are answered. The `Rc` belongs to this
+    /// loop alone, so that loops share no reference count.
     pub(crate) view: Rc<View>,
     pub(crate) config: Config,
     pub(crate) peers: PeerLatencies,
@@ -47,7 +47,7 @@ pub(crate) struct Cx<'a> {
 }
 
 impl Cx<'_> {
-    /// Sends a request to another node. Its reply comes under the slot's id.
+    /// Sends a request to another node. The reply comes under the slot's id.
     pub(crate) fn send(
         &mut self,
         peer: NodeId,
@@ -62,8 +62,9 @@ impl Cx<'_> {
         self.out.push(Effect::Send { peer, message: Message { id: id.0, body } });
     }
 
-    /// Replies to a request that the replica has carried out. A node that asked under a view of
-    /// another placement gets [`Reply::Superseded`] instead: its view does not count the reply.
+    /// Replies to a request that the replica has carried out. If the asker sent the request under a
+    /// view of another placement, the reply is [`Reply::Superseded`], because that view must not
+    /// count the result.
     pub(crate) fn reply_as_replica(&mut self, op: OpId, reply: Reply) {
         let own = self.core.view.id();
         let is_of_before = match op {
@@ -90,13 +91,13 @@ impl Core {
         node == self.shared.own || self.peers.is_up(node)
     }
 
-    /// Makes the errand of a node that is asked now.
+    /// Makes the record of a request that is sent to a node now.
     pub(crate) fn errand_to(&self, now: Now, node: NodeId) -> Outstanding {
         let way = if self.is_up(node) { Delivery::Sent } else { Delivery::Waits };
         Outstanding { since: now.mono, way }
     }
 
-    /// Returns the time that a call, or another node's request, of this class may take, in
+    /// Returns the time that a call or another node's request of this class may take, in
     /// microseconds.
     pub(crate) fn patience(&self, class: Class) -> u64 {
         let deadline = self.config.deadline_micros;
@@ -106,15 +107,15 @@ impl Core {
         }
     }
 
-    /// Returns the demand of another node's request: as long as that node waits, but no longer than
-    /// any request of its class may take here.
+    /// Returns the demand of another node's request: it lasts as long as that node waits, but no
+    /// longer than a request of its class may take here.
     pub(crate) fn demand_of(&self, now: Now, class: Class, remaining_ms: u32) -> Demand {
         let remaining = (u64::from(remaining_ms) * 1000).min(self.patience(class));
         Demand { class, until: now.mono + remaining }
     }
 
-    /// Looks up the first `from` replicas of a key in each set by the view in force: fewer, if the
-    /// cluster has fewer members than when the request was checked.
+    /// Looks up the first `from` replicas of a key in each set, by the view in force. There are
+    /// fewer if the cluster has fewer members than when the request was checked.
     pub(crate) fn look_up_replicas(&mut self, key: &[u8], from: PerSet) {
         self.replicas.look_up(&self.view, key, from);
     }
@@ -132,17 +133,17 @@ impl Core {
         replicas.filter(|node| !holders.contains(node)).collect()
     }
 
-    /// True if a record's version is further ahead of this node's wall clock than clocks may be.
+    /// True if a record is a future record.
     pub(crate) fn is_ahead(&self, now: Now, record: &Record) -> bool {
         self.is_future(now, record.write_time())
     }
 
-    /// True if a record that was written at `when` is a future record.
+    /// True if a record with the write time `when` is a future record.
     pub(crate) fn is_future(&self, now: Now, when: u64) -> bool {
         when > self.takes_up_to(now)
     }
 
-    /// True if a record of this time is too far ahead for this node's clock to follow.
+    /// True if this time is too far ahead for this node's clock to follow.
     pub(crate) fn is_beyond_clock(&self, now: Now, time: u64) -> bool {
         self.shared.clock.is_ahead(time, now, self.config.max_skew_micros)
     }
@@ -157,8 +158,8 @@ impl Core {
         self.shared.clock.time_of_expiries(now, self.config.max_skew_micros)
     }
 
-    /// Returns true if this node is among the first `from` replicas of a key by the view in force,
-    /// serves requests, and no partition moves: then its store may decide a request alone.
+    /// True if this node is among the first `from` replicas of a key by the view in force, serves
+    /// requests, and no partition moves. The node's store may then decide a request alone.
     pub(crate) fn may_decide_alone(&self, key: &[u8], from: u8) -> bool {
         let (view, membership) = (&self.view, &self.shared.membership);
         let topology = &view.topology;
@@ -173,14 +174,14 @@ impl Core {
     }
 
     /// True if this node's store may hold a newer record than this one, which is about to be
-    /// written. A cluster of one calls this too, to note the version: a node that joins later may
-    /// write an older one.
+    /// written. A node alone in its cluster calls this too, to note the version: a node that joins
+    /// later may write an older one.
     pub(crate) fn note_and_check(&self, record: &Record) -> bool {
         let (newest, origin) = (&self.shared.replica.newest, self.shared.clock.origin());
         newest.note_and_check(record.version(), origin, self.view.is_alone())
     }
 
-    /// Returns this node's state of repair rounds, as other nodes are told it.
+    /// Returns this node's state of repair rounds, as reported to other nodes.
     pub(crate) fn round_state(&self, now: Now) -> RoundState {
         let shared = &self.shared;
         RoundState {
@@ -191,19 +192,19 @@ impl Core {
         }
     }
 
-    /// Notes the proof of a node whose watermark differs from this node's: one of the two lags
-    /// behind.
+    /// Notes the proof of a node whose watermark differs from this node's, because one of the two
+    /// nodes lags behind.
     pub(crate) fn has_other_watermark(&self, node: NodeId, state: &RoundState) {
         self.shared.received_proof(node, state.proof);
     }
 
-    /// True if a record that a replica reported counts as absent: others may have purged it, and
-    /// must not be sent it again. A record of a replica that is not authoritative, as this node may
-    /// be itself, counts as absent if it was written before any known watermark: the replica's
-    /// directory may be an older copy.
+    /// True if a record that a replica reported counts as absent, because other replicas may have
+    /// purged it and must not receive it again. A record of a replica that is not authoritative
+    /// (which may be this node) counts as absent if it was written before any known watermark: the
+    /// replica's directory may be an older copy.
     ///
-    /// A watermark is a time of versions, whose clock may be ahead of all wall clocks: the
-    /// watermark alone ends no value.
+    /// A watermark is a time of versions, and may be ahead of all wall clocks: the watermark alone
+    /// expires no value.
     pub(crate) fn counts_as_purged(
         &self,
         now: Now,

@@ -8,7 +8,7 @@ use crate::request::Requests;
 use crate::request::slots::SlotKind;
 
 impl Protocol {
-    /// Handles a reply of a node: another one, or this one as a replica.
+    /// Handles a node's reply, or the reply of this node's own replica.
     pub(super) fn replied(
         &mut self,
         now: Now,
@@ -46,7 +46,7 @@ impl Protocol {
         parts.calls.lost(&mut cx, peer);
     }
 
-    /// Handles a node to which no link can be made.
+    /// Handles the failure to make any link to a node.
     pub(super) fn unreachable(&mut self, now: Now, peer: NodeId, out: &mut Vec<Effect>) {
         self.core.peers.down(peer);
         let (parts, mut cx) = self.lend(now, out);
@@ -56,7 +56,7 @@ impl Protocol {
         parts.calls.unreachable(&mut cx, peer);
     }
 
-    /// Handles a dropped message: too much waits for its node already.
+    /// Handles a dropped message: the queue to its node is full.
     pub(super) fn overflow(&mut self, now: Now, peer: NodeId, id: SlotId, out: &mut Vec<Effect>) {
         let (parts, mut cx) = self.lend(now, out);
         match SlotKind::of(id) {

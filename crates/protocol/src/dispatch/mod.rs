@@ -1,6 +1,7 @@
-//! One event loop's part in the protocol: it coordinates its clients' requests, and answers other
-//! nodes as a replica. A pure state machine: an [`Event`] goes in, the [`Effect`]s to carry out
-//! come out, and nothing in here waits, reads a clock or touches a socket.
+//! One event loop's share of the protocol, which coordinates the requests of its clients and
+//! answers other nodes as a replica. The protocol is a pure state machine: an [`Event`] goes in,
+//! and the [`Effect`]s to carry out come out. Nothing in this folder waits, reads a clock or
+//! touches a socket.
 //!
 //! ```text
 //!  clients ──▶ Get, Write ─┐              ┌─▶ Read, Write, Page ──▶ this node's store ──┐
@@ -11,13 +12,13 @@
 //!                   └── Read, Written, Paged ◀───────────────────────────────────────────┘
 //! ```
 //!
-//! [`Protocol`] hands each event to the part that owns the state: reads, writes, changes and calls
-//! (`request/`, `paxos/`), or the node's replica (`replica/`), and lends it the context.
+//! [`Protocol`] hands each event to the part that owns its state, and lends that part the context.
+//! The parts are reads, writes, changes and calls (`request/`, `paxos/`) and the node's replica
+//! (`replica/`).
 //!
-//! A request under way has a *slot*, and in the slot a *vote* for each replica. The request is
-//! decided as soon as enough votes are in. The slot stays until the other votes are in too, or its
-//! deadline is over, because late votes are still of use: for repairs after reads, for hints after
-//! writes.
+//! A request under way has a *slot*, and in the slot a *vote* for each replica. Enough votes decide
+//! the request. The slot stays until the other votes are in or the deadline is over, because late
+//! votes are still of use: for repairs after reads, and for hints after writes.
 
 pub(crate) mod core;
 mod links;
@@ -106,7 +107,7 @@ impl Protocol {
         Self { core, parts, replica, missed, next_sweep: 0 }
     }
 
-    /// Returns the requests under way, and the context that their methods are lent.
+    /// Returns the requests under way, and the context for their methods.
     fn lend<'a>(
         &'a mut self,
         now: Now,
@@ -172,8 +173,7 @@ impl Protocol {
         while self.drain_queues(now, out) {}
     }
 
-    /// Carries out one step that the event has made possible. Returns `false` if there is none
-    /// left.
+    /// Carries out one step that the event has made possible. Returns `false` if no step is left.
     fn drain_queues(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
         if !self.parts.calls.to_perform.is_empty() {
             self.perform_own(now, out);
@@ -195,15 +195,15 @@ impl Protocol {
         self.parts.reads.reads_alone(&self.core, key, asked)
     }
 
-    /// Returns the answer to a read that needs no other node, by this node's record of the key;
-    /// `None` = the record does not count: this node is not authoritative for it, or it is a future
-    /// record.
+    /// Returns the answer to a read that needs no other node, from this node's record of the key.
+    /// `None` = the record does not count, because this node is not authoritative for it or because
+    /// it is a future record.
     pub fn answer_alone(&mut self, now: Now, held: Option<Record>) -> Option<Answer> {
         self.parts.reads.answer_alone(&self.core, now, held)
     }
 
-    /// Returns true if a write needs no other node: its key has one replica, this node, no
-    /// partition moves, and the store holds no newer record and may have lost none.
+    /// True if a write needs no other node: the key has one replica, this node; no partition moves;
+    /// and the store holds no newer record and may have lost none.
     pub fn writes_alone(&self, key: &[u8], record: &Record, asked: AskedQuorum) -> bool {
         Writes::writes_alone(&self.core, key, record, asked)
     }
@@ -220,15 +220,15 @@ impl Protocol {
         self.parts.writes.alone.add(ClientWrite { client, key, record, asked, deadline })
     }
 
-    /// The key and the record of a write that needs no other node; `None` = it has ended, or goes
-    /// on as an ordinary write.
+    /// Returns the key and the record of a write that needs no other node; `None` = the write has
+    /// ended, or continues as an ordinary write.
     pub fn alone(&self, id: AloneId) -> Option<(&Bytes, &Record)> {
         self.parts.writes.alone.get(id).map(|write| (&write.key, &write.record))
     }
 
-    /// The store has stored a write that needs no other node, or failed: then it goes on as an
-    /// ordinary write, which may be stored already if the store's log was written. Returns the
-    /// client's answer, if the result decides it.
+    /// Handles the store's result for a write that needs no other node. If the store failed, the
+    /// write continues as an ordinary write, which counts as possibly stored if the store's log was
+    /// written. Returns the client's answer, if the result decides it.
     pub fn wrote_alone(
         &mut self,
         now: Now,
@@ -255,7 +255,7 @@ impl Protocol {
         answer
     }
 
-    /// Returns when [`Event::Tick`] is due at the latest, by the monotonic clock in microseconds;
+    /// Returns the time by which [`Event::Tick`] is due, by the monotonic clock in microseconds;
     /// `None` = no work waits.
     pub fn next_wake(&mut self) -> Option<u64> {
         let acceptor = &self.replica.acceptor;
@@ -320,8 +320,8 @@ impl Protocol {
         }
     }
 
-    /// Carries out a request, of another node or of this one: as its coordinator, if the request
-    /// asks for that, or as a replica.
+    /// Carries out a request of another node or of this one: as its coordinator if the request asks
+    /// for a coordinator, otherwise as a replica.
     fn perform(
         &mut self,
         now: Now,
@@ -366,9 +366,9 @@ impl Protocol {
                 let reply = reply_to_read(&cx.core.shared, result);
                 parts.calls.done_here(&mut cx, id, reply);
             }
-            // The read served an accept of a conditional write, which another view gave up since.
+            // The read served a conditional write's accept, which a later view has given up.
             SlotKind::Change => {}
-            // A plain write has no ballot, so this node's acceptor has no part in it.
+            // A plain write has no ballot, so this node's acceptor takes no part in it.
             SlotKind::Write => unreachable!("a write reads nothing"),
         }
     }
@@ -379,7 +379,8 @@ impl Protocol {
         let Some((id, outline)) = own else { return };
         let (parts, mut cx) = self.lend(now, out);
         match SlotKind::of(id) {
-            // A read's own vote takes a record of any length.
+            // A read slot sets no limit on the length of this node's own record, so this is a
+            // failure.
             SlotKind::Read => parts.reads.failed_here(&mut cx, id),
             SlotKind::Call => {
                 let reply = long(&cx.core.shared, outline);
@@ -404,7 +405,8 @@ impl Protocol {
         match SlotKind::of(id) {
             SlotKind::Read => parts.reads.wrote_here(&mut cx, id, result),
             SlotKind::Write => parts.writes.wrote_here(&mut cx, id, result),
-            // A conditional write's plain record, brought to a majority.
+            // A conditional write brings a plain record to a majority, or a call stores records on
+            // this node.
             SlotKind::Change | SlotKind::Call => {
                 self.replied(now, self.core.shared.own, id, reply_to_write(&result), out);
             }

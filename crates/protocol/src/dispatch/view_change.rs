@@ -1,4 +1,4 @@
-//! The change to a view of another placement, for requests under way: the new view counts each
+//! The change to a view of another placement while requests are under way: the new view counts each
 //! unanswered request from the beginning.
 //!
 //! ```text
@@ -6,12 +6,12 @@
 //!  view 8: read new ───────────────────────────────┴─▶ new id, new votes ─▶ asked again ─▶ answer
 //! ```
 //!
-//! A quorum is defined by the replica sets of one view, and by replies given under that view. So
-//! nothing of the earlier view counts; but that a write may have been done is not forgotten. The
-//! deadline stays.
+//! A quorum is defined by the replica sets of one view, and by replies given under that view.
+//! Nothing from the earlier view therefore counts, except that a write remains marked as possibly
+//! done. The deadline stays the same.
 //!
-//! This node's own replica needs no check of the view: its part is asked under the slot's id, which
-//! is renewed in the same call that sees the later view.
+//! This node's own replica needs no check of the view: requests to it carry the slot's id, which
+//! the call that sees the later view renews at once.
 
 use std::rc::Rc;
 
@@ -25,7 +25,7 @@ use crate::request::slots::SlotKind;
 
 impl Protocol {
     /// Returns the view by which replies to the last event's requests are counted. Messages to
-    /// other nodes bear it.
+    /// other nodes carry it.
     pub fn under(&self) -> ViewId {
         self.core.view.id()
     }
@@ -34,7 +34,7 @@ impl Protocol {
     pub(super) fn look_at_views(&mut self, now: Now, out: &mut Vec<Effect>) {
         let view = self.core.shared.view();
         if view.epoch == self.core.view.epoch {
-            // The epoch is ahead of the installed view: the next event checks again.
+            // The published epoch is ahead of the installed view: the next event checks again.
             return;
         }
         let before = std::mem::replace(&mut self.core.view, Rc::new(View::clone(&view)));
@@ -57,8 +57,9 @@ impl Protocol {
         self.take_waiting(now, out);
     }
 
-    /// Serves requests that have waited for a later view, now in force, or for this node's disk to
-    /// be known. This node's own requests wait by the id of their slot, which a later view renews.
+    /// Serves requests that waited for a view that is now in force, or until other nodes know this
+    /// node's disk. A request of this node itself waits under the id of its slot, which a later
+    /// view renews.
     pub(super) fn take_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
         let ready = self.replica.waiting.take(&self.core.cx(now, out));
         for WaitingRequest { op, demand, under, request } in ready {

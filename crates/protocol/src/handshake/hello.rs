@@ -1,9 +1,9 @@
 //! The HELLO: a node's claims about itself before it trusts the other side.
 //! ```text
 //!  magic 8 │ least 2 │ greatest version 2 │ features 8 │ role 1 │ connection 1 │ cluster 8
-//!  incarnation 8 │ knows you as 8 │ placement 8 │ nonce 32 │ name 1 + n │ to 1 + n
-//!  life 8 │ knows you by life 8 │ up to 8 │ late 8 │ epoch 8 │ proven 8 + 2
-//!  voter 8 │ node 2 │ knew another disk of yours 1 │ later versions' …
+//!  incarnation 8 │ knows_you: incarnation 8 │ placement 8 │ nonce 32 │ name 1 + n │ to 1 + n
+//!  life 8 │ knows_you: life 8, up to 8, late 8 │ epoch 8 │ proven 8 + 2
+//!  voter 8 │ node 2 │ knew_another 1 │ fields of later versions …
 //! ```
 
 use super::{NAME_MAX, Nonce};
@@ -22,7 +22,7 @@ const MAGIC: &[u8; 8] = b"kvorum\0\x01";
 pub enum Role {
     /// The side that made the connection.
     Dialer,
-    /// The side that accepted it.
+    /// The side that accepted the connection.
     Acceptor,
 }
 
@@ -36,11 +36,10 @@ impl Role {
     }
 }
 
-/// The purpose of a connection. The dialer's requests go out on it and their replies come back on
-/// it.
+/// The purpose of a connection. The dialer sends requests on it, and receives their replies on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConnectionKind {
-    /// Short requests, which somebody waits for.
+    /// Short requests, whose asker waits.
     Small,
     /// Long requests: pages and hints.
     Bulk,
@@ -51,32 +50,32 @@ pub enum ConnectionKind {
 pub struct Hello {
     /// The least and the greatest version of the protocol that the sender speaks.
     pub versions: (u16, u16),
-    /// The optional parts of the protocol that the sender speaks; the parts common to both are in
-    /// use. There are none yet.
+    /// The optional parts of the protocol that the sender speaks; the parts that both sides speak
+    /// are in use. No optional part exists yet.
     pub features: u64,
     /// The sender's side of the connection.
     pub role: Role,
     /// The purpose of the connection.
     pub connection: ConnectionKind,
-    /// The sender's cluster; `None` = it has none yet.
+    /// The sender's cluster; `None` = the sender has none yet.
     pub cluster: Option<ClusterId>,
     /// The sender's incarnation: the random id of its disk.
     pub incarnation: Incarnation,
-    /// The sender's process start id: greater than those of earlier processes on its disk.
+    /// The sender's boot id, which is greater than those of earlier processes on its disk.
     pub life: BootId,
-    /// The sender's knowledge of the other side's disk; `None` = none, on the wire an incarnation
-    /// of 0.
+    /// The sender's knowledge of the other side's disk; `None` = no knowledge, which the wire
+    /// encodes as an incarnation of 0.
     pub knows_you: Option<Claim>,
     /// True if the sender knew, or may have known, another disk of the other side before.
     pub knew_another: bool,
     /// The last proven round that the sender knows.
     pub proven: RoundId,
-    /// The view that the sender goes by.
+    /// The sender's view.
     pub view: ViewId,
-    /// The voter that the sender is ([`Voter`](crate::membership::layout::Voter)); `None` = not
+    /// The sender's id as a voter ([`Voter`](crate::membership::layout::Voter)); `None` = not
     /// stated.
     pub voter: Option<VoterId>,
-    /// The sender's id, which tells it from an earlier node of its name.
+    /// The sender's id, which distinguishes the sender from an earlier node of the same name.
     pub node: NodeId,
     /// Fresh random bytes.
     pub nonce: Nonce,
@@ -120,7 +119,7 @@ impl Hello {
         out
     }
 
-    /// Decodes a HELLO. Bytes behind the last field belong to a later version, and are ignored.
+    /// Decodes a HELLO. Bytes after the last field belong to a later version and are ignored.
     pub(super) fn decode(input: &[u8]) -> Result<Self, &'static str> {
         let mut input = Input(input);
         if input.array()? != *MAGIC {

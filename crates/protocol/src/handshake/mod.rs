@@ -1,27 +1,27 @@
-//! The handshake by which two nodes come to trust each other, on a connection that anybody may have
-//! opened.
+//! The handshake by which two nodes authenticate each other, on a connection that any process may
+//! have opened.
 //!
 //! ```text
 //!   dialer                                  acceptor
 //!     │ HELLO  versions, names, nonce … ──────▶ │
-//!     │ ◀────── HELLO  the same, from its side  │   ≤ HELLO_MAX bytes each
-//!     │ PROOF  HMAC(secret, role, both) ──────▶ │   wrong: VERDICT, closed
-//!     │ ◀────── PROOF, VERDICT                  │   now the acceptor speaks for itself
-//!     │ VERDICT ──────────────────────────────▶ │   and both know the other's verdict
+//!     │ ◀────── HELLO  versions, names, nonce … │   ≤ HELLO_MAX bytes each
+//!     │ PROOF  HMAC(secret, role, HELLOs) ────▶ │   wrong proof: VERDICT, closed
+//!     │ ◀────── PROOF, VERDICT                  │   the acceptor proves itself
+//!     │ VERDICT ──────────────────────────────▶ │   both sides know both verdicts
 //!     │ envelopes …                             │
 //! ```
 //!
 //! The secret never crosses the wire. A proof covers the other side's nonce, so that no proof is
-//! good twice, and the role, so that a proof can't be sent back to the node that made it. The
-//! acceptor proves nothing to a stranger. A topology is described only after both proofs, and only
-//! if the two topologies differ, so that both sides can log the difference. A side that goes by a
-//! later layout sends it with its verdict, whatever the verdict is; if the layout belongs to a
-//! fork, the nodes part.
+//! valid twice, and the role, so that a proof can't be sent back to the node that made it. The
+//! acceptor proves nothing to a dialer that has not proved itself. A topology is described only
+//! after both proofs, and only if the two topologies differ, so that both sides can log the
+//! difference. The side with the later layout sends that layout with its verdict, whatever the
+//! verdict is; if the layout belongs to a fork, the nodes refuse each other.
 //!
 //! Over TLS a proof also covers the connection's exporter. Nodes do not check the owner of each
 //! other's certificate: a man in the middle has two connections with two exporters, and can relay
-//! no proof. Without TLS the handshake guards against strangers, not against somebody who can
-//! change packets on their way.
+//! no proof. Without TLS the handshake keeps out processes that do not know the secret, but not an
+//! attacker who can change packets on their way.
 
 mod hello;
 mod own_identity;
@@ -47,12 +47,12 @@ use crate::message::NodeId;
 use crate::placement::view::{FIRST_EPOCH, View};
 use crate::repair::watermark::RoundId;
 
-/// The least and the greatest version of the protocol that this node speaks. A release that changes
-/// the protocol raises only the greatest: two nodes speak the greatest version that both know, so a
-/// cluster is upgraded, or downgraded, one node after the other.
+/// The least and the greatest version of the protocol that this node speaks. Two nodes speak the
+/// greatest version that both know. A release that changes the protocol raises only the greatest
+/// version, so that a cluster is upgraded, or downgraded, one node at a time.
 pub const VERSIONS: (u16, u16) = (1, 1);
 
-/// The longest frame before the other side has proved anything, in bytes: a HELLO with two names.
+/// The longest frame before the other side has proved itself, in bytes: a HELLO with two names.
 pub const HELLO_MAX: usize = 1024;
 
 /// The longest name of a node, in bytes.
@@ -68,8 +68,8 @@ const PROOF_LEN: usize = 32;
 /// The random bytes that each side contributes.
 pub type Nonce = [u8; 32];
 
-/// The TLS exporter of a connection (RFC 8446, 7.5): differs between all connections, and only the
-/// two ends know it.
+/// The TLS exporter of a connection (RFC 8446, section 7.5). The exporter differs between all
+/// connections, and only the two ends know it.
 pub type Channel = [u8; 32];
 
 /// The bytes before a frame's body: its length and type.
@@ -81,29 +81,30 @@ mod frame {
     pub(super) const VERDICT: u8 = 3;
 }
 
-/// A node that has proved its membership in the handshake.
+/// A peer that has proved its membership in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerSeen {
-    /// The node's id.
+    /// The peer's id.
     pub node: NodeId,
-    /// The node's incarnation: the id of its disk.
+    /// The peer's incarnation: the id of its disk.
     pub incarnation: Incarnation,
-    /// The node's process start id: the process on that disk.
+    /// The peer's boot id: the process on that disk.
     pub life: BootId,
-    /// The node's knowledge of this node's disk; `None` = it never knew any.
+    /// The peer's knowledge of this node's disk; `None` = the peer never knew any disk of this
+    /// node.
     pub knows_us: Option<Claim>,
-    /// True if the disk that the node knows is the only disk of this node that it ever knew.
+    /// True if the disk that the peer knows is the only disk of this node that the peer ever knew.
     pub never_another: bool,
-    /// The last proven round that the node knows.
+    /// The last proven round that the peer knows.
     pub proven: RoundId,
-    /// The voter that the node is in decisions about layouts.
+    /// The peer's id as a voter on layouts.
     pub voter: Option<VoterId>,
-    /// The node's cluster; `None` = it has none yet.
+    /// The peer's cluster; `None` = the peer has none yet.
     pub cluster: Option<ClusterId>,
     /// The purpose of the connection.
     pub connection: ConnectionKind,
-    /// The greatest version of the protocol that both speak: additions of a later version are not
-    /// sent to a node of an earlier one.
+    /// The greatest version of the protocol that both nodes speak. Additions of a later version are
+    /// not sent to the peer.
     pub version: u16,
 }
 
@@ -128,8 +129,8 @@ pub struct Handshake {
     role: Role,
     stage: HandshakeStage,
     nonce: Nonce,
-    /// The secrets accepted, as of the handshake's start, and the secret that this side proves
-    /// itself with: as acceptor, the dialer's.
+    /// The secrets accepted when the handshake began, and the one that this side proves itself
+    /// with. An acceptor uses the dialer's secret.
     secrets: Arc<HeldSecrets>,
     secret: Secret,
     /// The channel of the connection, if it uses TLS.
@@ -140,7 +141,8 @@ pub struct Handshake {
     /// Both HELLOs as they were sent: the dialer's, then the acceptor's.
     hellos: [Vec<u8>; 2],
     theirs: Option<Hello>,
-    /// The content of this side's HELLO: its cluster, and its knowledge of the other side's disk.
+    /// The content of this side's HELLO: the id of its cluster, and its knowledge of the other
+    /// side's disk.
     said: (Option<ClusterId>, Option<Claim>),
     /// This side's reason to refuse the other, if any.
     against: Option<Reason>,
@@ -148,8 +150,8 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Begins the dialer's side, to reach `to`. `nonce` must be fresh and random. Bytes to be sent
-    /// are appended to `out`, here and later.
+    /// Begins the dialer's side, to reach the node `to`. `nonce` must be fresh and random. This
+    /// method and [`Handshake::receive`] append the bytes to send to `out`.
     pub fn dial(
         identity: Arc<HandshakeIdentity>,
         to: NodeId,
@@ -201,13 +203,15 @@ impl Handshake {
         }
     }
 
-    /// Binds the handshake to a TLS connection: its proofs are valid between the two ends only.
+    /// Binds the handshake to a TLS connection, so that its proofs are valid between these two ends
+    /// only.
     pub fn over(self, channel: Option<Channel>) -> Self {
         Self { channel, ..self }
     }
 
-    /// Handles bytes from the other side. With `Ok(Some)` the handshake is done; the bytes behind
-    /// it are in [`Handshake::rest`]. With `Err` too, `out` is to be sent before closing.
+    /// Handles bytes from the other side. With `Ok(Some)` the handshake is done, and
+    /// [`Handshake::rest`] returns the bytes that follow it. With `Err`, the caller sends `out`
+    /// before closing the connection.
     pub fn receive(
         &mut self,
         input: &[u8],
@@ -225,12 +229,12 @@ impl Handshake {
         Ok(None)
     }
 
-    /// Returns the bytes received behind the handshake's end.
+    /// Returns the bytes that were received after the end of the handshake.
     pub fn rest(self) -> Vec<u8> {
         self.input
     }
 
-    /// Returns the name that the other side claims, which is not proved.
+    /// Returns the name that the other side claims but has not proved.
     pub fn claims(&self) -> Option<&str> {
         self.theirs.as_ref().map(|hello| hello.name.as_str())
     }
@@ -261,7 +265,7 @@ impl Handshake {
             (HandshakeStage::Hello, frame::HELLO) => self.receive_hello(body, out)?,
             (HandshakeStage::Proof, frame::PROOF) => self.check(body, out)?,
             (HandshakeStage::Verdict, frame::VERDICT) => return self.conclude(body, out),
-            // These verdicts can come before any proof, and need not be believed.
+            // These two verdicts may come before any proof, and are not trusted.
             (_, frame::VERDICT) => {
                 return Err(self.refuse(match body.first().copied().and_then(Reason::of_code) {
                     Some(reason @ (Reason::Version | Reason::Secret)) => reason,
@@ -289,7 +293,8 @@ impl Handshake {
             self.hellos[0] = body.to_vec();
             self.said.1 = node.and_then(|node| self.identity.logs.claim(node));
             self.hellos[1] = self.hello(name, node).encode();
-            // Before a refusal too: the dialer can then log which versions this side speaks.
+            // The HELLO goes out even before a refusal, so that the dialer can log which versions
+            // this side speaks.
             put_frame(out, frame::HELLO, &self.hellos[1]);
         }
         if !has_version {
@@ -311,7 +316,7 @@ impl Handshake {
         if body.len() != PROOF_LEN {
             return Err(self.refuse(Reason::Malformed("a proof of another length")));
         }
-        // Constant time, wherever the first difference is.
+        // The comparison takes constant time, wherever the first difference is.
         let proves =
             |secret: &Secret| self.mac(secret, self.role.other()).verify_slice(body).is_ok();
         let Some(secret) = self.secrets.find(proves).cloned() else {
@@ -378,10 +383,10 @@ impl Handshake {
             let itself = theirs.incarnation == ours.logs.own_incarnation();
             return Some(if itself { Reason::Itself } else { Reason::Namesake });
         }
-        // Of two views, one is behind, and will learn of the other.
+        // One of two different views is behind, and learns of the other.
         let is_of_another_time = theirs.view.epoch != self.view.epoch;
         if !is_of_another_time && !self.view.agrees_with(theirs.view) {
-            // Decided layouts agree, unless there is a fork.
+            // Decided layouts agree unless there is a fork.
             let is_first = self.view.epoch == FIRST_EPOCH;
             return Some(if is_first { Reason::Topology } else { Reason::Forked });
         }
@@ -405,16 +410,16 @@ impl Handshake {
         ours.logs.is_taken(node, theirs.incarnation).then_some(Reason::Taken)
     }
 
-    /// Returns the node of the view that the other side is: the node of the id in the HELLO, if the
-    /// names agree.
+    /// Returns the node of the view that the other side is: the node with the id in the HELLO, if
+    /// the name in the HELLO is that node's.
     fn node_of(&self, hello: &Hello) -> Option<NodeId> {
         self.view.has_named(hello.node, &hello.name).then_some(hello.node)
     }
 
-    /// Learns the layout that the other side sent with its verdict as the cluster's. A node whose
-    /// handshakes fail, because it was removed or because new members came while it was away, has
-    /// no other way to hear of the layout. Returns false if the layout belongs to a fork, so that
-    /// the nodes must part.
+    /// Learns the layout that the other side sent with its verdict. A node whose handshakes fail,
+    /// because the node was removed or because new members joined while it was away, has no other
+    /// way to learn the layout. Returns `false` if the layout belongs to a fork, so that the nodes
+    /// must refuse each other.
     fn learn(&self, layout: &[u8]) -> bool {
         let Some(layout) = Layout::from_bytes(layout).ok().filter(|layout| self.may_learn(layout))
         else {
@@ -424,11 +429,11 @@ impl Handshake {
         layouts.learn(&Arc::new(layout.clone())) || layouts.known().is_of_one_line(&layout)
     }
 
-    /// True if the other side belongs to another cluster: by the clusters' ids or, if not both
-    /// sides have one, by the disks that the two sides know. Within one cluster at most one side
-    /// knows another disk than the other side has: a node that was seen with its present disk has
-    /// met the other's present disk, or an earlier one. A node without an id that holds data and
-    /// knows other nodes does not have a replaced disk.
+    /// True if the other side belongs to another cluster: by the two clusters' ids or, if not both
+    /// sides have an id, by the disks that the two sides know. Within one cluster, at most one side
+    /// knows another disk than the other side has, because a node that was seen with its present
+    /// disk has met the other node's present disk or an earlier one. The disk of a node without an
+    /// id that holds data and knows other nodes was not replaced.
     fn is_of_another_cluster(&self, theirs: &Hello) -> bool {
         let (cluster, known) = self.said;
         let ours = &self.identity;
@@ -442,15 +447,15 @@ impl Handshake {
         is_another && (knows_another || has_company)
     }
 
-    /// Compares the two clusters' ids; `None` = at least one side has none.
+    /// Compares the two clusters' ids; `None` = at least one side has no id.
     fn have_one_id(&self) -> Option<bool> {
         let (theirs, own) = self.theirs.as_ref()?.cluster.zip(self.said.0)?;
         Some(theirs == own)
     }
 
-    /// True if this node may go by a layout that the other side sends: both have the same cluster
-    /// id; or one of them has none, and this node met that disk before, or has a place in the
-    /// layout.
+    /// True if this node may adopt a layout that the other side sends: if both have the same
+    /// cluster id; or if one of them has none, and this node has met that disk before or has a
+    /// place in the layout.
     fn may_learn(&self, layout: &Layout) -> bool {
         let (ours, Some(theirs)) = (&self.identity, &self.theirs) else { return false };
         let (own, own_name) = (ours.own(), ours.own_name());
@@ -516,7 +521,7 @@ impl Handshake {
         put_frame(out, frame::VERDICT, &body);
     }
 
-    /// Refuses the other side, which has proved nothing, and sends it the reason.
+    /// Refuses the other side, which has not proved itself, and sends it the reason.
     fn turn_down(&self, reason: Reason, out: &mut Vec<u8>) -> HandshakeRefused {
         put_frame(out, frame::VERDICT, &[reason.code()]);
         self.refuse(reason)

@@ -1,4 +1,5 @@
-//! This node's identity in handshakes: its name, the nodes it expects, and its proof of membership.
+//! This node's identity in handshakes: its name, the nodes that it expects, and its proof of
+//! membership.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ pub struct HandshakeIdentity {
     pub(super) logs: Arc<Logs>,
     /// This node's proof state.
     pub(super) proofs: Arc<Proofs>,
-    /// The layouts this node knows, and the voter that it is.
+    /// The layouts that this node knows, and its own id as a voter.
     pub(super) layouts: Arc<Layouts>,
 }
 

@@ -1,4 +1,4 @@
-//! Reasons why two nodes do not work together, in words for people.
+//! Reasons why two nodes refuse each other, in words for people.
 
 use super::{HandshakeIdentity, Hello};
 use crate::placement::topology::difference;
@@ -9,7 +9,7 @@ use crate::placement::view::View;
 pub enum Reason {
     /// The other side does not speak this protocol.
     Malformed(&'static str),
-    /// There is no version that both speak.
+    /// The two sides have no version in common.
     Version,
     /// The other side does not know the secret.
     Secret,
@@ -19,10 +19,10 @@ pub enum Reason {
     Topology,
     /// The other side is not the node that was dialed.
     Name,
-    /// One of the two has left the cluster, as far as this node knows. On the wire the reason is
-    /// the same as `Name`.
+    /// One of the two nodes has left the cluster, as far as this node knows. On the wire, the code
+    /// is that of `Name`.
     Removed,
-    /// The other side has this node's name, and another disk.
+    /// The other side has this node's name but another disk.
     Namesake,
     /// The other side is this node.
     Itself,
@@ -32,7 +32,7 @@ pub enum Reason {
     Fenced,
     /// A process with another disk is connected as the other side's node.
     Taken,
-    /// The other side is connected to a process with another disk as this node.
+    /// The other side is connected to a process that has another disk and runs as this node.
     Replaced,
     /// The two sides are on a fork: the cluster was recovered from a directory that did not know
     /// the layout of one of them.
@@ -98,13 +98,13 @@ impl Reason {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct HandshakeRefused {
-    /// The reason of the failure.
+    /// The reason for the failure.
     pub reason: Reason,
-    /// The reason in words, in one line.
+    /// The reason in words, on one line.
     pub text: String,
 }
 
-/// True if the other side is none of the nodes that this node knows.
+/// True if this node's view has no node with the other side's id and name.
 fn is_unknown(ours: &HandshakeIdentity, theirs: Option<&Hello>) -> bool {
     theirs.is_some_and(|theirs| !ours.views.current().has_named(theirs.node, &theirs.name))
 }
@@ -156,7 +156,7 @@ fn of_two_clusters(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>)
     )
 }
 
-/// Returns the text for a node that is alone and meets a node that takes it for a member.
+/// Returns the text for a node that is alone, and is dialed by a node that takes it for a member.
 fn of_a_store_of_its_own(ours: &HandshakeIdentity, theirs: &Hello) -> String {
     let (own, name, to) = (ours.own_name(), &theirs.name, &theirs.to);
     let cluster = theirs.cluster.map_or(String::new(), |id| format!(" {id}"));
@@ -171,7 +171,7 @@ fn of_a_store_of_its_own(ours: &HandshakeIdentity, theirs: &Hello) -> String {
     )
 }
 
-/// Turns a name mismatch into a removal if one of the two has left.
+/// Turns a name mismatch into a removal if one of the two nodes has left.
 fn of_who_has_left(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> Reason {
     let known = ours.layouts.known();
     let peer = theirs.map(|hello| hello.node);
@@ -179,7 +179,8 @@ fn of_who_has_left(reason: Reason, ours: &HandshakeIdentity, theirs: Option<&Hel
     if reason == Reason::Name && has_left { Reason::Removed } else { reason }
 }
 
-/// A process whose disk another process uses that started later, as the wall clock has it.
+/// Returns the text for a process whose disk a second process uses. By the wall clock, the second
+/// process started later.
 fn fenced(name: &str, own: &str) -> String {
     format!(
         "{name} knows another process that runs as this node, {own}, with a copy of its data \
@@ -202,7 +203,7 @@ fn replaced(name: &str, own: &str) -> String {
 
 fn removed(name: &str, ours: &HandshakeIdentity) -> String {
     let own = ours.own_name();
-    // This node may just have learned of its own removal.
+    // This node may have learned of its own removal in this handshake.
     let who = match ours.layouts.known().is_retired(ours.own()) {
         true => format!("{name} refuses this node, {own}, which"),
         false => name.to_owned(),
@@ -213,8 +214,8 @@ fn removed(name: &str, ours: &HandshakeIdentity) -> String {
     )
 }
 
-/// Makes the error of a refusal. `dialed` is the node that this side wanted to reach, if it made
-/// the connection; `description` is the other side's topology, if it was sent.
+/// Makes the error of a refusal. `dialed` is the node that this side wanted to reach, if this side
+/// made the connection; `description` is the other side's topology, if it was sent.
 pub(super) fn refused(
     reason: Reason,
     ours: &HandshakeIdentity,

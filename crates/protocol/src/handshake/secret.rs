@@ -1,4 +1,4 @@
-//! The secret that proves a node's membership in the cluster, and a second one that does so too
+//! The secret that proves a node's membership in the cluster, and a second one that is accepted
 //! while secrets are rotated node by node.
 
 use std::fmt;
@@ -21,13 +21,13 @@ impl Secret {
         Self(bytes)
     }
 
-    /// Returns a proof of possession: a MAC of these parts under this label.
+    /// Returns a proof that this node has the secret: a MAC of these parts under this label.
     pub fn prove(&self, label: &[u8], parts: &[&[u8]]) -> [u8; 32] {
         self.mac_of(label, parts).finalize().into_bytes().into()
     }
 
-    /// True if `proof` is such a proof. The comparison takes constant time, wherever the first
-    /// difference is.
+    /// True if `proof` is the proof of these parts under this label. The comparison takes constant
+    /// time, wherever the first difference is.
     pub fn is_proven(&self, label: &[u8], parts: &[&[u8]], proof: &[u8]) -> bool {
         self.mac_of(label, parts).verify_slice(proof).is_ok()
     }
@@ -42,8 +42,8 @@ impl Secret {
         mac
     }
 
-    /// Returns the MAC by which a side of a handshake proves itself, on a connection of this
-    /// channel.
+    /// Returns the MAC by which a side of a handshake proves itself. `channel` is that of the
+    /// connection, if it uses TLS.
     pub(super) fn mac(
         &self,
         role: Role,
@@ -67,7 +67,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The secrets of a node: the one it proves itself with, and a second one that it accepts too.
+/// The secrets of a node: the secret that the node proves itself with, and a second one that it
+/// also accepts.
 #[derive(Debug, Default)]
 pub struct Secrets {
     held: ArcSwap<HeldSecrets>,
@@ -98,12 +99,12 @@ impl Secrets {
         differs
     }
 
-    /// Returns how often the secrets were replaced by different ones.
+    /// Returns the number of times that the secrets were replaced by different ones.
     pub fn replaced(&self) -> u64 {
         self.replaced.load(Ordering::Relaxed)
     }
 
-    /// Returns the secret that the node proves itself with; `None` = it has none.
+    /// Returns the secret that the node proves itself with; `None` = the node has none.
     pub fn own(&self) -> Option<Secret> {
         Some(self.held.load().own.clone()).filter(|own| *own != Secret::default())
     }

@@ -39,7 +39,7 @@ impl Default for Someone {
 
 impl Someone {
     fn identity(&self) -> Arc<HandshakeIdentity> {
-        /// Made once, as placing all keys takes milliseconds.
+        /// The topology is made once, because placing all keys takes milliseconds.
         static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(["a", "b", "c"], 3));
         let usual = self.nodes == ["a", "b", "c"] && self.replicas == 3;
         let topology = if usual { USUAL.clone() } else { topology(self.nodes, self.replicas) };
@@ -383,7 +383,7 @@ fn no_common_version_is_said() {
     }
 }
 
-/// The refusal comes without a HELLO.
+/// The refusing node sends no HELLO.
 #[test]
 fn a_node_that_does_not_say_its_versions_is_refused_for_them() {
     let (a, out) = (named("a").identity(), &mut Vec::new());
@@ -394,8 +394,8 @@ fn a_node_that_does_not_say_its_versions_is_refused_for_them() {
     assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
 }
 
-/// A cluster of three is upgraded from a release that speaks version 1 to one that speaks 2 as
-/// well, node by node, and downgraded again. (No release speaks 2.)
+/// A cluster of three is upgraded, node by node, from a release that speaks version 1 to one that
+/// also speaks version 2, and downgraded again. (No release speaks version 2 yet.)
 #[test]
 fn a_cluster_is_upgraded_and_goes_back_one_node_after_the_other() {
     let (older, later) = ((1, 1), (1, 2));
@@ -420,7 +420,7 @@ fn a_cluster_is_upgraded_and_goes_back_one_node_after_the_other() {
     }
 }
 
-/// A later version may add fields to the HELLO, behind those that this version knows.
+/// A later version may add fields to the HELLO after those that this version knows.
 #[test]
 fn the_hello_of_a_later_version_is_read() {
     let mut sent = Vec::new();
@@ -444,7 +444,7 @@ fn changed(name: &str, change: &PlanChange) -> Arc<HandshakeIdentity> {
     going_by(name, layout)
 }
 
-/// Makes node `name`, which goes by this layout.
+/// Makes node `name` with this layout in force.
 fn going_by(name: &str, layout: Layout) -> Arc<HandshakeIdentity> {
     let (settled, epoch) = (layout.topology().unwrap(), layout.epoch);
     let own = settled.find(name).unwrap();
@@ -472,7 +472,7 @@ fn d_joins() -> PlanChange {
 fn who_was_away_hears_of_a_joiner_from_it() {
     for d_dials in [true, false] {
         let (b, d) = (named("b").identity(), changed("d", &d_joins()));
-        // B knows no D: B dials others only, and A is at D's address.
+        // B does not know D: B dials other nodes only, and A is at D's address.
         let (dialer, acceptor, to) = if d_dials { (&d, &b, TO_B) } else { (&b, &d, NodeId(0)) };
         let (dialed, accepted) = shake_in_steps(dialer.clone(), acceptor.clone(), to, 7);
         let refused = if d_dials { accepted } else { dialed };
@@ -525,9 +525,9 @@ fn of_council(base: &Layout, name: &str) -> Layout {
     base.planned(&PlanChange { council, ..PlanChange::default() }, |_| Some(VoterId(1))).unwrap()
 }
 
-/// A node that is behind hears of a forced layout; a node that knows more, or another forced
-/// layout, is on a fork. Whoever dials, each side that can know of the fork says so, and neither
-/// learns anything.
+/// A node that is behind learns of a forced layout. A node that knows more, or another forced
+/// layout, is on a fork: whichever side dials, each side that can know of the fork reports it, and
+/// neither learns a layout.
 #[test]
 fn who_is_on_a_fork_is_refused_and_who_is_behind_follows() {
     let later = of_council(&first(), "b");
@@ -559,7 +559,7 @@ fn who_is_on_a_fork_is_refused_and_who_is_behind_follows() {
     }
 }
 
-/// The hello has the name of a removed node, but not its id.
+/// The HELLO carries the name of a removed node, but not its id.
 #[test]
 fn an_earlier_node_of_a_name_is_not_taken_for_the_later_one() {
     let hello = |node| Hello { node, ..sample("c") };
@@ -606,7 +606,7 @@ fn what_follows_the_handshake_is_kept() {
     assert_eq!(accepting.rest(), b"first envelope");
 }
 
-/// Pins the layout: if this fails, the protocol has another version.
+/// Pins the layout of the bytes: if this test fails, the protocol needs a new version.
 #[test]
 fn the_bytes_are_those_of_the_document() {
     let (dialer, acceptor) = recorded([0xd1, 0xac]);
@@ -650,7 +650,7 @@ proptest! {
     #[test]
     fn a_changed_handshake_is_never_met(at in any::<prop::sample::Index>(), bit in 0_u8..8) {
         let (mut dialer, _) = recorded([1, 2]);
-        // The last frame is the verdict, which proves nothing and only ever refuses.
+        // The last frame is the verdict, which proves nothing and can only refuse.
         let proved = dialer.len() - FRAME_HEAD - 1;
         dialer[at.index(proved)] ^= 1_u8 << bit;
         prop_assert!(!matches!(accepts(2, &dialer).0, Ok(Some(_))));

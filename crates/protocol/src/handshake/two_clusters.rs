@@ -1,5 +1,5 @@
-//! Tests of every case in which two nodes tell whether they are of one cluster, by their ids and by
-//! the disks that they know.
+//! Tests of all cases in which two nodes decide, by their ids and by the disks that they know,
+//! whether they belong to one cluster.
 
 use super::*;
 use crate::membership::cluster_id::OwnCluster;
@@ -63,7 +63,7 @@ fn identity(side: Side, own: NodeId) -> Arc<HandshakeIdentity> {
     Arc::new(HandshakeIdentity::new(Views::fixed(topology), own, Arc::new(cluster), secrets, known))
 }
 
-/// Has node `a` dial node `b`, and returns the outcomes of both sides.
+/// Lets node `a` dial node `b`, and returns the outcomes of both sides.
 fn shake(a: Side, b: Side) -> [Result<PeerSeen, HandshakeRefused>; 2] {
     let (mut to_b, mut to_a) = (Vec::new(), Vec::new());
     let (a, b) = (identity(a, NodeId(0)), identity(b, NodeId(1)));
@@ -82,7 +82,7 @@ fn shake(a: Side, b: Side) -> [Result<PeerSeen, HandshakeRefused>; 2] {
 #[test]
 fn who_is_taken_in_and_who_is_of_another_cluster() {
     let cases = [
-        // Ids decide, whatever disks are known: disks are replaced.
+        // Ids decide, whichever disks are known, because disks are replaced.
         ("one id", side(G, Its), side(G, Its), true),
         ("one id, and both disks were replaced", side(G, Another), side(G, Another), true),
         ("two ids", side(G, Nothing), side(H, Nothing), false),

@@ -32,7 +32,7 @@ pub enum Class {
     Stream,
 }
 
-/// A message between two nodes. A reply carries the id of its request; ids mean something to the
+/// A message between two nodes. A reply carries the id of its request; an id has a meaning for the
 /// asker only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
@@ -47,7 +47,7 @@ pub struct Message {
 pub enum Body {
     /// A request to the receiver.
     Request {
-        /// Milliseconds until nobody waits for the reply any more: a receiver skips work that has
+        /// Milliseconds until the asker stops waiting for the reply. A receiver skips work that has
         /// not begun by then.
         remaining_ms: u32,
         /// The reason for the request.
@@ -66,38 +66,38 @@ pub enum Request {
     Read {
         /// The key to read.
         key: Bytes,
-        /// The longest record, in bytes, that the asker has room for; of a longer one the reply is
-        /// an outline.
+        /// The longest record, in bytes, that the asker has memory for. If the record is longer,
+        /// the reply is an outline.
         most: u32,
     },
-    /// Returns the newest record of a key, for a client that reads with a majority: a majority of
-    /// the key's replicas holds the record. The reply is that of a read, or `Busy` if there is no
-    /// majority.
+    /// Returns the newest record of a key, for a client that reads with a majority; the receiver
+    /// coordinates the read. A majority of the key's replicas holds the returned record. The reply
+    /// is that of a read, or `Busy` if there is no majority.
     ReadQuorum {
         /// The key to read.
         key: Bytes,
-        /// The longest record, in bytes, that the asker has room for; of a longer one the reply is
-        /// an outline. `u32::MAX` = no limit.
+        /// The longest record, in bytes, that the asker has memory for. If the record is longer,
+        /// the reply is an outline. `u32::MAX` = no limit.
         most: u32,
     },
     /// Promises a ballot (Paxos phase 1): the node will never again store a record of this key that
     /// a conditional write made under a lower ballot. The reply is that of a read if the node
-    /// promises, and `Outbid` if not.
+    /// promises, and `BallotRefused` if not.
     Prepare {
         /// The key to promise the ballot for.
         key: Bytes,
         /// The ballot to promise.
         ballot: u64,
-        /// The longest record, in bytes, that the asker has room for; of a longer one the reply is
-        /// an outline.
+        /// The longest record, in bytes, that the asker has memory for. If the record is longer,
+        /// the reply is an outline.
         most: u32,
         /// The asker's watermark. A node with another watermark promises nothing and answers
-        /// `Round`: a purge on one of the two only must not look like two different states of a
-        /// key.
+        /// `Round`: two nodes of which only one has purged a tombstone must not appear to hold
+        /// different states of the key.
         watermark: u64,
     },
-    /// Looks up whether the node has stored a record with a conditional write in it. The reply is
-    /// `Recalled`.
+    /// Looks up whether the node has stored a record that contains a conditional write. The reply
+    /// is `Recalled`.
     Recall {
         /// The key that the write changed.
         key: Bytes,
@@ -109,11 +109,11 @@ pub enum Request {
         digest: u64,
     },
     /// Changes a value under a condition, with the receiver as coordinator. The reply is `Done`,
-    /// `Failed` if the outcome is not known, or else a refusal, after which nothing was done.
+    /// `Failed` if the outcome is not known, or a refusal, after which nothing was changed.
     Change {
         /// The key to change.
         key: Bytes,
-        /// The id of the write, whoever coordinates it.
+        /// The id of the write, which is the same under every coordinator.
         id: u64,
         /// The number of replicas that must hold the result; 0 = a majority, by the view of the
         /// key's leader.
@@ -129,23 +129,24 @@ pub enum Request {
         /// The record to store under the key.
         record: Record,
     },
-    /// Stores a record that a conditional write made, without promises: its coordinator continues
+    /// Stores a record that a conditional write made, without promises: the coordinator continues
     /// from its last record of the key, under the next ballot. The reply is that of a `Write`; a
-    /// node that is not authoritative for the key says so, and stores nothing.
+    /// node that is not authoritative for the key replies so, and stores nothing.
     AcceptNext {
         /// The key to write.
         key: Bytes,
         /// The record to store under the key.
         record: Record,
     },
-    /// Stores several records: hints. One reply covers all of them.
+    /// Stores several records: hints, or records that a node pulls or that are streamed to it. One
+    /// reply covers all of them.
     Writes {
         /// The keys and their records.
         items: Vec<(Bytes, Record)>,
     },
     /// Reads part of a range.
     Page(PageRequest),
-    /// Stores marks: of the node that is asked, or of the asker, which can't store them itself.
+    /// Stores marks: those of the receiver, or those of the asker, which can't store them itself.
     Missed {
         /// The node that may lack records.
         node: NodeId,
@@ -155,11 +156,11 @@ pub enum Request {
     /// Summarizes what the node holds of a range of keys, read past caches and verified. The reply
     /// is `Compared`; a node that is being rebuilt answers that it is not authoritative.
     Compare(CompareRequest),
-    /// Gives up unreadable blocks among these keys, after everything that all other replicas hold
-    /// of them was written to the node. The reply is `Stored`.
+    /// Discards unreadable blocks in these ranges of keys, after all records of the ranges that
+    /// other replicas hold were written to the node. The reply is `Stored`.
     Discard(Vec<Damage>),
-    /// Carries out a step of a repair round that is to prove something. The reply is `Round`: the
-    /// proof state in it says whether the node carried the step out. A node that is being rebuilt
+    /// Carries out a step of a repair round that advances the watermark. The reply is `Round`,
+    /// whose proof state shows whether the node carried the step out. A node that is being rebuilt
     /// answers that it is not authoritative.
     Round {
         /// The round that the step belongs to.
@@ -167,8 +168,9 @@ pub enum Request {
         /// The step to carry out.
         step: RoundStep,
     },
-    /// Stores a record that another node holds, in spite of repair fences: a round brings it. The
-    /// reply is `WrongEpoch` if the node is not fenced by this round.
+    /// Stores a record that another node holds. Because a repair round brings the record, repair
+    /// fences do not refuse it. The reply is `TopologyMismatch` if the node is not fenced by this
+    /// round.
     Bring {
         /// The round that brings the record.
         round: RoundId,
@@ -177,15 +179,16 @@ pub enum Request {
         /// The record to store under the key.
         record: Record,
     },
-    /// Votes about the next layout, or tells which layout is decided. The reply is `Council`.
+    /// Votes on the next layout, or reports which layout is decided. The reply is `Council`.
     Council(VoteRequest),
-    /// Tells the node's progress in a transition. The reply is `Moves`.
+    /// Returns the node's progress in a transition. The reply is `Moves`.
     Moves,
     /// Returns the id of the node's cluster. The reply is `ClusterId`, or `Busy` while the node
-    /// stores an id. Only nodes of the founder's own view tell the founder that they have no id.
+    /// stores an id. Because the request is bound to the asker's view, only a node of the founder's
+    /// own view reports to the founder that it has no id.
     ClusterId,
     /// Asks whether the node has stored durably that the asker has this disk. The reply is `Pong`,
-    /// or `Busy` until the node has.
+    /// or `Busy` until that is stored.
     KnowsDisk {
         /// The id of the asking node.
         node: NodeId,
@@ -197,8 +200,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// Returns the longest record, in bytes, that the asker has room for, if the reply may bring a
-    /// long one.
+    /// Returns the longest record, in bytes, that the asker has memory for, if the reply may
+    /// contain a long one.
     pub fn most(&self) -> Option<u32> {
         match self {
             Self::Read { most, .. } | Self::ReadQuorum { most, .. } => Some(*most),
@@ -216,8 +219,8 @@ impl Request {
         }
     }
 
-    /// True if the answering node's view does not matter: the request is about the node, or belongs
-    /// to a task that checks views itself.
+    /// True if the request needs no check of the answering node's view: the request concerns the
+    /// node itself, or a task that checks views itself sends it.
     pub(crate) fn is_of_any_view(&self) -> bool {
         match self {
             Self::Ping
@@ -258,7 +261,7 @@ pub enum Reply {
         /// [`MembershipState`](crate::MembershipState).
         authoritative: bool,
     },
-    /// To a read: the newest record that the node holds is longer than the asker has room for.
+    /// To a read: the newest record that the node holds is longer than the asker has memory for.
     Long {
         /// The record without its content, which the node verified.
         outline: RecordSummary,
@@ -293,19 +296,19 @@ pub enum Reply {
         /// The promised ballot.
         promise: u64,
     },
-    /// To one write or several: refused, a version is too far ahead of this node's wall clock.
-    /// Nothing was changed.
+    /// To one write or several: refused, because a version is too far ahead of this node's wall
+    /// clock. Nothing was changed.
     Ahead,
-    /// Refused: too much waits already. Nothing was changed.
+    /// Refused: the node is overloaded. Nothing was changed.
     Busy,
-    /// To a write: refused, the disk is full. Nothing was changed.
+    /// To a write: refused, because the disk is full. Nothing was changed.
     NoSpace,
     /// The store failed. A write may have been carried out or not.
     Failed,
     /// Refused: the asker's topology differs from this node's.
     TopologyMismatch,
-    /// Refused: this node goes by a later view. A write may have been carried out before the view
-    /// changed.
+    /// Refused: this node's view is later than the asker's. A write may have been carried out
+    /// before the view changed.
     Superseded {
         /// The epoch of the later view.
         epoch: u64,
@@ -329,18 +332,18 @@ pub enum Reply {
 /// The reason why a node refused a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Too much waits on the node already.
+    /// The node is overloaded.
     Busy,
     /// The node's disk is full.
     NoSpace,
-    /// The timestamp is too far ahead of the node's clock, or the node goes by another layout.
+    /// The timestamp is too far ahead of the node's clock, or the node's layout differs.
     Declined,
-    /// The node has promised a higher ballot, or is just storing another record.
+    /// The node has promised a higher ballot, or is storing another record at this moment.
     HigherBallot,
 }
 
 impl Reply {
-    /// Returns the reason for a refusal; `None` if the reply is none.
+    /// Returns the reason for a refusal; `None` if the reply is not a refusal.
     pub(crate) fn refusal(&self) -> Option<Refused> {
         match self {
             Self::Busy => Some(Refused::Busy),
@@ -371,7 +374,7 @@ impl Reply {
 /// A node's progress in a transition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MovesState {
-    /// The epoch of the layout that the node goes by, reported once that is durable.
+    /// The epoch of the node's layout, reported once that layout is durable.
     pub epoch: u64,
     /// True if the node has pulled all records that move to it.
     pub has_all: bool,
@@ -381,13 +384,13 @@ pub struct MovesState {
     pub records: u64,
     /// The bytes of those records.
     pub bytes: u64,
-    /// The obstacle that the node waits for before it can pull the rest.
+    /// The future records that the node waits for before it can pull the rest.
     pub waits: Option<Waits>,
 }
 
-/// A wait of a node that pulls records moving to it, until the time of another node's future
-/// records has come: the other node does not keep those records, and they hide what it may have
-/// acknowledged before.
+/// The wait of a node that pulls records, until the time of another node's future records has come:
+/// the other node does not keep those records after the move, and they hide older ones that it may
+/// have acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waits {
     /// The node that holds the future records.

@@ -5,24 +5,25 @@ use bytes::Bytes;
 use crate::node_id::NodeId;
 use record::Record;
 
-/// A request for a part of a range of keys, small enough to be read at once. The answering node
-/// keeps no state between two pages.
+/// A request for a page: a part of a range of keys that is small enough to be read at once. The
+/// answering node keeps no state between two pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRequest {
     /// The least key that may be in the page.
     pub start: Bytes,
     /// The first key beyond the range; `None` = the range has no end.
     pub end: Option<Bytes>,
-    /// The keys of the range that are wanted.
+    /// The choice among the keys of the range.
     pub filter: Filter,
-    /// The size of keys and records, in bytes, at which the page ends; one item is always taken.
+    /// The size of keys and records, in bytes, at which the page ends; the page takes at least one
+    /// item.
     pub max_bytes: u32,
 }
 
 /// A choice among a node's keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Filter {
-    /// Keys of which the answering node is among the first `ack` of the first `from` replicas, in
+    /// Keys for which the answering node is among the first `ack` of the first `from` replicas, in
     /// the order of `preference`. Nodes not in `preference` are not asked.
     Chosen {
         /// The number of replicas of each partition that are asked.
@@ -38,29 +39,29 @@ pub enum Filter {
         node: NodeId,
         /// The least time of a version to include.
         since: u64,
-        /// The ballot that the answering node promises for all keys, as the asker has: a
-        /// conditional write that is under way while records are copied must not be counted twice.
+        /// The ballot that the answering node promises for all keys, as the asker has done, so that
+        /// a conditional write under way while records are copied does not count twice.
         promise: u64,
         /// The partitions to include, at most [`MAX_LISTED`](crate::MAX_LISTED); empty = all.
         partitions: Vec<u16>,
     },
-    /// Keys whose record moves to a node, or that lose replicas and keep the node as one.
+    /// Keys whose record moves to a node, and keys that lose replicas and keep the node as one.
     Moved {
         /// The node that the keys move to, or that stays one of their replicas.
         node: NodeId,
         /// True to include only keys of which the answering node is the first replica and which
-        /// were written before that node placed keys this way.
+        /// were written before the answering node placed keys this way.
         first: bool,
         /// The seed of the digests.
         seed: u64,
-        /// Digests of records that the node holds among these keys, at most
-        /// [`MAX_KNOWN`](crate::MAX_KNOWN), to be excluded.
+        /// Digests of the records that `node` already holds among these keys, at most
+        /// [`MAX_KNOWN`](crate::MAX_KNOWN). The page leaves these records out.
         known: Vec<u64>,
     },
-    /// No keys, but the memory of writes with an idempotency key, by their names: for partitions
-    /// that move to a node, or that lose replicas and keep the node as one; or for all partitions
-    /// that the node holds, if it has lost its memory. The page is authoritative if the answering
-    /// node has forgotten no such write within a day.
+    /// No keys, but the remembered writes with an idempotency key, under their names. Without
+    /// `lost`, these are the writes of partitions that move to the node, or that lose replicas and
+    /// keep the node as one; with `lost`, those of all partitions that the node holds. The page is
+    /// authoritative if the answering node has forgotten no such write within a day.
     Remembered {
         /// The node that the partitions move to, or that stays one of their replicas.
         node: NodeId,
@@ -79,12 +80,12 @@ impl Filter {
     }
 }
 
-/// A part of a range: the reply to a page request.
+/// The reply to a page request: a part of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// Keys and records, tombstones too, in the order of the keys.
     pub items: Vec<(Bytes, Record)>,
-    /// The key at which the range goes on; `None` = the range is at its end.
+    /// The key at which the range continues; `None` = the page ends the range.
     pub next: Option<Bytes>,
     /// True if the node is authoritative for absent keys.
     pub authoritative: bool,

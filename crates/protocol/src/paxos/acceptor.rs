@@ -1,10 +1,11 @@
-//! Conditional writes, replica side (the acceptor): promises, and conditional storing of records.
+//! The acceptor: the replica's side of conditional writes, with promises and the conditional
+//! storing of records.
 //!
 //! ```text
 //!  Prepare ─▶ promise ─▶ read ─▶ the newest record
 //!  Write of a record with a ballot ─▶ hold the key's bucket ─▶ read ─┬─▶ write, durably ─▶ Stored
-//!                       ▲              ├─ Outbid                     └─ outranked ─▶ Newer
-//!                       └─ a little later ◀─ another one is being stored there
+//!                       ▲              ├─ BallotRefused              └─ outranked ─▶ Newer
+//!                       └─ a little later ◀─ another record is being stored there
 //! ```
 //!
 //! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2, with
@@ -24,37 +25,38 @@ use crate::placement::topology::partition_of;
 use crate::replica::reply::{reply_to_error, reply_to_write};
 use record::{OpHistory, Record};
 
-/// Interval at which a replica polls for a record that another loop is storing, in microseconds.
+/// The interval at which a replica polls for a record that another loop is storing, in
+/// microseconds.
 const LOOK_AGAIN: u64 = 500;
 
-/// Requests under way on a replica: one entry for each unanswered request of a coordinator, which
-/// bounds them.
+/// Requests under way on a replica. Their number is bounded, because each entry belongs to an
+/// unanswered request of a coordinator.
 #[derive(Debug, Default)]
 pub(crate) struct Acceptor {
-    /// Given promises whose record is still being read.
+    /// Promises that were given, and whose record is still being read.
     promised: BTreeMap<OpId, Promised>,
     storing: BTreeMap<OpId, Storing>,
-    /// Records queued behind others that are being stored, by partition: a coordinator continues as
-    /// soon as a majority has stored a record, and this replica may be slower.
+    /// Records that are queued behind others that are being stored, by partition. A coordinator
+    /// continues as soon as a majority has stored a record, and this replica may be slower.
     waiting: BTreeMap<u16, VecDeque<(OpId, Demand, Arrived)>>,
-    /// When the queued records are polled next, by the monotonic clock, in microseconds.
+    /// The time of the next poll for the queued records, by the monotonic clock, in microseconds.
     look_at: u64,
-    /// Partitions in which a record was just stored and others are queued.
+    /// Partitions in which a record was just stored while others are queued.
     freed: Vec<u16>,
-    /// Records of conditional writes, in pages from other nodes that are being stored.
+    /// Records of conditional writes in pages from other nodes that are being stored.
     pages: BTreeMap<OpId, StoredPage>,
 }
 
-/// A given promise, answered once the record is read.
+/// A promise that was given, and is answered once the record is read.
 #[derive(Debug)]
 struct Promised {
     /// The deadline of the request, by the monotonic clock, in microseconds.
     until: u64,
-    /// True if this node has all of the key's partition: it is not still to pull the partition.
+    /// True if this node has the whole partition of the key, with nothing left to pull.
     is_whole: bool,
 }
 
-/// Records received from other nodes in a page.
+/// Records that came from another node in a page.
 #[derive(Debug)]
 struct StoredPage {
     items: Vec<(Bytes, Record)>,
@@ -67,22 +69,22 @@ struct StoredPage {
 pub(crate) struct Arrived {
     pub(crate) key: Bytes,
     pub(crate) record: Record,
-    /// True if its coordinator requested no promises since its last record.
+    /// True if the coordinator has requested no promises since its last record.
     pub(crate) goes_on: bool,
 }
 
-/// A record that holds its bucket in order to be stored.
+/// A record that holds its bucket while it is being stored.
 #[derive(Debug)]
 struct Storing {
     key: Bytes,
     record: Record,
-    /// The conditional writes in the record that it replaces.
+    /// The conditional writes in the record that this one replaces.
     before: OpHistory,
     demand: Demand,
     held: BucketHold,
     /// The epoch of the view under which the request came.
     epoch: u64,
-    /// True if the record was handed to the store; until then the current one is being read.
+    /// True if the record was handed to the store. Before that, the current record is being read.
     writes: bool,
 }
 
@@ -91,7 +93,7 @@ impl Acceptor {
         self.promised.is_empty() && self.storing.is_empty() && self.waiting.is_empty()
     }
 
-    /// Returns when the queued records are polled next, if there are any.
+    /// Returns the time of the next poll for the queued records; `None` = no record is queued.
     pub(crate) fn next_look(&self) -> Option<u64> {
         (!self.waiting.is_empty()).then_some(self.look_at)
     }
@@ -116,11 +118,11 @@ impl Acceptor {
         if is_late(cx, op, ballot) {
             return cx.reply_as_replica(op, Reply::Ahead);
         }
-        // The replica may have promised more than it knows: it lost its disk, or crashed.
+        // The replica may have promised more than it knows, because it lost its disk or crashed.
         let membership = &cx.core.shared.membership.state;
         let knows = membership.is_authoritative_for_all() && ballot > membership.promised_before();
         if !knows || !admits(cx, op, ballot) {
-            // From a replica of the other set alone, `Absent` would count as a promise.
+            // From a replica that is only in the other set, `Absent` would count as a promise.
             let is_read = cx.core.view.topology.holds(cx.core.shared.own, partition_of(&key), 0);
             let refusal =
                 if is_read { Reply::Absent { authoritative: false } } else { Reply::Busy };
@@ -129,15 +131,15 @@ impl Acceptor {
         if let Err(promise) = cx.core.shared.paxos.promises.promise(&key, ballot) {
             return cx.reply_as_replica(op, Reply::BallotRefused { promise });
         }
-        // A receiver that is still to pull the partition promises too and reports what it holds: a
-        // majority of the next replicas must suffice once they are alone.
+        // A receiver that must still pull the partition also promises, and reports the record that
+        // it holds: a majority of the next replicas must suffice once the previous ones are gone.
         let is_whole = !is_to_take(cx.core, || partition_of(&key));
         self.promised.insert(op, Promised { until: demand.until, is_whole });
         cx.out.push(Effect::Read { op, key, most, demand });
     }
 
-    /// Stores or queues the record of a conditional write, from its coordinator or from any node
-    /// that found it elsewhere.
+    /// Stores or queues the record of a conditional write, from the write's coordinator or from any
+    /// node that found the record elsewhere.
     pub(crate) fn accept(&mut self, cx: &mut Cx<'_>, op: OpId, arrived: Arrived, demand: Demand) {
         if let Some(waits) = self.try_accept(cx, op, arrived, demand) {
             let partition = partition_of(&waits.key);
@@ -149,8 +151,8 @@ impl Acceptor {
         }
     }
 
-    /// Tries to store a record. Returns it if it has to wait: no higher ballot is promised, but
-    /// another record, or a page of records, is being stored.
+    /// Tries to store a record. Returns the record if it has to wait: no higher ballot is promised,
+    /// but another record or a page of records is being stored.
     fn try_accept(
         &mut self,
         cx: &mut Cx<'_>,
@@ -180,7 +182,7 @@ impl Acceptor {
         None
     }
 
-    /// Returns the refusal of a record that must not be stored, whatever is promised.
+    /// Returns the refusal of a record that this node must not store, regardless of its promises.
     fn refusal(&self, cx: &mut Cx<'_>, op: OpId, arrived: &Arrived) -> Option<Reply> {
         let ballot = arrived.record.ballot();
         let membership = &cx.core.shared.membership.state;
@@ -189,26 +191,27 @@ impl Acceptor {
         if ballot <= promise {
             return Some(Reply::BallotRefused { promise });
         }
-        // A replica that does not yet know what it lost may have promised more than it knows; and
-        // lacking the plain writes that it lost, it would accept a record that continues from
+        // A replica that does not know yet what it lost may have promised more than it knows. It
+        // also lacks the plain writes that it lost, and would accept a record that continues from
         // before them.
         if !membership.knows_what_it_lost() || arrived.goes_on && !is_whole(cx.core, &arrived.key) {
             return Some(Reply::Absent { authoritative: false });
         }
-        // A faulty peer sends two requests under one id.
+        // Only a faulty peer sends two requests under one id.
         let is_known = self.storing.contains_key(&op);
         (is_known || !admits(cx, op, ballot)).then_some(Reply::Busy)
     }
 
-    /// Stores queued records of one partition in which this loop just stored a record; returns
-    /// `false` if there is none.
+    /// Stores the queued records of one partition in which this loop just stored a record; returns
+    /// `false` if no such partition is left.
     pub(crate) fn retry_freed(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(partition) = self.freed.pop() else { return false };
         self.retry_partition(cx, partition);
         true
     }
 
-    /// Retries the queued records of all partitions, because other loops may have stored theirs.
+    /// Retries the queued records of all partitions, because other loops may have stored theirs by
+    /// now.
     pub(crate) fn retry_all(&mut self, cx: &mut Cx<'_>) {
         self.look_at = cx.now.mono + LOOK_AGAIN;
         let partitions: Vec<u16> = self.waiting.keys().copied().collect();
@@ -220,7 +223,7 @@ impl Acceptor {
     fn retry_partition(&mut self, cx: &mut Cx<'_>, partition: u16) {
         let Some(mut waiting) = self.waiting.remove(&partition) else { return };
         while let Some((op, demand, arrived)) = waiting.pop_front() {
-            // Past the deadline, nobody waits for the reply.
+            // After the deadline, no coordinator waits for the reply.
             if demand.until > cx.now.mono
                 && let Some(waits) = self.try_accept(cx, op, arrived, demand)
             {
@@ -233,7 +236,7 @@ impl Acceptor {
         }
     }
 
-    /// Handles a read of the store, for a promise or before a record is stored.
+    /// Handles the result of a read of the store, for a promise or before a record is stored.
     pub(crate) fn on_read(&mut self, cx: &mut Cx<'_>, op: OpId, read: Result<Reply, StoreError>) {
         if let Some(Promised { is_whole: authoritative, .. }) = self.promised.remove(&op) {
             let reply = match read {
@@ -268,11 +271,11 @@ impl Acceptor {
         cx.out.push(Effect::Write { op, key, record, via, look: false, durable: true, demand });
     }
 
-    /// Handles a page of records that another node streams to this one: the records are stored
-    /// whatever is promised for their keys. Records sent to a member are chosen, as hints are, and
-    /// violate no promise. Records sent to a node that is being rebuilt need not be chosen: one
-    /// that was made under a lower ballot must not surface after a coordinator was promised that
-    /// there is none. So nothing is promised until the page is stored, and the floor is raised,
+    /// Handles a page of records that another node streams to this one. The records are stored
+    /// regardless of promises for their keys. Records sent to a member are chosen, as hints are,
+    /// and violate no promise. Records sent to a node that is being rebuilt need not be chosen: one
+    /// that was made under a lower ballot must not appear after a coordinator was promised that
+    /// there is none. So no promise is given until the page is stored, and the floor is raised,
     /// which voids earlier promises. Returns `false` if the page cannot be stored yet.
     pub(crate) fn on_page(
         &mut self,
@@ -285,7 +288,7 @@ impl Acceptor {
         let Some(greatest) = items.iter().map(|(_, record)| record.ballot()).max() else {
             return true;
         };
-        // A faulty peer sends two requests under one id.
+        // Only a faulty peer sends two requests under one id.
         if self.pages.contains_key(&op) {
             return false;
         }
@@ -293,7 +296,7 @@ impl Acceptor {
         if pauses {
             cx.core.shared.paxos.promises.pause();
             let all = cx.core.shared.clock.now(cx.now) + 1;
-            // The ballots are of this node's own clock, or not too far ahead of it.
+            // The ballots come from this node's own clock, or are not too far ahead of it.
             if !cx.core.shared.promise_all(cx.now, all.max(greatest), u64::MAX) {
                 cx.core.shared.paxos.promises.resume();
                 return false;
@@ -316,8 +319,8 @@ impl Acceptor {
         }
     }
 
-    /// Handles a write of the store; returns `false` if the write was not of a conditional write's
-    /// record.
+    /// Handles the result of a write to the store; returns `false` if it was not the write of a
+    /// conditional write's record.
     pub(crate) fn on_written(
         &mut self,
         cx: &mut Cx<'_>,
@@ -345,16 +348,16 @@ impl Acceptor {
         over.into_iter().for_each(|op| self.give_up(cx.core, op));
     }
 
-    /// Refuses everything of the previous placement that is not in the store yet: nobody would
-    /// count it, and by now other coordinators may have been promised more. A record that was
-    /// handed to the store is written: until then no promise is given.
+    /// Refuses all requests of the previous placement whose record is not in the store yet: no
+    /// coordinator would count them, and other coordinators may have higher promises by now. A
+    /// record that was handed to the store is written; until then no promise is given.
     pub(crate) fn reject_previous_placement(&mut self, cx: &mut Cx<'_>) {
         let waiting = std::mem::take(&mut self.waiting);
         let waiting = waiting.into_values().flatten().map(|(op, _, _)| op);
         let reading = self.storing.iter().filter(|(_, storing)| !storing.writes);
         let reading: Vec<OpId> = reading.map(|(op, _)| *op).collect();
         reading.iter().for_each(|op| self.give_up(cx.core, *op));
-        // The reply tells the coordinator that this node is on a later view.
+        // The reply tells the coordinator that this node's view is later.
         for op in reading.into_iter().chain(waiting) {
             cx.reply_as_replica(op, Reply::Busy);
         }
@@ -370,21 +373,21 @@ impl Acceptor {
     }
 }
 
-/// Returns what accepting a record of this key will prove later. While the key moves, a majority of
-/// its previous replicas and a majority of the next ones must accept it, and afterwards a replica
-/// that was only a previous one is not asked.
+/// Returns what the acceptance of a record of this key will prove later. While the key moves, a
+/// majority of its previous replicas and a majority of its next ones must accept the record, and
+/// afterwards a replica that was only a previous one is not asked.
 fn shows_later(core: &Core, key: &[u8]) -> Via {
     if core.view.moves(partition_of(key)) { Via::Replica } else { Via::Accept }
 }
 
-/// True if this node holds all it should of a key that it replicates by default: it has lost
-/// nothing, and has nothing of the key left to pull.
+/// True if this node holds all records of a key that it should hold as one of the default replicas:
+/// it has lost nothing, and has nothing of the key left to pull.
 fn is_whole(core: &Core, key: &[u8]) -> bool {
     let membership = &core.shared.membership.state;
     membership.is_authoritative_for_all() && !is_to_take(core, || partition_of(key))
 }
 
-/// True if this node is still to pull a partition that moves to it.
+/// True if this node must still pull a partition that moves to it.
 pub(super) fn is_to_take(core: &Core, partition: impl Fn() -> u16) -> bool {
     let (view, own) = (&core.view, core.shared.own);
     core.shared.membership.lacks.load(Ordering::SeqCst)
@@ -392,7 +395,7 @@ pub(super) fn is_to_take(core: &Core, partition: impl Fn() -> u16) -> bool {
         && !view.topology.holds(own, partition(), 0)
 }
 
-/// True if a ballot may be promised: it is below the durable bound above which the next process
+/// True if a ballot may be promised: it is at most the durable bound, above which the next process
 /// start begins.
 fn admits(cx: &Cx<'_>, op: OpId, ballot: u64) -> bool {
     cx.core.shared.clock.merge_ballot(ballot, cx.now, skew_of(cx.core, op))
@@ -402,7 +405,7 @@ fn is_late(cx: &Cx<'_>, op: OpId, ballot: u64) -> bool {
     cx.core.shared.clock.is_ahead(ballot, cx.now, skew_of(cx.core, op))
 }
 
-/// Returns how far ahead of the wall clock a ballot may be, in microseconds: this node's own
+/// Returns the largest lead of a ballot over the wall clock, in microseconds. This node's own
 /// ballots, like its versions, may be as far ahead as its clock.
 fn skew_of(core: &Core, op: OpId) -> u64 {
     match op {

@@ -1,4 +1,4 @@
-//! Rounds: the second phase of one conditional write, or of several that wait for the same key,
+//! Rounds, the second phase of one conditional write, or of several that wait for the same key,
 //! after a majority has promised.
 //!
 //! ```text
@@ -12,11 +12,12 @@
 //! ```
 //!
 //! Expiry is judged by this node's wall clock, or by the clocks of most other nodes if they show
-//! less. Another coordinator's clock may be behind it, so a round that finds a value expired and
-//! changes nothing else first stores the absence: no later round finds the value alive.
+//! less. Another coordinator's clock may be behind that time. So a round that finds a value expired
+//! and changes nothing else first stores the absence of the value, and no later round finds the
+//! value alive.
 //!
-//! A round that fails is dissolved: each of its writes is retried alone, and checks whether it was
-//! done.
+//! A round that fails is dissolved: each of its writes is retried alone, after a check whether it
+//! was done.
 
 use super::change::{Asker, ChangeStage, ChangeState, ChangeVote, ChangeWork, Tried};
 use super::{Changes, LATE_MICROS, hides};
@@ -33,19 +34,21 @@ use crate::request::sets::PerSet;
 use crate::request::write::BEHIND;
 use record::{OpHistory, Record, Version, comes_before};
 
-/// The outcome is unknown although a majority answered: too many later writes.
+/// The detail when the outcome is unknown although a majority answered, because of too many later
+/// writes.
 const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one \
     that the key does not tell any more whether the first try was done";
 
-/// The outcome is unknown because another leader was asked and did not answer.
+/// The detail when the outcome is unknown because another leader was asked and did not answer.
 const ELSEWHERE: &str = "the node that coordinates the writes of this key was asked for this one \
     and did not answer, and no trace of the write is found";
 
-/// The outcome is unknown because a plain write has replaced the key's base version.
+/// The detail when the outcome is unknown because a plain write has replaced the key's base
+/// version.
 const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \
     whether the first try was done can't be told any more";
 
-/// The outcome is unknown because the idempotency key was used before.
+/// The detail when the outcome is unknown because the idempotency key was used before.
 const SAID_AGAIN: &str = "an earlier write used this idempotency key, and whether it was done \
     can't be told any more";
 
@@ -55,16 +58,17 @@ enum Earlier {
     Known,
     /// The outcome cannot be determined from the newest record.
     Unknown(&'static str),
-    /// The base of the earlier try is no longer reported. Based on something older, the write would
-    /// be done twice as soon as the first record is found, so that first record is stored again.
+    /// The base of the earlier try is no longer reported. The record of that try is stored again,
+    /// because a write based on something older would be done twice as soon as that record is
+    /// found.
     Again(Record, Done),
 }
 
 /// The combined answers of replicas about an earlier try.
 enum Recollection {
-    /// A majority has stored it, under one ballot.
+    /// A majority has stored the write, under one ballot.
     Done(Done, ReplicaSet),
-    /// No majority has stored it, nor ever will.
+    /// No majority has stored the write, or ever will.
     Never,
     /// As `Never`, and a replica has stored another request with the same idempotency key.
     Reused,
@@ -76,14 +80,15 @@ enum Recollection {
 
 impl ChangeWork {
     /// Determines the outcome of the write's earlier tries. `newest` is the base version of the
-    /// newest record, or of a record made of an absent key.
+    /// newest record, or of a record made from an absent key.
     fn look_back(&self, newest: Version, steps: &OpHistory, watermark: u64) -> Earlier {
         if steps.has(self.id) {
             return Earlier::Known;
         }
         let family = self.tried.as_ref().map_or(newest, |tried| tried.record.version());
         match &self.tried {
-            // Otherwise a proof has ended that base version: it must not be stored again.
+            // Otherwise a proof has ended the base version of that record, which must not be stored
+            // again.
             Some(Tried { record, then, .. }) if newest < family && family.time > watermark => {
                 Earlier::Again(record.clone(), *then)
             }
@@ -95,13 +100,14 @@ impl ChangeWork {
         }
     }
 
-    /// True if this request did not begin the write, but an earlier one with the same idempotency
+    /// True if this request has not begun the write, but an earlier one with the same idempotency
     /// key may have.
     fn is_only_said_again(&self) -> bool {
         has_idempotency_key(self.id) && !self.is_begun()
     }
 
-    /// Notes that the write's operation is done in this record, if a majority comes to hold it.
+    /// Notes that the write's operation is done in this record, if a majority comes to hold the
+    /// record.
     fn is_tried(&mut self, record: &Record, then: Done) {
         let Done::Changed { tag, .. } = then else { return };
         let Some((step, _)) = tag.last else { return };
@@ -123,7 +129,7 @@ impl Changes {
         (ballot, watermark): (u64, u64),
     ) {
         if cx.core.shared.repair.proofs.watermark() != watermark {
-            // The promises are void, or will be soon: the watermark has changed.
+            // The promises are void, or will be soon, because the watermark has changed.
             return self.try_change(cx, id);
         }
         let newest = match self.newest_of_change(cx, id) {
@@ -159,7 +165,7 @@ impl Changes {
                     self.slots.work(id).stage = ChangeStage::Preparing { ballot, watermark };
                     return self.recall(cx, id);
                 }
-                // A replica whose promise was outbid may determine it on a later try.
+                // A replica whose promise was outbid may determine the outcome on a later try.
                 Recollection::Unclear if self.slots.work(id).is_outbid() => {
                     return self.try_change_later(cx, id);
                 }
@@ -188,8 +194,8 @@ impl Changes {
             let record = state.record(&key, ballot);
             return self.store_round(cx, id, record, then);
         }
-        // The leader that got the write may yet find its condition true: it does not learn of this
-        // answer.
+        // The leader that received the write may still find the condition true, because the leader
+        // does not learn of this answer.
         if self.slots.work(id).elsewhere && !matches!(then, Done::Changed { .. }) {
             self.slots.get_mut(id).detail = Some(ELSEWHERE.to_owned());
             return self.deny_change(cx, id, FailureKind::TooFew);
@@ -218,7 +224,7 @@ impl Changes {
             newest if !state.found_expired() && is_settled => {
                 let mut then = then;
                 if let Some(newest) = newest {
-                    // The record stays under the ballot that a majority holds it under.
+                    // The record stays under the ballot under which a majority holds it.
                     then = then.fenced(state.steps().last(), newest.ballot());
                     self.keep(cx.core, id, newest, ballot);
                 }
@@ -226,15 +232,14 @@ impl Changes {
                 self.answer_change(cx, id, then, by, None);
             }
             Some(newest) if cx.core.is_ahead(cx.now, &newest) => {
-                // No other replica accepts a record so far ahead, and this node's own must not
-                // store it either.
+                // No other replica accepts a record so far ahead, and this node's own replica must
+                // not store it either.
                 self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
                 self.deny_change(cx, id, FailureKind::Busy);
             }
             newest => {
                 let change = self.slots.work(id);
-                // After a refusal, replicas other than this one may have a repair fence above the
-                // record.
+                // After a refusal, other replicas may have a repair fence above the record.
                 let has_tried = change.tried.is_some()
                     || change.tries > 1
                     || matches!(change.asker, Asker::Reader(_));
@@ -264,28 +269,28 @@ impl Changes {
     }
 
     /// Caches the record for the next write of the key that this node coordinates. A majority holds
-    /// the record and has promised `ballot`, or has stored the record under it.
+    /// the record and has promised `ballot`, or has stored the record under `ballot`.
     pub(crate) fn keep(&self, core: &Core, id: SlotId, record: Record, ballot: u64) {
         let slot = self.slots.get(id);
         let change = &slot.work;
         let kept = CachedState::after(record, ballot, change.since, slot.view.id().placement);
-        // Without the key lock, another write may continue from it at the same time.
+        // Without the key lock, another write may continue from the same record at the same time.
         if let Some(kept) = kept.filter(|_| change.turn.is_some()) {
             core.shared.paxos.keeper.put(&slot.key, kept);
         }
     }
 
-    /// Continues from the cached state of the key's previous write, if this write changes it;
-    /// returns `false` if not. Only storing on a majority shows that no plain write came in
-    /// between.
+    /// Continues from the cached state of the key's previous write, if this write changes that
+    /// state; returns `false` otherwise. Only storing the record on a majority shows that no plain
+    /// write came in between.
     pub(crate) fn goes_on(&mut self, cx: &mut RequestCx<'_>, id: SlotId) -> bool {
         let slot = self.slots.get(id);
         let change = &slot.work;
         if change.turn.is_none() || change.tries > 0 || !change.is_fresh() {
             return false;
         }
-        // Otherwise the write would be begun without a chance to complete; requesting promises
-        // detects that and begins nothing.
+        // Otherwise the write would begin without a chance to complete; a request for promises
+        // detects that, and begins nothing.
         if !change.count_votes(|vote| cx.core.is_up(vote.node)).suffices(slot.ack()) {
             return false;
         }
@@ -308,7 +313,7 @@ impl Changes {
         true
     }
 
-    /// Combines the replicas' answers about an earlier try that the key does not show.
+    /// Combines the replicas' answers about an earlier try whose outcome the key does not show.
     fn what_replicas_recall(&self, id: SlotId) -> Recollection {
         let slot = self.slots.get(id);
         let change = &slot.work;
@@ -328,7 +333,7 @@ impl Changes {
         if let Some(done) = recalled.clone().find_map(is_done) {
             return done;
         }
-        // Denials suffice once the remaining replicas cannot form a majority, counted over the
+        // `Never` suffices once the remaining replicas cannot form a majority, counted over the
         // replicas that the try asked. The absence from any other replica shows nothing.
         let read = change.votes.iter().filter(|vote| vote.place.is_read());
         let enough = read.clone().count() - usize::from(slot.quorums.read.from / 2);
@@ -361,8 +366,8 @@ impl Changes {
         self.hedges.at(cx.now.mono + LATE_MICROS, id);
     }
 
-    /// Applies a write's operation, and those of its followers, to be stored under a ballot.
-    /// Returns the outcome of its own operation, and whether any of them changes something.
+    /// Applies a write's operation and those of its followers, to be stored under a ballot. Returns
+    /// the outcome of the write's own operation, and whether any operation changes the state.
     fn do_round(&mut self, id: SlotId, state: &mut KeyState, ballot: u64) -> (Done, bool) {
         let before = state.steps().step;
         let change = self.slots.work(id);
@@ -396,10 +401,10 @@ impl Changes {
         self.store_for_change(cx, id, record, then);
     }
 
-    /// Answers the followers of a round that is done.
+    /// Answers the followers of a completed round.
     pub(crate) fn answer_followers(&mut self, cx: &mut RequestCx<'_>, id: SlotId, acks: Acks) {
         for follower in std::mem::take(&mut self.slots.work(id).followers) {
-            // Its deadline may have passed.
+            // The follower's deadline may have passed.
             let Some(slot) = self.slots.find(follower) else { continue };
             let change = &slot.work;
             let ChangeStage::Follows(done) = change.stage else { continue };
@@ -409,21 +414,22 @@ impl Changes {
     }
 
     /// True if a proof has ended the newest record's base version: a replica that promised does not
-    /// hold the record, although all replicas held the same up to the watermark. Then a tombstone
-    /// that was purged there hides the record, and its successor must be above that.
+    /// hold the record, although all replicas held the same records up to the watermark. A
+    /// tombstone that was purged on that replica then hides the record, and the next record must be
+    /// above the tombstone.
     fn has_ended(&mut self, id: SlotId, family: Version, watermark: u64) -> bool {
         let lacks = |vote: &ChangeVote| vote.rank().is_none_or(|rank| rank.version < family);
         let mut promised = self.slots.work(id).promised();
         family.time <= watermark && family != family_of_absent(watermark) && promised.any(lacks)
     }
 
-    /// True if the newest record is certain to stay the newest if nothing is done: a majority holds
-    /// it, and no record of an earlier try that it does not contain may still surface and outrank
-    /// it.
+    /// True if the newest record is certain to stay the newest if the round stores nothing: a
+    /// majority holds it, and no record of an earlier try that it does not contain can still appear
+    /// and outrank it.
     ///
-    /// A replica past the record's number of copies may hold it, because a repair round brought it
-    /// there. A read of that many copies does not ask that replica, so it does not count for the
-    /// majority.
+    /// A replica past the record's number of copies may hold the record because a repair round
+    /// brought it there. Such a replica does not count for the majority, because a read of that
+    /// many copies does not ask it.
     fn is_settled(&mut self, id: SlotId, newest: Option<&Record>, steps: &OpHistory) -> bool {
         let slot = self.slots.get(id);
         let (ack, rank) = (slot.ack(), newest.map(Record::rank));
@@ -437,7 +443,8 @@ impl Changes {
         is_held && (change.tried.is_none() || steps.has(change.id))
     }
 
-    /// Returns the newest reported record, or the vote that reported it if its content is not here.
+    /// Returns the newest reported record, or the vote that reported it if this node lacks its
+    /// content.
     ///
     /// A future record is ignored if enough replicas reported none, as in reads.
     fn newest_of_change(
@@ -453,7 +460,7 @@ impl Changes {
         let reports = change.votes.iter().enumerate();
         let reports = reports.filter(|(_, vote)| vote.is_bound() && counts(vote));
         let reports = reports.filter_map(|(at, vote)| Some((VoteAt(at), vote.reported.as_ref()?)));
-        // Among equal records, prefer one whose content is here.
+        // Among equal records, prefers one whose content this node has.
         let newest =
             reports.max_by_key(|(_, reported)| (reported.rank(), reported.whole().is_some()));
         match newest {

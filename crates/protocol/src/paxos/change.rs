@@ -1,4 +1,4 @@
-//! The state of a conditional write under way, and of each replica's part in it.
+//! The state of a conditional write under way, with each replica's part in it.
 
 use crate::clock::follows_another;
 use crate::event::{ClientId, FailureKind, OpId, Part, SlotId};
@@ -21,8 +21,9 @@ pub(crate) struct ChangeWork {
     /// The id of the write, the same for all tries.
     pub(crate) id: u64,
     pub(crate) stage: ChangeStage,
-    /// When the write was queued for its key lock; later, when promises were requested, by this
-    /// write or by the one it continues from. Monotonic clock, in microseconds.
+    /// The time at which the write was queued for its key lock; later, the time at which promises
+    /// were requested, by this write or by the one that it continues from. By the monotonic clock,
+    /// in microseconds.
     pub(crate) since: u64,
     /// The number of tries.
     pub(crate) tries: u32,
@@ -30,9 +31,9 @@ pub(crate) struct ChangeWork {
     pub(crate) turn: Option<InTurn>,
     /// Other writes of the key that are done in this write's round.
     pub(crate) followers: Vec<SlotId>,
-    /// True if another node may have begun the write, or may yet.
+    /// True if another node may have begun the write, or may still begin it.
     pub(crate) elsewhere: bool,
-    /// True if a try may have been stored by replicas of an earlier view, which are not asked now.
+    /// True if replicas of an earlier view, which are not asked now, may have stored a try.
     pub(crate) of_earlier_view: bool,
     /// For a reader: the newest record that the promising majority reported.
     pub(crate) found: Option<Record>,
@@ -46,7 +47,7 @@ pub(crate) struct ChangeWork {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InTurn {
     pub(crate) turn: KeyLock,
-    /// Number of consecutive rounds of this loop under the lock.
+    /// The number of consecutive rounds of this loop under the lock.
     pub(crate) in_a_row: u32,
 }
 
@@ -76,22 +77,22 @@ pub(crate) struct Tried {
 /// The stage of a conditional write.
 #[derive(Debug)]
 pub(crate) enum ChangeStage {
-    /// Replicas are asked to promise `ballot`. `watermark` is this node's at that time: once it
-    /// rises, the promises are void.
+    /// Replicas are asked to promise `ballot`. `watermark` is this node's watermark at that time:
+    /// once the watermark rises, the promises are void.
     Preparing { ballot: u64, watermark: u64 },
-    /// Replicas are asked to store this record; `then` is answered afterwards.
+    /// Replicas are asked to store this record; `then` is the answer afterwards.
     Storing { record: Record, then: Done },
     /// The key's leader was asked to do the write.
     Forwarded,
-    /// The leader refused because it is on a later view, which this node is about to enter as well.
+    /// The leader refused because its view is later. This node is about to enter that view too.
     Behind,
     /// Other writes of the key come first.
     Queued,
-    /// The write is done in the round of another one, and is answered this afterwards.
+    /// The write is done in the round of another one, and is answered with this outcome afterwards.
     Follows(Done),
     /// The write was outbid, and is retried after a pause.
     Pausing,
-    /// The requester was answered; a replica that has not confirmed the record may have missed it.
+    /// The requester was answered. A replica that has not confirmed the record may have missed it.
     Answered(Option<Record>),
 }
 
@@ -110,20 +111,20 @@ pub(crate) struct ChangeVote {
 /// The state of a replica's part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChangeState {
-    /// Asked for a promise, or to store the record.
+    /// The replica was asked for a promise, or to store the record.
     Asked(Outstanding),
-    /// Has promised, with nothing else outstanding.
+    /// The replica has promised, and no further request to it is outstanding.
     Promised,
-    /// Has promised and reported its record. The replica is only in the other set and does not have
-    /// all of the partition yet, so its report says nothing about older writes.
+    /// The replica has promised and reported its record. It is only in the other set and does not
+    /// have the whole partition yet, so its report shows nothing about older writes.
     ReceiverPromised,
-    /// Has promised, reported a long record, and was asked for its content.
+    /// The replica has promised, has reported a long record, and was asked for its content.
     Fetching(Outstanding),
-    /// Has promised, and was asked about an earlier try.
+    /// The replica has promised, and was asked about an earlier try.
     Recalling(Outstanding),
-    /// Has stored the record.
+    /// The replica has stored the record.
     Stored,
-    /// Did not do its part.
+    /// The replica did not do its part.
     Failed(ReplicaError),
 }
 
@@ -143,7 +144,7 @@ impl ChangeState {
         matches!(self, Self::Promised | Self::Fetching(_) | Self::Recalling(_))
     }
 
-    /// Returns the same state for a request that is sent now.
+    /// Returns the same state, for a request that is sent now.
     pub(crate) fn anew(self, errand: Outstanding) -> Self {
         match self {
             Self::Fetching(_) => Self::Fetching(errand),
@@ -163,14 +164,15 @@ impl ChangeVote {
         Self { node, place, state, reported: None, recalled: None }
     }
 
-    /// True if the replica no longer stores anything under a lower ballot, and its report counts.
+    /// True if the replica has promised to store nothing under a lower ballot, and its report
+    /// counts.
     pub(crate) fn is_bound(&self) -> bool {
         self.state.has_promised() || self.state == ChangeState::ReceiverPromised
     }
 
-    /// True if the replica is known to hold the newest record, of this rank. A receiver may have
-    /// been streamed a conditional write's record without accepting it: then it does not count as a
-    /// holder.
+    /// True if the replica is known to hold the newest record, which has this rank. A receiver may
+    /// have been streamed a conditional write's record without accepting it, and then does not
+    /// count as a holder.
     pub(crate) fn holds(&self, newest: Option<Rank>) -> bool {
         let is_plain = newest.is_none_or(|newest| newest.ballot == 0);
         let counts =
@@ -188,13 +190,13 @@ impl ChangeWork {
         matches!(self.stage, ChangeStage::Forwarded)
     }
 
-    /// True if a record is being stored under a promise to an earlier write.
+    /// True if a record is being stored under a promise that was given to an earlier write.
     pub(crate) fn is_going_on(&self) -> bool {
         let ChangeStage::Storing { record, .. } = &self.stage else { return false };
         follows_another(record.ballot())
     }
 
-    /// Counts the votes of each set in a wanted state.
+    /// Counts the votes in a wanted state, in each set.
     pub(crate) fn count(&self, wanted: impl Fn(ChangeState) -> bool) -> PerSet {
         self.count_votes(|vote| wanted(vote.state))
     }
@@ -203,9 +205,9 @@ impl ChangeWork {
         sets::count(self.votes.iter().filter(|vote| wanted(vote)).map(|vote| vote.place))
     }
 
-    /// Returns the vote of a node that has yet to reply; `None` = its message is stale.
+    /// Returns the vote of a node that has not replied yet; `None` = the node's message is stale.
     pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
-        // Anything asked earlier is stale.
+        // A reply is stale unless a request is outstanding.
         if self.waits() {
             return None;
         }
@@ -253,7 +255,8 @@ impl ChangeWork {
 
     pub(crate) fn failure(&self) -> FailureKind {
         let did = |state: ChangeState| state.has_promised() || state == ChangeState::Stored;
-        // A pausing write waits for no other write: its replicas' errors say why it is not done.
+        // A pausing write does not wait for another write: its replicas' errors are the reason why
+        // it is not done.
         let waits = self.waits() && !matches!(self.stage, ChangeStage::Pausing);
         if !self.is_begun() && (self.is_outbid() || waits) {
             FailureKind::Busy
@@ -264,19 +267,19 @@ impl ChangeWork {
         }
     }
 
-    /// True if the write is known to be untried, by this or any other node: then it may be combined
-    /// with others in a round.
+    /// True if certainly no node has tried the write, so that it may be combined with others in a
+    /// round.
     pub(crate) fn is_fresh(&self) -> bool {
         self.tried.is_none() && !self.elsewhere && !has_idempotency_key(self.id)
     }
 
-    /// True if a record of the write may be held somewhere, or come to be.
+    /// True if some replica may hold a record of the write, or may come to hold one.
     pub(crate) fn is_begun(&self) -> bool {
         self.tried.is_some() || self.elsewhere || self.is_forwarded()
     }
 
-    /// True if another try may succeed where this one cannot: the obstacle is temporary, or the
-    /// outcome is yet to be determined.
+    /// True if another try may succeed where this one cannot, because the obstacle is temporary or
+    /// the outcome is not determined yet.
     pub(crate) fn is_worth_another_try(&self) -> bool {
         let passes =
             |error| matches!(error, ReplicaError::HigherBallot | ReplicaError::NotAuthoritative);
@@ -288,7 +291,7 @@ impl ChangeWork {
         self.failures().any(|error| error == ReplicaError::HigherBallot)
     }
 
-    /// Returns what each replica did, for the error report.
+    /// Returns the part of each replica, for the error report.
     pub(crate) fn parts(&self) -> Vec<(NodeId, Part)> {
         let part = |vote: &ChangeVote| match vote.state {
             ChangeState::Asked(_) | ChangeState::Fetching(_) | ChangeState::Recalling(_) => {

@@ -1,5 +1,5 @@
-//! Key locks: of all conditional writes of a key that this node coordinates, on any loop, one is
-//! under way at a time; concurrent ones would only outbid each other.
+//! Key locks. Of all conditional writes of a key that this node coordinates, on any loop, only one
+//! is under way at a time, because concurrent ones would only outbid each other.
 //!
 //! A lock (a `KeyLock`) covers a partition; keys that share a partition wait for each other.
 
@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::placement::topology::{PARTITIONS, partition_of};
 
-/// Flags of a bucket: locked, and wanted by another loop.
+/// The flags of a bucket: locked, and wanted by another loop.
 const TAKEN: u8 = 1;
 const WANTED: u8 = 2;
 
-/// The key locks of a node. See the module.
+/// The key locks of a node.
 #[derive(Debug, Default)]
 pub(crate) struct KeyLocks {
-    /// Allocated on the first conditional write.
+    /// The buckets, allocated on the first conditional write.
     buckets: OnceLock<Box<[AtomicU8]>>,
 }
 
-/// The lock of one partition. Must be handed to [`KeyLocks::end`].
+/// The lock of one partition. The holder must pass it to [`KeyLocks::end`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KeyLock(u16);
 
@@ -29,7 +29,7 @@ impl KeyLocks {
         KeyLock(partition_of(key))
     }
 
-    /// Tries to take the lock; returns `false` if it is taken, and marks it as wanted.
+    /// Tries to take the lock. If the lock is taken, marks it as wanted and returns `false`.
     pub(crate) fn take(&self, KeyLock(place): KeyLock) -> bool {
         let bucket = &self.buckets()[usize::from(place)];
         let free = bucket.fetch_or(TAKEN, Ordering::Acquire) & TAKEN == 0;

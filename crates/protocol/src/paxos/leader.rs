@@ -1,18 +1,18 @@
-//! Routes a conditional write to its key's leader (identifier: `home`), where the writes of the key
-//! are coordinated one after the other.
+//! Routes a conditional write to its key's leader (identifier: `home`), which coordinates the
+//! writes of the key one after the other.
 //!
 //! ```text
 //!  change ─▶ is this node the first of the key's replicas that is up?
-//!              ├─ no ──▶ Change ──▶ the one that is ─┬─ done ──▶ answer
-//!              │                                     └─ not done ──▶ this node, as the leader
+//!              ├─ no ──▶ Change ──▶ that replica ─┬─ done ──▶ answer
+//!              │                                  └─ not done ──▶ this node, as the leader
 //!              └─ yes ─▶ queue of the key ─▶ its lock ─▶ Prepare …
 //! ```
 //!
-//! A single leader makes the writes of one key wait for each other instead of outbidding each
-//! other; writes that are waiting when a majority has promised are combined in one round, up to
-//! eight of them. Safety does not depend on it: any node may coordinate at any time. If the
+//! With a single leader, the writes of one key wait for each other instead of outbidding each
+//! other. Writes that are waiting when a majority has promised are combined in one round, up to
+//! eight of them. Safety does not depend on the leader: any node may coordinate at any time. If the
 //! connection to the leader is lost with a write outstanding, this node finds out whether the write
-//! was done, and does not repeat it.
+//! was done, and does not repeat the write.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -30,33 +30,33 @@ use crate::request::sets::PerSet;
 use crate::request::slots::Slot;
 use record::MAX_OPERATIONS;
 
-/// Maximum number of conditional writes that wait for a key lock on one loop; further ones are
-/// refused as overload.
+/// The largest number of conditional writes that wait for a key lock on one loop; further writes
+/// are refused as overload.
 const MAX_QUEUED: usize = 4096;
 
-/// Interval at which a loop polls for a key lock that another loop holds, in microseconds.
+/// The interval at which a loop polls for a key lock that another loop holds, in microseconds.
 const LOOK_AGAIN: u64 = 500;
 
-/// Consecutive rounds, some milliseconds, after which a loop releases a key lock that another loop
-/// wants.
+/// The number of consecutive rounds (some milliseconds) after which a loop releases a key lock that
+/// another loop wants.
 const MAX_IN_A_ROW: u32 = 16;
 
-/// Maximum number of other writes in a write's round: if the round fails, the key must show of each
-/// of them whether it was done.
+/// The largest number of other writes in a write's round: if the round fails, the key must show for
+/// each of them whether it was done.
 const MAX_FOLLOWERS: usize = MAX_OPERATIONS - 1;
 
-/// Number of waiting writes that are searched for followers.
+/// The number of waiting writes that are searched for followers.
 const FOLLOWERS_WITHIN: usize = 64;
 
-/// Queues of one loop's conditional writes, by the key lock they wait for.
+/// The conditional writes of one loop that wait, queued by the key lock that they wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     waiting: BTreeMap<KeyLock, VecDeque<SlotId>>,
     count: usize,
-    /// Key locks that this loop holds: each is passed on to the next waiting write when the current
-    /// one ends.
+    /// Key locks that this loop holds. When a write ends, its lock passes to the next waiting
+    /// write.
     own: BTreeSet<KeyLock>,
-    /// Writes that hold their lock, to begin once the current event is handled.
+    /// Writes that hold their lock, and begin once the current event is handled.
     pub(crate) next: Vec<SlotId>,
 }
 
@@ -78,23 +78,24 @@ impl Changes {
         let adds = matches!(self.slots.work(id).conditional.change, Change::Add(_));
         match reply {
             Reply::Done { by, done } if done.fits(adds) => {
-                // `by` holds places in the view that both nodes had when the write was forwarded.
+                // `by` holds places of the view that both nodes had when the write was forwarded.
                 let is_of_before = self.slots.work(id).of_earlier_view;
                 let by = if is_of_before { ReplicaSet::default() } else { *by };
                 self.answer_change(cx, id, *done, by, None);
             }
-            // Or the reply does not fit the write.
+            // A `Done` that does not fit the write comes from a faulty peer, and is handled like
+            // `Failed`.
             Reply::Failed | Reply::Done { .. } => {
                 let change = self.slots.work(id);
                 change.elsewhere = true;
                 self.coordinate_here(cx, id);
             }
-            // The leader did nothing.
+            // The leader has not begun the write.
             _ => self.coordinate_here(cx, id),
         }
     }
 
-    /// Handles a leader that did not reply and never will.
+    /// Handles a leader that has not replied and will not reply.
     pub(crate) fn home_failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, error: ReplicaError) {
         if matches!(error, ReplicaError::Silent | ReplicaError::Failed) {
             self.slots.work(id).elsewhere = true;
@@ -108,7 +109,7 @@ impl Changes {
         self.wait_for_lock(cx, id);
     }
 
-    /// Begins a write once it holds its key lock.
+    /// Begins a write as soon as it holds its key lock.
     pub(crate) fn wait_for_lock(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let turn = KeyLocks::of(&self.slots.get(id).key);
         let change = self.slots.work(id);
@@ -137,7 +138,7 @@ impl Changes {
         self.try_change(cx, id);
     }
 
-    /// Polls for the key lock on behalf of the first write in its queue.
+    /// Polls for the key lock on behalf of the first write in the lock's queue.
     pub(crate) fn look_for_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let turn = KeyLocks::of(&self.slots.get(id).key);
         if !cx.core.shared.paxos.turns.take(turn) {
@@ -160,7 +161,7 @@ impl Changes {
         self.queues.count -= 1;
         match queue.front() {
             None => drop(self.queues.waiting.remove(&turn)),
-            // The new first write polls for the lock.
+            // The write that is now first polls for the lock.
             Some(first) if place == 0 && !self.queues.own.contains(&turn) => {
                 self.hedges.at(0, *first);
             }
@@ -179,7 +180,7 @@ impl Changes {
         Some(first)
     }
 
-    /// Takes writes of the same key out of the queue, to be done in the round of this one.
+    /// Takes writes of the same key out of the queue, to be done in the round of the write `id`.
     pub(crate) fn take_followers(&mut self, id: SlotId) -> Vec<SlotId> {
         let (slots, mut followers) = (&self.slots, Vec::new());
         let first = slots.get(id);
@@ -214,8 +215,9 @@ impl Changes {
     }
 
     /// Splits off late followers. A round that stores nothing cannot detect a plain write that came
-    /// after its promises were requested. Followers queued before that request are answered; later
-    /// ones may have begun after such a write was acknowledged, and are queued again.
+    /// after the round's promises were requested. Followers that were queued before that request
+    /// are answered. Later ones may have begun after such a plain write was acknowledged, and are
+    /// queued again.
     pub(crate) fn part_with_late(&mut self, id: SlotId) {
         let change = self.slots.work(id);
         let (asked, followers) = (change.since, std::mem::take(&mut change.followers));
@@ -228,7 +230,7 @@ impl Changes {
     fn queue_again(&mut self, id: SlotId, followers: Vec<SlotId>) {
         let turn = KeyLocks::of(&self.slots.get(id).key);
         for follower in followers.into_iter().rev() {
-            // Its deadline may have passed.
+            // The follower's deadline may have passed.
             if self.slots.find(follower).is_some() {
                 self.slots.work(follower).stage = ChangeStage::Queued;
                 self.queues.waiting.entry(turn).or_default().push_front(follower);
@@ -237,13 +239,13 @@ impl Changes {
         }
     }
 
-    /// Passes the key lock of an answered write to the next one of this loop, but releases it after
-    /// a number of consecutive rounds if another loop waits.
+    /// Passes the key lock of an answered write to the next write of this loop, but releases the
+    /// lock after a number of consecutive rounds if another loop waits.
     pub(crate) fn end_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let Some(InTurn { turn, in_a_row }) = self.slots.work(id).turn.take() else { return };
         let next = self.queues.waiting.get(&turn).and_then(|queue| queue.front().copied());
-        // Replicas remember the outcome of a tried write only briefly: the lock is not released
-        // ahead of one.
+        // Replicas remember the outcome of a tried write only briefly, so the lock is not released
+        // while such a write is next.
         let is_fresh = next.is_none_or(|next| self.slots.work(next).is_fresh());
         if is_fresh && in_a_row >= MAX_IN_A_ROW && cx.core.shared.paxos.turns.is_wanted(turn) {
             self.give_up_turn(cx.core, turn);
@@ -267,17 +269,17 @@ impl Changes {
         core.shared.paxos.turns.end(turn);
     }
 
-    /// Begins a write that was passed its key lock; returns `false` if there is none.
+    /// Begins a write that has received its key lock; returns `false` if there is none.
     pub(crate) fn begin_next(&mut self, cx: &mut RequestCx<'_>) -> bool {
         let Some(id) = self.queues.next.pop() else { return false };
-        // Its deadline may have passed: then it has passed the lock on.
+        // A write whose deadline has passed has already passed the lock on.
         if self.slots.find(id).is_some() {
             self.try_change(cx, id);
         }
         true
     }
 
-    /// Routes a client's write that no node has begun to its leader again.
+    /// Sends a client's write to the key's leader again, because no node has begun the write.
     pub(super) fn look_for_home(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
         self.make_votes(cx, id);
@@ -285,15 +287,15 @@ impl Changes {
     }
 }
 
-/// Returns the leader: the first live replica of the read set, among the replicas looked up last. A
-/// node not tried yet counts as down.
+/// Returns the leader: the first replica of the read set that is up, among the replicas looked up
+/// last. A node that was not tried yet counts as down.
 fn leader(core: &Core) -> NodeId {
     let is_up = |node: &NodeId| core.is_up(*node);
     core.replicas.read.iter().copied().find(is_up).unwrap_or(core.shared.own)
 }
 
 impl Asker {
-    /// Answers the write's requester.
+    /// Answers the requester of the write.
     pub(super) fn answer(self, cx: &mut Cx<'_>, answer: Answer) {
         match self {
             Self::Client(client) => cx.out.push(Effect::Answer { client, answer }),
@@ -301,7 +303,8 @@ impl Asker {
             Self::Peer(op @ OpId::Peer { placement, .. }) => {
                 let is_of_before = placement != cx.core.view.id().placement;
                 let reply = match answer {
-                    // The requester would take the places for those of the view it asked under.
+                    // The requester would take these places for places in the view under which it
+                    // asked.
                     Answer::Done(done, _) if is_of_before => {
                         Reply::Done { by: ReplicaSet::default(), done }
                     }

@@ -10,9 +10,9 @@
 //! ```
 //!
 //! Every answer is about a *chosen* record: one that a majority stored under one ballot. After a
-//! try whose record may be stored somewhere, the coordinator keeps resolving its outcome until the
+//! try whose record may be stored somewhere, the coordinator keeps resolving the outcome until the
 //! deadline: either the newest record contains the write's id, or the write was not done. No later
-//! try builds on anything older than the plain write that an earlier try was based on. If a plain
+//! try builds on a record older than the plain write that an earlier try was based on. If a plain
 //! write came between two tries, the replicas no longer report the first try's record, and the
 //! outcome stays unknown.
 //!
@@ -54,8 +54,9 @@ use change::{Asker, ChangeStage, ChangeState, ChangeVote, ChangeWork};
 use leader::Queues;
 use record::Record;
 
-/// The detail for the client when a conditional write can't be given a ballot above what a replica
-/// has promised. A replica promises for all keys, at its start, and for several keys at once.
+/// The detail for the client when a conditional write can't get a ballot above the one that a
+/// replica has promised. At its start a replica promises a ballot for all keys, and later promises
+/// cover several keys at once.
 const OUTBID_AHEAD: &str = "this node's clock is behind the time that a replica of this key has \
     promised to go on from, by more than --max-clock-skew: a replica does so at its start, for all \
     keys, and at each conditional write, so this key need not have a record. kvorum status shows \
@@ -63,15 +64,15 @@ const OUTBID_AHEAD: &str = "this node's clock is behind the time that a replica 
     clock is correct, the replica followed one that was ahead, and goes on once this clock has \
     passed that time";
 
-/// Unit of the backoff of a write that was outbid, in microseconds: the backoff doubles with each
-/// try …
+/// The unit of the backoff of a write that was outbid, in microseconds: the backoff doubles with
+/// each try …
 const PAUSE_MICROS: u64 = 1_000;
 
 /// … up to this number of doublings.
 const PAUSE_DOUBLINGS: u32 = 5;
 
-/// Time after which a write starts over without the missing replies, in microseconds, once one
-/// replica has outbid it, or replicas were asked about an earlier try.
+/// The time after which a write starts over without the missing replies, in microseconds, once a
+/// replica has outbid the write, or replicas were asked about an earlier try.
 const LATE_MICROS: u64 = 20_000;
 
 /// The fraction (1 / `HOME_SHARE`) of the remaining time that a forwarded write withholds from the
@@ -83,7 +84,7 @@ const HOME_SHARE: u64 = 8;
 pub(crate) struct Changes {
     slots: Slots<ChangeWork>,
     hedges: Hedges,
-    /// Writes waiting for other writes of the same key.
+    /// Writes that wait for other writes of the same key.
     queues: Queues,
 }
 
@@ -109,12 +110,12 @@ impl Changes {
         self.slots.find(id).map(|slot| partition_of(&slot.key))
     }
 
-    /// Returns when the next hedge timer is due, by the monotonic clock, in microseconds.
+    /// Returns the time of the next hedge timer, by the monotonic clock, in microseconds.
     pub(crate) fn next_hedge(&mut self) -> Option<u64> {
         self.hedges.next(&self.slots)
     }
 
-    /// Handles the hedge timers that are due.
+    /// Handles the hedge timers that have expired.
     pub(crate) fn hedge_due(&mut self, cx: &mut RequestCx<'_>) {
         while let Some(id) = self.hedges.pop(cx.now.mono) {
             if self.slots.find(id).is_some_and(|slot| !slot.work.is_answered()) {
@@ -135,13 +136,13 @@ impl Changes {
         let id = self.add(cx, deadline, Asker::Client(client), key, conditional, quorum);
         let version = cx.core.shared.clock.issue(cx.now);
         let Some(version) = self.issued(cx, id, version) else { return };
-        // No two versions are equal.
+        // The id is unique because no two versions are equal.
         let own = xxh3_64_with_seed(&version.time.to_le_bytes(), version.origin.into()) & !1;
         self.slots.work(id).id = number.unwrap_or(own);
         self.forward_to_leader(cx, id);
     }
 
-    /// Coordinates a write that another node forwarded, taking this node for the key's leader.
+    /// Coordinates a write that another node forwarded to this node as the key's leader.
     pub(crate) fn change_for(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -193,9 +194,9 @@ impl Changes {
         slot.work.votes = votes_of(&cx.core.replicas);
     }
 
-    /// Completes a quorum read that found a record held by less than a majority and unable to reach
-    /// one under its own ballot, because a higher ballot was promised. The record is stored under a
-    /// new ballot, as by a conditional write whose condition is false.
+    /// Completes a quorum read that found a record which too few replicas hold, and which can't
+    /// reach a majority under its own ballot because a higher ballot was promised. The record is
+    /// stored under a new ballot, as by a conditional write whose condition is false.
     pub(crate) fn complete(&mut self, cx: &mut RequestCx<'_>, completion: Completion) {
         let Completion { deadline, key, asked, reader } = completion;
         let (condition, change) = (Condition::OneOf(Vec::new()), Change::Delete);
@@ -204,7 +205,7 @@ impl Changes {
         self.try_change(cx, id);
     }
 
-    /// Unwraps what this node's clock issued; refuses the write if it issued nothing.
+    /// Returns what this node's clock issued; refuses the write if the clock issued nothing.
     fn issued<T>(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -221,8 +222,8 @@ impl Changes {
         }
     }
 
-    /// Starts or restarts the write with a ballot above all that this node has seen, or continues
-    /// under a ballot promised to the key's previous write.
+    /// Starts or restarts the write under a ballot above all ballots that this node has seen, or
+    /// continues under a ballot that was promised to the key's previous write.
     pub(crate) fn try_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         self.dissolve(id);
         if self.goes_on(cx, id) {
@@ -276,27 +277,27 @@ impl Changes {
             (ChangeStage::Preparing { .. }, _)
                 if matches!(vote.state, ChangeState::Recalling(_)) =>
             {
-                // `since` is 0 if the key's leader made the try, and not this node.
+                // `since` is 0 if the key's leader, and not this node, made the try.
                 let since = change.tried.as_ref().map_or(0, |tried| tried.since);
                 Request::Recall { key, id: change.id, since, digest: change.conditional.digest }
             }
             (ChangeStage::Forwarded, _) => {
                 let (id, conditional) = (change.id, change.conditional.clone());
-                // 0 = the client stated no `ack`: the leader's view determines it.
+                // 0 = the client stated no `ack`, and the leader's view determines it.
                 let ack = slot.quorums.asked.ack.unwrap_or(0);
                 Request::Change { key, id, ack, conditional }
             }
             (ChangeStage::Preparing { ballot, watermark }, _) => {
                 Request::Prepare { key, ballot: *ballot, most, watermark: *watermark }
             }
-            // Only replicas in the read set can show that no plain write came in between: the
-            // others may be about to be filled.
+            // Only replicas in the read set can show that no plain write came in between: the other
+            // replicas may not hold the partition yet.
             (ChangeStage::Storing { record, .. }, _)
                 if follows_another(record.ballot()) && vote.place.is_read() =>
             {
                 Request::AcceptNext { key, record: record.clone() }
             }
-            // Also sent after the answer, to a replica whose connection was lost.
+            // The record also goes out after the answer, to a replica whose connection was lost.
             (ChangeStage::Storing { record, .. } | ChangeStage::Answered(Some(record)), _) => {
                 Request::Write { key, record: record.clone() }
             }
@@ -313,8 +314,8 @@ impl Changes {
         }
     }
 
-    /// Performs a request on this node's own replica, whose skew limit does not apply: this node's
-    /// ballots may be as far ahead as its clock.
+    /// Performs a request on this node's own replica. The skew limit does not apply, because this
+    /// node's ballots may be as far ahead as its clock.
     fn ask_here(&mut self, cx: &mut RequestCx<'_>, id: SlotId, demand: Demand, request: Request) {
         let op = OpId::Slot(id);
         match request {
@@ -404,7 +405,7 @@ impl Changes {
     }
 
     /// Advances the clock past `ballot`, so that the next ballot is higher. A ballot too far ahead
-    /// cannot be followed; the client is then told that this node is `behind`.
+    /// cannot be followed; the client then gets the detail `behind`.
     fn follow(&mut self, cx: &mut RequestCx<'_>, id: SlotId, ballot: u64, behind: &str) {
         if !cx.core.shared.clock.merge(ballot, cx.now, cx.core.config.max_skew_micros) {
             self.slots.get_mut(id).detail = Some(behind.to_owned());
@@ -431,12 +432,13 @@ impl Changes {
         self.advance_change(cx, id);
     }
 
-    /// Advances once a majority has done its part, or can no longer do it.
+    /// Advances the write once a majority has done its part, or can no longer do it.
     fn advance_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let ack = self.slots.get(id).ack();
         let change = &self.slots.get(id).work;
         let open = change.count(ChangeState::is_asked);
-        // `did`: the parts done so far; `counts`: those that count while other replies are awaited.
+        // `did`: the votes that have done their part; `counts`: those of them that count while
+        // other replies are outstanding.
         let (did, counts, needed) = match &change.stage {
             ChangeStage::Preparing { .. } => {
                 let promised = change.count_votes(ChangeVote::is_bound);
@@ -480,8 +482,8 @@ impl Changes {
         } else if (did + open).suffices(needed) {
             // The remaining replicas may still do their part.
         } else if change.is_going_on() {
-            // They refused the next record because of a write in between; no ballot outbid this
-            // one.
+            // The replicas refused the next record because of a write in between; no other
+            // coordinator's ballot is higher.
             self.try_change(cx, id);
         } else {
             self.try_change_later(cx, id);
@@ -526,7 +528,7 @@ impl Changes {
         let change = self.slots.work(id);
         let is_fetching = |vote: &ChangeVote| matches!(vote.state, ChangeState::Fetching(_));
         if let Some(vote) = change.votes.iter().position(is_fetching) {
-            // Another replica may have the record too.
+            // Another replica may also have the record.
             return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Silent);
         }
         match change.stage {
@@ -547,8 +549,8 @@ impl Changes {
         let acks = Acks { epoch: self.slots.get(id).view.epoch, by };
         let change = self.slots.work(id);
         let answer = match change.asker {
-            // A reader is told the record as replicas hold it now: its number of copies may have
-            // grown.
+            // A reader gets the record as the replicas hold it now, because its number of copies
+            // may have grown.
             Asker::Reader(_) => Answer::Found(stored.clone().or_else(|| change.found.take())),
             Asker::Client(_) | Asker::Peer(_) => Answer::Done(done, acks),
         };
@@ -591,8 +593,8 @@ impl Changes {
         self.slots.remove(id);
     }
 
-    /// Ends a write when no reply is awaited or its deadline is over. A record known to be chosen
-    /// becomes a hint for each replica that missed it.
+    /// Ends a write when no reply is outstanding or the deadline is over. A record known to be
+    /// chosen becomes a hint for each replica that missed it.
     pub(crate) fn end_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let change = &slot.work;
@@ -640,7 +642,7 @@ impl Requests for Changes {
     }
 
     fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError) {
-        // A node that has already replied is not awaited: the failure is stale.
+        // A node that has already replied is not awaited, so the failure is stale.
         if let Some(vote) = self.slots.work(id).awaited(node) {
             self.change_failed(cx, id, vote, error);
         }
@@ -657,7 +659,7 @@ impl Requests for Changes {
         let change = &mut slot.work;
         change.of_earlier_view |= change.is_begun();
         match change.stage {
-            // The leader counts votes by its own view, and restarts the write under a later one.
+            // The leader counts votes by its own view, and restarts the write under a later view.
             ChangeStage::Forwarded => {}
             ChangeStage::Behind => self.look_for_home(cx, id),
             // Promises may be requested again. A record that may be stored is looked for, as after
@@ -666,7 +668,8 @@ impl Requests for Changes {
                 self.make_votes(cx, id);
                 self.try_change(cx, id);
             }
-            // Other writes refer to these by their id, and no request of theirs is outstanding.
+            // Other writes refer to these writes by their ids, which therefore stay. No request of
+            // these writes is outstanding.
             ChangeStage::Queued | ChangeStage::Follows(_) | ChangeStage::Pausing => {
                 self.make_votes(cx, id)
             }
@@ -678,13 +681,13 @@ impl Requests for Changes {
         self.end_change(cx, id);
     }
 
-    /// Returns whether a request may be repeated: a leader that has begun a write must not get it
-    /// twice.
+    /// True if a request may be sent twice. A forwarded write may not: a leader that has begun the
+    /// write must not receive it a second time.
     fn may_ask_twice(&mut self, id: SlotId) -> bool {
         !self.slots.work(id).is_forwarded()
     }
 
-    /// Handles a refusal because of differing views: a leader that refuses has not begun.
+    /// Handles a refusal because of differing views. A leader that refuses has not begun the write.
     fn on_superseded(&mut self, cx: &mut RequestCx<'_>, id: SlotId, is_later: bool) -> bool {
         let change = self.slots.work(id);
         let is_forwarded = change.is_forwarded();
@@ -704,12 +707,12 @@ fn votes_of(replicas: &Replicas) -> Vec<ChangeVote> {
     votes
 }
 
-/// True if a replica reported a future record, and so nothing of what that record hides.
+/// True if a replica reported a future record, which hides the replica's other records.
 fn hides(cx: &Cx<'_>, vote: &ChangeVote) -> bool {
     vote.rank().is_some_and(|rank| cx.core.is_future(cx.now, rank.write_time()))
 }
 
-/// True unless the reply says that its node is not authoritative for what it reports.
+/// True unless the reply states that its node is not authoritative for its report.
 fn is_authoritative(reply: &Reply) -> bool {
     !matches!(
         reply,

@@ -11,23 +11,23 @@ use xxhash_rust::xxh3::Xxh3;
 
 use record::{Fields, Kind, OpHistory, Operation, Record, Version, has_expired};
 
-/// Returns the base version of a record that a conditional write makes of an absent key: above
-/// everything that may have been purged up to the watermark, and below every version issued since.
-/// Later ballots thus make later base versions. In a cluster that has proven nothing, it is below
-/// every version.
+/// Returns the base version of a record that a conditional write makes for an absent key. It is
+/// above all versions that may have been purged up to the watermark, and below all versions issued
+/// since, so that later ballots make later base versions. In a cluster that has proven nothing, it
+/// is below all versions.
 pub(crate) fn family_of_absent(watermark: u64) -> Version {
     Version { time: watermark, origin: u32::MAX }
 }
 
-/// Retention time of writes with an idempotency key, in microseconds: longer than clients retry by
-/// themselves, short enough to bound the disk space.
+/// The retention time of writes with an idempotency key, in microseconds: longer than clients retry
+/// automatically, and short enough to bound the disk space.
 pub const REMEMBERED_MICROS: u64 = 24 * 3600 * 1_000_000;
 
 /// Returns the id of a write of `key` with the idempotency key `word`: the first 63 bits of SHA-256
 /// (FIPS 180-4) of the key's length, the key and the word, with the lowest bit set. No client can
-/// construct another key, among those that its token lets it write, whose write would be taken for
-/// this one. A cryptographic hash is needed because remembered writes name their keys by a public
-/// hash that is easy to collide with.
+/// find another key, among those that its token lets it write, for which a write gets the same id.
+/// A cryptographic hash is needed because remembered writes name their keys by a public hash that
+/// is easy to collide with.
 pub fn id_of_idempotency_key(key: &[u8], word: &[u8]) -> u64 {
     let hash = Sha256::new().chain_update((key.len() as u64).to_le_bytes());
     let hash = hash.chain_update(key).chain_update(word).finalize();
@@ -37,11 +37,11 @@ pub fn id_of_idempotency_key(key: &[u8], word: &[u8]) -> u64 {
 
 /// Returns the digest of a write as its client requested it: xxh3-64 of the condition, the change
 /// and the time to live in milliseconds (0 = none); never 0. A later write with the same key and
-/// idempotency key but another digest is another request, and is refused.
+/// idempotency key but another digest is a different request, and is refused.
 ///
-/// The digest reports client mistakes and is no protection: two requests that collide (one pair in
-/// 2⁶⁴ by chance) get the answer of the first, and only clients that may write the key and know the
-/// word can construct such a pair.
+/// The digest detects client mistakes, and is not a protection: of two requests that collide (one
+/// pair in 2⁶⁴ by chance), the later one gets the answer of the first. Only clients that may write
+/// the key and know the word can construct such a pair.
 pub fn digest_of_request(condition: &Condition, change: &Change, ttl_ms: u64) -> u64 {
     let mut digest = Xxh3::new();
     let mut tags: &[Tag] = &[];
@@ -78,13 +78,14 @@ pub fn digest_of_request(condition: &Condition, change: &Change, ttl_ms: u64) ->
     digest.digest().max(1)
 }
 
-/// True if two requests with one idempotency key differ, by their digests; 0 = unknown digest.
+/// True if two requests with one idempotency key differ, by their digests; a digest of 0 is
+/// unknown.
 pub(crate) fn are_other_requests(one: u64, other: u64) -> bool {
     one != 0 && other != 0 && one != other
 }
 
-/// True if this write id comes from an idempotency key: the write may come again, from a client
-/// that lost the answer. All other ids are even.
+/// True if this write id comes from an idempotency key, so that a client that lost the answer may
+/// send the write again. All other ids are even.
 pub fn has_idempotency_key(id: u64) -> bool {
     id & 1 == 1
 }
@@ -92,16 +93,17 @@ pub fn has_idempotency_key(id: u64) -> bool {
 /// The identity of a key's state, sent as its `ETag`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
-    /// The version of the plain write that the state goes back to.
+    /// The version of the plain write from which the state continues.
     pub version: Version,
-    /// The number of conditional writes since, and the id of the last one; `None` = there was none.
+    /// The number of conditional writes since that plain write, and the id of the last one; `None`
+    /// = there was none.
     pub last: Option<(u32, u64)>,
 }
 
 /// The precondition on the newest record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
-    /// A condition that is always true.
+    /// The condition is always true.
     Any,
     /// The key has a value.
     Exists,
@@ -129,8 +131,8 @@ pub struct Conditional {
     pub condition: Condition,
     /// The change made if the precondition is true.
     pub change: Change,
-    /// The expiry of the value that it writes, in milliseconds since 1970. 0: a put value never
-    /// expires; a sum keeps the expiry of the value that was added to.
+    /// The expiry of the written value, in milliseconds since 1970. 0 = a put value never expires,
+    /// and a sum keeps the expiry of the value that was added to.
     pub expiry_ms: u64,
     /// The digest of the client's request ([`digest_of_request`]), if it has an idempotency key;
     /// 0 = unknown.
@@ -156,16 +158,16 @@ pub enum Done {
         /// The sum, if the change was an addition.
         result: Option<i64>,
         /// The expiry of the value that the write left, in milliseconds since 1970; 0 = never, or
-        /// the key no longer records it.
+        /// no longer recorded by the key.
         expiry_ms: u64,
         /// The fencing token: the ballot under which a majority has stored this state, greater than
         /// that of any earlier conditional write of the key. 0 = another write has already
-        /// followed, or the outcome was reported by a node that does not know fencing tokens.
+        /// followed, or the node that reported the outcome does not know fencing tokens.
         fence: u64,
     },
     /// The condition is false.
     Unmet {
-        /// The tag of the current value; `None` = there is none.
+        /// The tag of the current value; `None` = there is no value.
         current: Option<Tag>,
     },
     /// The change is impossible on the current value.
@@ -192,7 +194,7 @@ pub(crate) struct KeyState {
 }
 
 impl Done {
-    /// True if this outcome can come of an addition (`adds`), or else of another change: only an
+    /// True if an addition (`adds`), or otherwise any other change, can have this outcome. Only an
     /// addition has a result.
     pub(crate) fn fits(&self, adds: bool) -> bool {
         match self {
@@ -204,9 +206,9 @@ impl Done {
 
     /// Returns the outcome with `ballot` as its fencing token, if `last` is the last operation of a
     /// state that a majority stores, or is about to store, under that ballot. The ballots of a key
-    /// only grow, through any nodes, restarts and plain writes, and whether or not anything is left
-    /// of the key: a replica promises them by the key alone, and no restart of it returns below
-    /// what it may have promised. A state that another operation has followed gets no token: it may
+    /// only grow, across nodes, restarts and plain writes, and even if no record of the key is
+    /// left: a replica promises ballots by the key alone, and never restarts below a ballot that it
+    /// may have promised. A state that another operation has followed gets no token, because it may
     /// have been stored under an earlier ballot, and `ballot` is the token of that other operation.
     pub(crate) fn fenced(self, last: Option<u64>, ballot: u64) -> Self {
         match self {
@@ -226,8 +228,8 @@ impl Tag {
         Self { version: record.version(), last: record.view().last_step() }
     }
 
-    /// True if this tag names `state`. A state made by conditional writes is identified by the last
-    /// of them, because it may continue under another base version.
+    /// True if this tag names `state`. A state that conditional writes made is identified by the
+    /// last of them, because it may continue under another base version.
     fn names(&self, state: &Self) -> bool {
         self == state || self.last.is_some() && self.last == state.last
     }
@@ -257,7 +259,7 @@ impl KeyState {
         self.family
     }
 
-    /// Continues under another base version: a proof has ended the state's own.
+    /// Continues under another base version, after a proof has ended the state's own.
     pub(crate) fn goes_on_in(&mut self, family: Version) {
         self.family = family;
     }
@@ -268,7 +270,7 @@ impl KeyState {
     }
 
     /// True if a condition was not met because the value had expired. The state then lacks the
-    /// value, and must be stored before the outcome is answered: a later conditional write may be
+    /// value, and must be stored before the outcome is answered: the next conditional write may be
     /// coordinated by a node whose wall clock is behind this one's, and would find the value alive.
     pub(crate) fn found_expired(&self) -> bool {
         self.found_expired
@@ -279,8 +281,8 @@ impl KeyState {
         &self.steps
     }
 
-    /// Applies the conditional write `id` and returns its outcome. A write that the state already
-    /// contains is not applied twice.
+    /// Applies the conditional write `id` and returns its outcome. If the state already contains
+    /// the write, it is not applied again.
     pub(crate) fn apply(&mut self, id: u64, conditional: &Conditional) -> Done {
         if self.has_other(id, conditional.digest) {
             return Done::Reused;
@@ -321,13 +323,13 @@ impl KeyState {
         Done::Changed { tag: self.tag(), result, expiry_ms, fence: 0 }
     }
 
-    /// True if the steps contain an operation of this id whose request has another digest.
+    /// True if the state contains an operation of this id whose request has another digest.
     fn has_other(&self, id: u64, digest: u64) -> bool {
         let is_other = |it: &Operation| it.id == id && are_other_requests(it.digest, digest);
         self.steps.operations.iter().any(is_other)
     }
 
-    /// Returns the outcome of the operation of this id; `None` = the steps do not contain it.
+    /// Returns the outcome of the operation with this id; `None` = the state does not contain it.
     fn done(&self, id: u64) -> Option<Done> {
         let (step, operation) = self.steps.numbered().find(|(_, operation)| operation.id == id)?;
         let tag = Tag { version: self.family, last: Some((step, id)) };
@@ -335,7 +337,7 @@ impl KeyState {
         Some(Done::Changed { tag, result: operation.result, expiry_ms, fence: 0 })
     }
 
-    /// Returns the expiry of the sum of an addition.
+    /// Returns the expiry of the sum that an addition makes.
     fn expiry_of(&self, addition: &Conditional) -> u64 {
         match (addition.expiry_ms, self.living()) {
             (0, Some(_)) => self.expiry_ms,
@@ -372,7 +374,7 @@ pub fn decimal(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok().filter(|_| are_digits)?.parse().ok()
 }
 
-/// Adds `number` to a decimal number.
+/// Adds `number` to a decimal number; an absent value counts as 0.
 fn sum(value: Option<&[u8]>, number: i64) -> Result<i64, Impossible> {
     let value = value.map_or(Some(0), decimal).ok_or(Impossible::NotANumber)?;
     value.checked_add(number).ok_or(Impossible::Overflow)

@@ -1,4 +1,4 @@
-//! The promises of this node, as a replica, to coordinators of conditional writes: to store nothing
+//! This node's promises, as a replica, to coordinators of conditional writes: to store no record
 //! under a lower ballot.
 //!
 //! ```text
@@ -8,12 +8,12 @@
 //!                         that are being rebuilt
 //! ```
 //!
-//! A key may be refused needlessly because of another key in its bucket; its coordinator retries.
-//! Promises are in memory only: none is given above the clock's durable bound, and a process starts
-//! with that bound as its floor.
+//! A coordinator may be refused needlessly because of another key in the same bucket; it then
+//! retries. Promises are kept in memory only: none is given above the clock's durable bound, and a
+//! process starts with that bound as its floor.
 //!
-//! A bucket stores one record at a time, from reading the store's current record until the new one
-//! is durable and visible there: nothing is promised in between.
+//! A bucket stores one record at a time. The bucket is held from the read of the store's current
+//! record until the new record is durable and visible, and no promise is given in between.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -27,19 +27,20 @@ struct Bucket {
     held: AtomicBool,
 }
 
-/// A replica's promises. See the module.
+/// A replica's promises.
 #[derive(Debug)]
 pub(crate) struct Promises {
     floor: AtomicU64,
-    /// The floor below which nothing is being stored any more.
+    /// The floor below which no record is being stored any more.
     settled: AtomicU64,
-    /// Number of pages being stored without regard to promises: none is given meanwhile.
+    /// The number of pages that are being stored regardless of promises. While there are any, no
+    /// promise is given.
     pages: AtomicUsize,
-    /// Allocated on the first conditional write.
+    /// The buckets, allocated on the first conditional write.
     buckets: OnceLock<Box<[Bucket]>>,
 }
 
-/// A bucket in which a record is being stored. Must be handed to [`Promises::free`].
+/// A bucket in which a record is being stored. The holder must pass it to [`Promises::free`].
 #[derive(Debug)]
 pub(crate) struct BucketHold(u16);
 
@@ -51,20 +52,21 @@ impl BucketHold {
 }
 
 impl Promises {
-    /// Makes the promises of a new process; nothing above `floor` was promised before.
+    /// Makes the promises of a new process. Earlier processes promised nothing above `floor`.
     pub(crate) fn new(floor: u64) -> Self {
         let [floor, settled] = [floor, floor].map(AtomicU64::new);
         Self { floor, settled, pages: AtomicUsize::new(0), buckets: OnceLock::new() }
     }
 
-    /// Promises this ballot for all keys. Returns `true` once everything admitted before is stored;
-    /// until then, the caller must call again.
+    /// Promises this ballot for all keys. Returns `true` once all records admitted before are
+    /// stored; until then, the caller must call again.
     pub(crate) fn raise(&self, floor: u64) -> bool {
         if self.settled.load(Ordering::SeqCst) >= floor {
             return true;
         }
         self.floor.fetch_max(floor, Ordering::SeqCst);
-        // A bucket is held before the floor is read, so a record not seen here sees the new floor.
+        // A bucket is held before the floor is read, so a record that this check does not see sees
+        // the new floor.
         let stores = |bucket: &Bucket| {
             bucket.held.load(Ordering::SeqCst) && bucket.promise.load(Ordering::SeqCst) < floor
         };
@@ -82,7 +84,7 @@ impl Promises {
         self.floor().max(buckets.unwrap_or(0))
     }
 
-    /// Stops giving promises, until [`Promises::resume`] was called as often.
+    /// Stops giving promises. Each call needs one [`Promises::resume`].
     pub(crate) fn pause(&self) {
         self.pages.fetch_add(1, Ordering::SeqCst);
     }
@@ -93,21 +95,21 @@ impl Promises {
         assert!(before > 0, "each pause ends once");
     }
 
-    /// Promises a ballot for a key. A ballot not above the promised one is refused; the error is
-    /// the promised one.
+    /// Promises a ballot for a key. Refuses a ballot that is not above the promised one, and
+    /// returns the promised one as the error.
     pub(crate) fn promise(&self, key: &[u8], ballot: u64) -> Result<(), u64> {
         let held = self.take(key, |promised| ballot > promised, ballot)?;
         self.free(held);
         Ok(())
     }
 
-    /// Holds the key's bucket to store a record of this ballot, which is thereby promised. A ballot
-    /// below the promised one is refused.
+    /// Holds the key's bucket to store a record of this ballot, which is thereby promised. Refuses
+    /// a ballot below the promised one.
     pub(crate) fn hold(&self, key: &[u8], ballot: u64) -> Result<BucketHold, u64> {
         self.take(key, |promised| ballot >= promised, ballot)
     }
 
-    /// Releases a bucket whose record is durable and visible, or will never be.
+    /// Releases a bucket whose record is durable and visible, or is not going to be stored.
     pub(crate) fn free(&self, BucketHold(place): BucketHold) {
         let was_held = self.buckets()[usize::from(place)].held.swap(false, Ordering::Release);
         assert!(was_held, "a bucket is freed once");

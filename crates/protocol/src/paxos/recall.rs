@@ -1,5 +1,5 @@
-//! A replica's memory of the conditional writes it has stored. A coordinator queries it when the
-//! key no longer shows the outcome of an earlier try.
+//! A replica's lookup of the conditional writes that it has stored. A coordinator queries a replica
+//! when the key no longer shows the outcome of an earlier try.
 
 use bytes::Bytes;
 
@@ -14,9 +14,9 @@ use crate::placement::topology::partition_of;
 use crate::replica::reply::reply_to_error;
 use crate::shared::SharedMembership;
 
-/// Handles a query, from another node or this one, for a conditional write first tried under the
-/// ballot `since`; `since` does not matter for a write with an idempotency key, which may be from
-/// long ago.
+/// Handles a query, from another node or this one, about a conditional write that was first tried
+/// under the ballot `since`. `since` does not matter for a write with an idempotency key, which may
+/// be old.
 pub(crate) fn recall(
     cx: &mut Cx<'_>,
     op: OpId,
@@ -33,7 +33,7 @@ pub(crate) fn recall(
         {
             return cx.out.push(Effect::Recall { op, key, asked, demand });
         }
-        // A previous incarnation that lost its disk may have stored it.
+        // A previous incarnation that lost its disk may have stored the write.
         OpLookup::Never if since <= forgets_before(cx.core, partition_of(&key)) => {
             OpLookup::Forgotten
         }
@@ -42,16 +42,16 @@ pub(crate) fn recall(
     cx.reply_as_replica(op, Reply::Recalled(recalled));
 }
 
-/// Returns the ballot up to which this node does not know which writes were tried: it may have lost
-/// them with a disk, or the partition has moved to it since.
+/// Returns the ballot up to which this node does not know which writes were tried, because it may
+/// have lost them with a disk, or because the partition has moved to it since.
 fn forgets_before(core: &Core, partition: u16) -> u64 {
     let SharedMembership { state: membership, layouts, .. } = &core.shared.membership;
     membership.promised_before().max(layouts.forgets_before(partition))
 }
 
 /// Returns the version time up to which this node does not know which writes with an idempotency
-/// key were stored: it may have lost them with a disk, or the partition's previous replicas may not
-/// have reported all that they remembered.
+/// key were stored, because it may have lost them with a disk, or because the partition's previous
+/// replicas may not have reported all that they remembered.
 fn has_forgotten(core: &Core, partition: Option<u16>) -> u64 {
     let SharedMembership { state: membership, layouts, .. } = &core.shared.membership;
     let lost = membership.words_lost_before();
@@ -62,7 +62,8 @@ fn has_forgotten(core: &Core, partition: Option<u16>) -> u64 {
     }
 }
 
-/// Handles the store's answer about a write with an idempotency key. `partition` is the key's.
+/// Handles the store's answer about a write with an idempotency key. `partition` is the partition
+/// of the write's key.
 pub(crate) fn recalled(
     cx: &mut Cx<'_>,
     op: OpId,
@@ -72,7 +73,7 @@ pub(crate) fn recalled(
     let lost = Clock::micros(has_forgotten(cx.core, partition));
     let reply = match result {
         Ok(Some(recalled)) => Reply::Recalled(recalled),
-        // A previous incarnation that lost its disk may have stored it.
+        // A previous incarnation that lost its disk may have stored the write.
         Ok(None) if lost + REMEMBERED_MICROS > cx.now.wall => Reply::Recalled(OpLookup::Forgotten),
         Ok(None) => Reply::Recalled(OpLookup::Never),
         Err(error) => reply_to_error(&error),

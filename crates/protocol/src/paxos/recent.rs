@@ -1,19 +1,19 @@
-//! A replica's table of the conditional writes it has stored recently. A coordinator whose try was
-//! lost queries it when the key itself no longer shows the outcome.
+//! A replica's table of the conditional writes that it has stored recently. A coordinator whose try
+//! was lost queries this table when the key itself no longer shows the outcome.
 //!
 //! ```text
 //!  a record with a ballot is stored ─▶ each operation in it: (key, id) ─▶ step, sum
 //!  Recall (key, id, ballot of the first try) ─▶ Stored │ Never │ Forgotten │ Reused
 //! ```
 //!
-//! A write without an entry was never stored here, unless its entry may have been evicted: that is
-//! possible for all ballots up to a bound, which rises with each eviction, and starts at the same
-//! value as the floor of promises, because the table is in memory only.
+//! A write without an entry was never stored here, unless its entry may have been evicted. An
+//! eviction is possible for all ballots up to a bound, which rises with each eviction. The bound
+//! starts at the floor of the promises, because the table is in memory only.
 //!
 //! When the placement of keys changes, all earlier entries are forgotten. A record that a majority
 //! of the *current* replicas accepted need not have been chosen: while keys moved, a majority of
-//! the previous replicas had to accept it too, and a coordinator that asked meanwhile may have been
-//! told that it never was.
+//! the previous replicas had to accept it too, and a coordinator that asked in the meantime may
+//! have been told that the record was never stored.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -25,7 +25,8 @@ use crate::paxos::operation::{Done, Tag, are_other_requests};
 use crate::transfer::remembered::Remembered;
 use record::{OpHistory, Operation, Record, Version};
 
-/// Capacity in entries, about 6 MiB: eight seconds at 8,000 writes per second, the rate of one key.
+/// The largest number of entries (about 6 MiB): eight seconds at 8,000 writes per second, the rate
+/// of one key.
 const MOST: usize = 65_536;
 
 /// A replica's answer about a conditional write.
@@ -47,7 +48,7 @@ pub enum OpLookup {
     Reused,
 }
 
-/// A write as a coordinator names it in a query.
+/// The name of a write in a coordinator's query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteName {
     /// The write's id.
@@ -58,7 +59,7 @@ pub struct WriteName {
 
 impl WriteName {
     /// Returns the answer of a replica that stored, under `ballot` and with the outcome `done`, a
-    /// write of the same id whose request has this digest.
+    /// write with this id whose request has the digest `digest`.
     pub fn stored(self, digest: u64, ballot: u64, done: Done) -> OpLookup {
         match are_other_requests(self.digest, digest) {
             true => OpLookup::Reused,
@@ -81,7 +82,7 @@ struct Stored {
 
 #[derive(Debug)]
 struct KeptWrite {
-    /// Uses a hasher without a seed, like the rest of the protocol.
+    /// The entries. The hasher has no seed, like the rest of the protocol.
     stored: HashMap<Name, Stored, BuildHasherDefault<DefaultHasher>>,
     /// Names in insertion order, each with the ballot of its record.
     order: VecDeque<(Name, u64)>,
@@ -93,7 +94,7 @@ struct KeptWrite {
     placed: u64,
 }
 
-/// A replica's recent conditional writes. See the module.
+/// A replica's recent conditional writes.
 #[derive(Debug)]
 pub(crate) struct Recent {
     kept: Mutex<KeptWrite>,
@@ -102,12 +103,13 @@ pub(crate) struct Recent {
 /// The way in which a record reached the replica that stored it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
-    /// Accepted under its ballot: if a majority did so, the record is chosen.
+    /// The replica accepted the record under its ballot. If a majority did so, the record is
+    /// chosen.
     Accept = 0,
-    /// Received in a page or as a hint, from a replica that held it: proves nothing about this
-    /// replica.
+    /// The record came in a page or as a hint from a replica that held it, which proves nothing
+    /// about this replica.
     Replica = 1,
-    /// Reported as chosen by the replicas that had the partition before this one.
+    /// The replicas that had the partition before this one reported the record as chosen.
     Chosen = 2,
 }
 
@@ -119,8 +121,8 @@ impl Recent {
         Self { kept: Mutex::new(KeptWrite { stored, order, forgotten, greatest, placed }) }
     }
 
-    /// Drops all entries because `epoch` changes the placement. Any write tried under a ballot up
-    /// to `until` may have been stored before.
+    /// Drops all entries, because `epoch` changes the placement. Any write that was tried under a
+    /// ballot up to `until` may have been stored before.
     pub(crate) fn forget(&self, epoch: u64, until: u64) {
         let mut kept = self.kept.lock();
         if epoch > kept.placed {
@@ -131,8 +133,8 @@ impl Recent {
         }
     }
 
-    /// Notes the operations of a stored record that was received under `epoch`. `before` are the
-    /// steps of the record it replaced: their operations were all noted, or are known to be
+    /// Notes the operations of a stored record that came under `epoch`. `before` holds the
+    /// operations of the record that it replaced, which were all noted, or are known to be
     /// forgotten.
     pub(crate) fn note(
         &self,
@@ -160,7 +162,7 @@ impl Recent {
             if known.is_none() {
                 order.push_back((name, record.ballot()));
             }
-            // Of two requests with one idempotency key, only the later can be chosen.
+            // Of two requests with one idempotency key, only the later one can be chosen.
             let is_newer =
                 |known: &Stored| known.ballot == 0 || are_other_requests(known.digest, digest);
             if known.is_none_or(|known| ballot > 0 && is_newer(known)) {
@@ -180,8 +182,8 @@ impl Recent {
         );
     }
 
-    /// Overwrites entries with what the previous replicas of their partitions reported, which is
-    /// more accurate.
+    /// Overwrites entries with the reports of their partitions' previous replicas, which are more
+    /// accurate.
     pub(crate) fn correct(&self, remembered: &[Remembered]) {
         let mut kept = self.kept.lock();
         for &Remembered { key_hash, id, ballot, family, step, result, digest, .. } in remembered {
@@ -191,7 +193,7 @@ impl Recent {
         }
     }
 
-    /// Returns what is known of a write that was first tried under the ballot `since`.
+    /// Returns the knowledge about a write that was first tried under the ballot `since`.
     pub(crate) fn recall(&self, key: &[u8], asked: WriteName, since: u64) -> OpLookup {
         let id = asked.id;
         let kept = self.kept.lock();

@@ -1,17 +1,17 @@
-//! The leader's one-round-trip cache: after a conditional write, the key's leader keeps the newest
-//! record, which a majority holds, and the fact that the same majority has promised a ballot. The
-//! next write of the key continues from there under the following ballot, without asking for
-//! promises.
+//! The leader's one-round-trip cache. After a conditional write, the key's leader keeps the newest
+//! record, which a majority holds, and the next ballot, which the same majority has promised. The
+//! next write of the key continues from there under that ballot, without asking for promises.
 //!
 //! ```text
 //!  Prepare b ─▶ store under b ─▶ answered ─▶ store under b + 1 ─▶ answered ─▶ b + 2 …
 //!                                  └─ kept ─┘                       └─ kept ─┘
 //! ```
 //!
-//! No other coordinator is promised a ballot between two of them: prepared ballots are spaced apart
-//! ([`Clock::issue_ballot`](crate::Clock::issue_ballot)). A plain write asks for no promise, but a
-//! replica that holds one refuses any record that would precede it. So the next record is stored by
-//! a majority, or promises are requested after all; nothing is ever answered from the cache alone.
+//! No other coordinator is promised a ballot between two of these ballots, because prepared ballots
+//! are spaced apart ([`Clock::issue_ballot`](crate::Clock::issue_ballot)). A plain write asks for
+//! no promise, but a replica that holds one refuses any record that would precede it. So either a
+//! majority stores the next record, or promises are requested after all; no request is ever
+//! answered from the cache alone.
 //!
 //! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2.1,
 //! the one-round-trip optimization; here a range of ballots is promised, not the next one of each
@@ -26,55 +26,57 @@ use parking_lot::Mutex;
 use crate::clock::next_ballot;
 use record::Record;
 
-/// Capacity in keys, each key and its record together no longer than [`MOST_BYTES`]: 4 MiB in
-/// total.
+/// The largest number of cached keys. With [`MOST_BYTES`] for each key and its record, the cache
+/// takes at most 4 MiB.
 const MOST: usize = 4096;
 
-/// Maximum length of a key and its record, in bytes. Longer values cost enough that saving a round
-/// of short messages matters less.
+/// The largest length of a cached key and its record, in bytes. Longer values take so long that
+/// saving a round of short messages matters less.
 const MOST_BYTES: usize = 1024;
 
-/// Age of promises, in microseconds, from which they are requested again: ballots are times too,
-/// and must stay near those of other writes, which replicas remember for eight seconds.
+/// The age of promises, in microseconds, from which they are requested again. Ballots are also
+/// times, and must stay near those of other writes, which replicas remember for eight seconds.
 const MOST_MICROS: u64 = 5_000_000;
 
-/// The cached state of one key. See the module.
+/// The cached state of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CachedState {
     /// The newest record.
     pub(crate) record: Record,
-    /// A promised ballot under which nothing was stored yet.
+    /// A promised ballot under which no record was stored yet.
     pub(crate) ballot: u64,
-    /// When promises were requested, by the monotonic clock, in microseconds.
+    /// The time at which the promises were requested, by the monotonic clock, in microseconds.
     pub(crate) since: u64,
-    /// The placement the promises belong to: a key's replicas may change with it.
+    /// The placement of the promises: a key's replicas may change with it.
     pub(crate) placement: u64,
 }
 
 #[derive(Debug, Default)]
 struct All {
     by_key: HashMap<Arc<[u8]>, CachedState, BuildHasherDefault<DefaultHasher>>,
-    /// Keys in insertion order, each with its ballot; entries that were taken since remain in here.
+    /// Keys in insertion order, each with its ballot. A key whose entry was taken stays in this
+    /// list.
     order: VecDeque<(Arc<[u8]>, u64)>,
 }
 
 /// The cached states of all keys, shared by all loops of the node. The holder of a key's lock takes
-/// its entry out.
+/// the key's entry out.
 #[derive(Debug, Default)]
 pub(crate) struct StateCache {
     all: Mutex<All>,
 }
 
 impl CachedState {
-    /// Returns the state to continue from, after `record` was stored under the promised `ballot`.
+    /// Returns the state from which the next write continues, after `record` was stored under the
+    /// promised `ballot`; `None` = no promised ballot is left.
     pub(crate) fn after(record: Record, ballot: u64, since: u64, placement: u64) -> Option<Self> {
         next_ballot(ballot).map(|ballot| Self { record, ballot, since, placement })
     }
 }
 
 impl StateCache {
-    /// Inserts an entry, unless it is too long. The record may be a slice of a long message or
-    /// block; a copy avoids retaining the rest.
+    /// Inserts an entry, unless it is too long. The record is copied, because it may be a slice of
+    /// a long message or block, which the cache would otherwise keep in memory.
     pub(crate) fn put(&self, key: &[u8], mut kept: CachedState) {
         if key.len() + kept.record.byte_len() > MOST_BYTES {
             return;
@@ -94,7 +96,7 @@ impl StateCache {
         assert!(all.by_key.len() <= all.order.len(), "whatever is kept is in the order too");
     }
 
-    /// Removes and returns the entry of a key, if it is recent and of this placement.
+    /// Removes the entry of a key, and returns it if it is recent and of this placement.
     pub(crate) fn take(&self, key: &[u8], mono: u64, placement: u64) -> Option<CachedState> {
         let mut all = self.all.lock();
         let is_of_use = |kept: &CachedState| {

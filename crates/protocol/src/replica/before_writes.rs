@@ -1,15 +1,15 @@
-//! Checks that a node makes before it stores a record. Most nodes make none.
+//! Checks that a node makes before it stores a record. Most nodes have no check turned on.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The node stores no record of a partition that moves to it.
+/// The node refuses records of partitions that move to it.
 const EMPTIES: u8 = 1;
 
 /// The node counts the bytes that it stores.
 const COUNTS: u8 = 2;
 
-/// The checks that are on. All of them are bits of one number, so that a write on a node without
-/// checks loads one atomic.
+/// The checks that are turned on. All checks are bits of one number, so that a write on a node
+/// without checks loads one atomic.
 #[derive(Debug, Default)]
 pub struct BeforeWrites(AtomicU8);
 
@@ -20,7 +20,7 @@ impl BeforeWrites {
         self.get() != 0
     }
 
-    /// True if stored bytes are counted, because there are quotas.
+    /// True if the node counts stored bytes, because there are quotas.
     pub fn count(&self) -> bool {
         self.get() & COUNTS != 0
     }

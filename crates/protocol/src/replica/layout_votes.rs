@@ -1,5 +1,4 @@
-//! This node's vote about layouts, when another node asks for it: the reply waits until the vote is
-//! durable.
+//! This node's votes on layouts, requested by other nodes. A reply waits until the vote is durable.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +15,14 @@ pub(crate) struct Votes {
 
 impl Votes {
     pub(crate) fn council_asked(&mut self, cx: &mut Cx<'_>, op: OpId, asked: &VoteRequest) {
-        // The directory of a fenced node is a copy: two copies must not vote.
+        // The directory of a fenced node is a copy, and two copies of one directory must not both
+        // vote.
         if cx.core.shared.membership.state.is_fenced() {
             return cx.reply_as_replica(op, Reply::Council(VoteReply::NoVote));
         }
-        // The directory may be an earlier state of itself: nodes that have had a vote of the later
-        // state say so, and learn of the next vote when that claim is settled. The asker tries
-        // again.
+        // The directory may have been restored to an earlier state. Nodes that received a vote of
+        // the later state report that. So this node votes only once its directory is confirmed and
+        // all such reports are settled. The asker tries again.
         let is_vote = matches!(asked, VoteRequest::Prepare { .. } | VoteRequest::Accept { .. });
         let is_known = cx.core.shared.membership.state.is_confirmed()
             && !cx.core.shared.membership.logs.is_in_doubt();
@@ -38,7 +38,8 @@ impl Votes {
         }
     }
 
-    /// Handles the end of storing a vote, and replies.
+    /// Handles the end of storing a vote, and replies. Returns `false` if the operation does not
+    /// belong to a vote.
     pub(crate) fn was_kept(
         &mut self,
         cx: &mut Cx<'_>,

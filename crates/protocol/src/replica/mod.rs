@@ -1,11 +1,11 @@
-//! A node's replica: carries out the requests of other nodes, and this node's own, on its store.
+//! A node's replica, which carries out the requests of other nodes and of this node on its store.
 //!
 //! ```text
 //!  a request ─▶ Replica ─┬─▶ store: read, write, page, compare ──▶ the reply
 //!                        ├─▶ Acceptor: promises, records of conditional writes
 //!                        ├─▶ Proving:  fences and watermarks of repair rounds
-//!                        ├─▶ Votes:    layouts
-//!                        └─▶ Waiting:  under a later view, or until this disk is known
+//!                        ├─▶ Votes:    votes on layouts
+//!                        └─▶ Waiting:  requests under a later view, or until this disk is known
 //! ```
 
 pub(crate) mod before_writes;
@@ -37,23 +37,25 @@ use record::{Record, RecordSummary};
 use reply::{long, reply_to_read, reply_to_write};
 use waiting::Waiting;
 
-/// The result of a store operation that a slot of this loop asked for.
+/// The result of a store operation that a slot of this loop started.
 pub(crate) type Own<T> = Option<(SlotId, T)>;
 
-/// The replica's part of one event loop.
+/// One event loop's part of the node's replica.
 #[derive(Debug, Default)]
 pub(crate) struct Replica {
     pub(crate) acceptor: Acceptor,
     pub(crate) waiting: Waiting,
     proving: Proving,
     votes: Votes,
-    /// Writes to this node's store under way that a lost record of this node may outrank, with that
-    /// record's greatest time. Empty unless the node lacks something.
+    /// Writes under way to this node's store that may be older than a record that this node has
+    /// lost, each with the greatest time of such a record. Empty unless the node may have lost
+    /// records.
     overtaken: BTreeMap<OpId, u64>,
 }
 
 impl Replica {
-    /// Checks a request of another node. Returns its id if it is to be carried out now.
+    /// Checks a request of another node. Returns the request and its id if it is to be carried out
+    /// now.
     pub(crate) fn requested(
         &mut self,
         cx: &mut Cx<'_>,
@@ -84,7 +86,7 @@ impl Replica {
         Some((op, request))
     }
 
-    /// Carries out a request, of another node or of this one, to this replica alone.
+    /// Carries out a request to this replica alone, from another node or from this one.
     pub(crate) fn perform(&mut self, cx: &mut Cx<'_>, op: OpId, demand: Demand, request: Request) {
         if !cx.core.shared.membership.known_disk.acknowledges() && is_acknowledged(op, &request) {
             return self.waiting.wait_until_known(cx, op, demand, request);
@@ -103,8 +105,9 @@ impl Replica {
             Request::Prepare { key, ballot, most, watermark: _ } => {
                 self.acceptor.prepare(cx, op, (key, ballot, most), demand);
             }
-            // A future record is refused whatever the request's class: stored, it would hide every
-            // write of the key until its time comes, and read repair would spread it.
+            // A future record is refused whatever the request's class is. A stored future record
+            // would hide every write of the key until its time comes, and read repair would spread
+            // it.
             Request::Write { record, .. } | Request::AcceptNext { record, .. }
                 if cx.core.is_ahead(cx.now, &record) =>
             {
@@ -134,8 +137,8 @@ impl Replica {
                 }
             }
             Request::Writes { items } => self.hold_all(cx, op, items, demand),
-            // The asker retries a little later: records being stored below that ballot are stored
-            // by then.
+            // The asker retries a little later: by then, the records that are being stored below
+            // that ballot are stored.
             Request::Page(request) if !promises_for(cx, &request) => {
                 cx.reply_as_replica(op, Reply::Busy);
             }
@@ -145,8 +148,8 @@ impl Replica {
         }
     }
 
-    /// Stores records that come as one batch, all or nothing: hints, or records that this node
-    /// pulls or that are streamed to it.
+    /// Stores the records of one batch, all or nothing: hints, or records that this node pulls or
+    /// that are streamed to it.
     fn hold_all(
         &mut self,
         cx: &mut Cx<'_>,
@@ -173,12 +176,12 @@ impl Replica {
         }
     }
 
-    /// Carries out a request about the node as a whole, which a task of this node or another one
-    /// made.
+    /// Carries out a request that concerns the node as a whole, from a task of this node or of
+    /// another one.
     fn perform_for_node(&mut self, cx: &mut Cx<'_>, op: OpId, demand: Demand, request: Request) {
         match request {
-            // Records that are still to come by other ways must not be taken for records that
-            // others lack.
+            // Records that are still being streamed to this node must not count as missing in the
+            // comparison.
             Request::Compare(_) if !cx.core.shared.membership.state.is_authoritative_for_all() => {
                 cx.reply_as_replica(op, Reply::Absent { authoritative: false });
             }
@@ -217,8 +220,8 @@ impl Replica {
         }
     }
 
-    /// Stores a record once other nodes know this node's disk, unless a conditional write made the
-    /// record and this node has promised a higher ballot.
+    /// Stores a record once other nodes know this node's disk. The record of a conditional write is
+    /// refused if this node has promised a higher ballot.
     pub(crate) fn hold_record(
         &mut self,
         cx: &mut Cx<'_>,
@@ -239,8 +242,8 @@ impl Replica {
         }
     }
 
-    /// Writes a record to the store. The result tells whether a newer record is here, or may have
-    /// been lost.
+    /// Writes a record to the store. The result tells whether the node holds a newer record, or may
+    /// have lost one.
     fn write_to_store(
         &mut self,
         cx: &mut Cx<'_>,
@@ -257,7 +260,7 @@ impl Replica {
         cx.out.push(Effect::Write { op, key, record, via, look, durable, demand });
     }
 
-    /// Handles a result of a read of the store, for a client or for another node.
+    /// Handles the result of a read of the store, for a client or for another node.
     pub(crate) fn was_read(
         &mut self,
         cx: &mut Cx<'_>,
@@ -273,7 +276,7 @@ impl Replica {
         }
         match op {
             OpId::Slot(id) => return Some((id, result)),
-            // The read served a write that was given up since, past its deadline.
+            // The read served a write that was given up after its deadline.
             OpId::Peer { partition: None, .. } => {}
             OpId::Peer { partition: Some(_), .. } => {
                 let reply = reply_to_read(&cx.core.shared, result);
@@ -283,7 +286,7 @@ impl Replica {
         None
     }
 
-    /// Handles a read of the store that found a record too long for the asker.
+    /// Handles a read of the store that found a record longer than the asker accepts.
     pub(crate) fn outlined(
         &mut self,
         cx: &mut Cx<'_>,
@@ -305,7 +308,7 @@ impl Replica {
         None
     }
 
-    /// Handles a result of a write to the store, for a client or for another node.
+    /// Handles the result of a write to the store, for a client or for another node.
     pub(crate) fn was_written(
         &mut self,
         cx: &mut Cx<'_>,
@@ -329,16 +332,16 @@ impl Replica {
     }
 }
 
-/// True for a plain write that no client waits for and that is placed elsewhere in each topology of
-/// the view in force: stored here it would be an orphaned record, of no use. Readers bring records
-/// only to their replicas, by the same placement, so no reader counts on it.
+/// True for a plain write that no client waits for and that every topology of the view in force
+/// places on other nodes. Stored here, the record would be an orphaned record, which no reader
+/// counts on: readers bring records only to a key's replicas, by the same placement.
 fn is_of_others(core: &Core, class: Class, key: &[u8], record: &Record) -> bool {
     let is_plain = class != Class::Client && record.ballot() == 0;
     is_plain && !core.view.places(core.shared.own, key, record.copies())
 }
 
-/// Promises the ballot that the node which asks for this page has promised. Returns `false` if that
-/// can't be done yet.
+/// Promises the ballot that the asker of this page has promised. Returns `false` if the node can't
+/// promise the ballot yet.
 fn promises_for(cx: &Cx<'_>, page: &PageRequest) -> bool {
     match page.filter {
         Filter::HeldBy { promise, .. } if promise > 0 => {
@@ -348,8 +351,8 @@ fn promises_for(cx: &Cx<'_>, page: &PageRequest) -> bool {
     }
 }
 
-/// True if the reply to a request counts as this node's part of a write, as the reply to a single
-/// record does. Records that this node streams to itself count for no write.
+/// True if the reply to a request counts as this node's part of a write, as the reply to a `Write`
+/// does. Records that this node streams to itself count for no write.
 fn is_acknowledged(op: OpId, request: &Request) -> bool {
     match request {
         Request::AcceptNext { .. } | Request::Prepare { .. } => true,

@@ -1,16 +1,17 @@
-//! The newest version in a node's store: it decides whether a write must look for a newer record.
+//! An upper bound of the versions in a node's store, which decides whether a write must look for a
+//! newer record.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use record::Version;
 
-/// The greatest time of any version that was handed to the store: a write with a greater time can't
+/// The greatest time of any version that was handed to the store. A write with a greater time can't
 /// meet a newer record there.
 ///
-/// A node that is alone in its cluster need not look for records that it wrote itself: its one
-/// clock issued the newer version later, so of two such writes neither had ended when the other
-/// began. The node does look for records that other nodes wrote: before they left, or after, as a
-/// node that has left still answers its clients.
+/// A node alone in its cluster need not look for newer records that it wrote itself. Its one clock
+/// issues versions in order, so a newer version in the store was issued while the older write was
+/// under way: the two writes are concurrent. The node does look for records that other nodes wrote,
+/// before they left or afterwards: a node that has left still answers its clients.
 #[derive(Debug)]
 pub struct Newest {
     of_all: AtomicU64,
@@ -19,7 +20,7 @@ pub struct Newest {
 }
 
 impl Newest {
-    /// Starts from a store in which no version has a greater time, of any origin.
+    /// Makes the bound of a store in which no version, of any origin, has a greater time.
     pub(crate) fn new(time: u64) -> Self {
         Self { of_all: AtomicU64::new(time), of_others: AtomicU64::new(time) }
     }
@@ -29,8 +30,9 @@ impl Newest {
         self.of_all.load(Ordering::Relaxed)
     }
 
-    /// Notes a version handed to the store. Returns true if the store may hold a newer version that
-    /// matters, to a node of this origin that is alone (`is_alone`) or not.
+    /// Notes a version that is handed to the store. Returns true if the store may hold a newer
+    /// version that matters. `is_alone` tells whether this node, whose versions have `own_origin`,
+    /// is alone in its cluster.
     pub fn note_and_check(&self, version: Version, own_origin: u32, is_alone: bool) -> bool {
         let Version { time, origin } = version;
         let may_be_newer = self.of_all.fetch_max(time, Ordering::Relaxed) >= time;

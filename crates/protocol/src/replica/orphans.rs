@@ -1,17 +1,17 @@
-//! Requests to drop *orphaned records* (leftovers) from this node's store: records of keys that are
-//! placed on other nodes by now.
+//! Requests to drop *orphaned records* (leftovers) from this node's store: records of keys that the
+//! placement in force puts on other nodes only.
 //!
 //! ```text
-//!  want ─▶ wanted() ─▶ DropLeftovers ─▶ the store has dropped them ─▶ no
+//!  request() ─▶ is_pending() ─▶ DropLeftovers ─▶ the store has dropped them ─▶ dropped()
 //! ```
 //!
 //! A caller requests the drop only once the view under which the records are orphaned is in force,
-//! and all writes admitted under an earlier view are in the store: records that come later may
-//! stay.
+//! and once the store holds all writes admitted under an earlier view: records that arrive later
+//! may stay.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The count of requests to drop orphaned records, and of those carried out.
+/// The number of requests to drop orphaned records, and of those carried out.
 #[derive(Debug, Default)]
 pub struct OrphanDrops {
     /// The number of requests so far.
@@ -21,15 +21,14 @@ pub struct OrphanDrops {
 }
 
 impl OrphanDrops {
-    /// Requests that the records now in the store that are orphaned by the view in force be
-    /// dropped.
+    /// Requests the drop of all records now in the store that are orphaned by the view in force.
     pub fn request(&self) {
         self.wanted.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// True if some orphaned records may remain after a request. Until they are gone the node
-    /// stores no record of a key that it does not hold ([`Shared::holds`](crate::Shared::holds)),
-    /// and no such key becomes one that it holds.
+    /// True if orphaned records may remain after a request. While they may, the node stores no
+    /// record of a key that it does not hold ([`Shared::holds`](crate::Shared::holds)), and no
+    /// layout makes it hold such a key.
     pub fn is_pending(&self) -> bool {
         self.dropped.load(Ordering::Acquire) < self.requested()
     }

@@ -1,5 +1,5 @@
-//! The replica's side of repair rounds that prove something: fences (seals), watermarks, and the
-//! records that a round brings.
+//! The replica's side of repair rounds that advance the watermark: fences (seals), watermarks, and
+//! the records that a round brings.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::placement::view::View;
 use crate::repair::watermark::{MissedRound, Proof, RoundId, RoundStep};
 use record::Record;
 
-/// The steps of rounds whose proof state is being stored.
+/// The steps of rounds for which a proof state is being stored.
 #[derive(Debug, Default)]
 pub(crate) struct Proving {
     storing: BTreeSet<OpId>,
@@ -31,7 +31,7 @@ impl Proving {
         let shared = &cx.core.shared;
         let known = shared.repair.proofs.known();
         let skew = cx.core.config.max_skew_micros;
-        // Records that this node does not hold yet must not be taken for records that nobody holds.
+        // Records that this node does not hold yet must not look like records that no node holds.
         let takes_part = shared.membership.state.is_authoritative_for_all();
         let kept = match step {
             RoundStep::Ask if shared.clock.is_ahead(round.time, cx.now, skew) => {
@@ -52,8 +52,8 @@ impl Proving {
                     shared.received_proof(shared.own, proof);
                     return reply_round_state(cx, op);
                 }
-                // A coordinator with an earlier promise must ask again, or it might continue from a
-                // record that is purged.
+                // A coordinator with an earlier promise must ask for promises again, because it
+                // might otherwise continue from a purged record.
                 if !shared.promise_all(cx.now, floor + 1, u64::MAX) {
                     return cx.reply_as_replica(op, Reply::Busy);
                 }
@@ -79,8 +79,8 @@ impl Proving {
                 }
                 Proof { seal: round, ..known }
             }
-            // A node that is about to join takes no part in the round, and the proof would outdate
-            // it.
+            // A node that is about to join takes no part in the round, and the proof would make its
+            // directory outdated.
             RoundStep::Ready if shared.membership.views.with(View::awaits_nodes) => {
                 return reply_round_state(cx, op);
             }
@@ -93,7 +93,8 @@ impl Proving {
         cx.out.push(Effect::KeepProof { op, proof: kept });
     }
 
-    /// Handles the end of storing a step's proof state, and replies.
+    /// Handles the end of storing a step's proof state, and replies. Returns `false` if the
+    /// operation does not belong to a step.
     pub(crate) fn was_kept(
         &mut self,
         cx: &mut Cx<'_>,
@@ -110,7 +111,8 @@ impl Proving {
         true
     }
 
-    /// Stores a record that a round brings from another node.
+    /// Stores a record that a round brings from another node, unless one of the checks refuses the
+    /// record.
     pub(crate) fn bring(
         &self,
         cx: &mut Cx<'_>,
@@ -148,15 +150,15 @@ fn reply_round_state(cx: &mut Cx<'_>, op: OpId) {
     cx.reply_as_replica(op, Reply::Round(state));
 }
 
-/// True if another node drives the round under way: a later round waits for its end.
+/// True if another node drives the round under way. A later round then waits for its end.
 fn is_driven_by_another(core: &Core, now: Now, round: RoundId) -> bool {
     core.shared.repair.rounds.is_active(now)
         && core.shared.repair.proofs.known().seal.node != round.node
 }
 
-/// True if a record is placed elsewhere while orphaned records are to be dropped: none of them is
-/// stored meanwhile. A record that a conditional write made would replace an older one that is
-/// placed here, and then be dropped too: nothing would be left of the key.
+/// True if a record is placed on other nodes while orphaned records are being dropped: no such
+/// record is stored meanwhile. A record that a conditional write made would replace an older record
+/// that is placed here, and would then be dropped too, so that no record of the key would be left.
 fn would_be_dropped(core: &Core, key: &[u8], record: &Record) -> bool {
     let is_placed = core.view.places(core.shared.own, key, record.copies());
     !is_placed

@@ -1,11 +1,11 @@
-//! Replies to requests to a replica, by the results of its store.
+//! The replies of a replica, made from the results of its store.
 
 use crate::event::StoreError;
 use crate::message::Reply;
 use crate::shared::Shared;
 use record::{Record, RecordSummary};
 
-/// Returns the reply to a read, by the store's result.
+/// Returns the reply to a read, made from the store's result.
 pub(crate) fn reply_to_read(shared: &Shared, result: Result<Option<Record>, StoreError>) -> Reply {
     let authoritative = |time| shared.membership.state.is_authoritative(time);
     match result {
@@ -24,7 +24,7 @@ pub(crate) fn long(shared: &Shared, outline: RecordSummary) -> Reply {
     Reply::Long { outline, authoritative }
 }
 
-/// Returns the reply to another node's write, by the store's result.
+/// Returns the reply to another node's write, made from the store's result.
 pub(crate) fn reply_to_write(result: &Result<Option<u64>, StoreError>) -> Reply {
     match result {
         Ok(None) => Reply::Stored,
@@ -33,7 +33,7 @@ pub(crate) fn reply_to_write(result: &Result<Option<u64>, StoreError>) -> Reply 
     }
 }
 
-/// Returns the reply to another node's request that this node's store failed.
+/// Returns the reply to another node's request after this node's store failed.
 pub(crate) fn reply_to_error(error: &StoreError) -> Reply {
     match error {
         StoreError::Busy(_) => Reply::Busy,

@@ -3,7 +3,7 @@
 /// The reason why stored data can't be read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// A later release wrote the data, in a format of this number: nothing is wrong with it.
+    /// A later release wrote the data in the format with this number. The data itself is intact.
     Later(u8),
     /// The data is damaged; the text says how.
     Damaged(String),

@@ -1,16 +1,16 @@
-//! Requests that wait: requests under another view than this node's, and requests that this node
-//! must not acknowledge before the other nodes know its disk (`membership/known_disk.rs`).
+//! Requests that wait: those under a later view than this node's, and those that this node must not
+//! acknowledge before other nodes know its disk (`membership/known_disk.rs`).
 //!
 //! ```text
-//!  a request under view 8 ─▶ this node goes by ─┬─ one of the same placement ─▶ carried out
-//!                                               ├─ a later one: Superseded, nothing was done
-//!                                               └─ an earlier one: waits until it does not
+//!  a request under view 8 ─▶ this node's view is ─┬─ of the same placement ─▶ carried out
+//!                                                 ├─ later: Superseded, nothing was done
+//!                                                 └─ earlier: waits until it is not
 //!  after the work ─────────▶ is the placement still in force? ─┬─ yes ─▶ the reply
 //!                                                              └─ no ──▶ Superseded: may be done
 //! ```
 //!
 //! The second check keeps the order right, however long store and disk take: a reply that counts
-//! under a view was given before this node went by another one.
+//! under a view was given before this node went by another view.
 
 use std::collections::VecDeque;
 
@@ -20,12 +20,12 @@ use crate::event::{Demand, OpId};
 use crate::message::{Reply, Request};
 use crate::placement::view::ViewId;
 
-/// The most requests that wait on one loop for a view that is decided and has not come here; more
-/// are refused as overload. A view takes a round of messages to come, and a busy loop has some
-/// hundreds of requests under way at once.
+/// The largest number of requests that wait on one loop for a view that is decided but not in force
+/// here yet; more are refused as overload. A view takes one round of messages to arrive, and a busy
+/// loop has some hundreds of requests under way at once.
 const MAX_WAITING: usize = 512;
 
-/// A request under a later view, or one that waits until this node's disk is known.
+/// A request that waits for a later view, or until other nodes know this node's disk.
 #[derive(Debug)]
 pub(crate) struct WaitingRequest {
     pub(crate) op: OpId,
@@ -52,8 +52,8 @@ impl Waiting {
 }
 
 impl Waiting {
-    /// Handles a request of a node that goes by a view of another placement: a request under a
-    /// later view waits for the view, any other is refused.
+    /// Handles a request under a view of another placement: a request under a later view waits for
+    /// that view, and any other request is refused.
     pub(crate) fn of_another_view(
         &mut self,
         cx: &mut Cx<'_>,
@@ -76,7 +76,7 @@ impl Waiting {
         cx.reply_as_coordinator(op, reply);
     }
 
-    /// Keeps a request back until other nodes know this node's disk: see `known_disk.rs`.
+    /// Keeps a request back until other nodes know this node's disk (`membership/known_disk.rs`).
     pub(crate) fn wait_until_known(
         &mut self,
         cx: &mut Cx<'_>,
@@ -92,7 +92,8 @@ impl Waiting {
         }
     }
 
-    /// Takes the requests that are ready: their view is in force, or this node's disk is known.
+    /// Takes the requests whose view is in force. A request that waits for the disk to be known is
+    /// among them, and waits again if the disk is still unknown.
     pub(crate) fn take(&mut self, cx: &Cx<'_>) -> VecDeque<WaitingRequest> {
         let epoch = cx.core.view.epoch;
         let is_ready = |request: &WaitingRequest| request.under.epoch <= epoch;

@@ -1,11 +1,11 @@
-//! The replicas that had acknowledged a write when it was answered: the content of a receipt.
+//! The replicas that had acknowledged a write when the client was answered, which a receipt names.
 
 /// A set of a key's first replicas, by their places in the key's order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReplicaSet(pub(crate) u8);
 
 impl ReplicaSet {
-    /// The number of replicas of a key that a set can hold: as many as topologies store.
+    /// The number of a key's replicas that a set can hold: as many as topologies store.
     pub const MOST: u8 = u8::BITS as u8;
 
     /// Makes a set of the replicas at these places; places from `MOST` on are left out.
@@ -19,12 +19,12 @@ impl ReplicaSet {
     }
 }
 
-/// The replicas that had acknowledged a write when it was answered.
+/// The replicas that had acknowledged a write when the client was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acks {
     /// The epoch of the view by which the key's replicas are counted.
     pub epoch: u64,
-    /// The replicas that hold the write, and had said so.
+    /// The replicas that had acknowledged the write.
     pub by: ReplicaSet,
 }
 

@@ -1,5 +1,5 @@
 //! Calls: single requests to a single node, which may be this one. Ranges, hints and repair make
-//! them, and decide themselves what the replies amount to.
+//! calls, and decide themselves what the replies mean.
 
 use std::rc::Rc;
 
@@ -36,8 +36,8 @@ pub(crate) struct OwnRequest {
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     slots: Slots<Call>,
-    /// Requests to this node itself, for any part of the protocol: carried out as soon as the
-    /// method that added them returns.
+    /// Requests to this node itself, for any part of the protocol. They are carried out as soon as
+    /// the method that added them returns.
     pub(crate) to_perform: Vec<OwnRequest>,
 }
 
@@ -82,7 +82,7 @@ impl Calls {
         self.ask(cx, id);
     }
 
-    /// Sends a call's request, or has it carried out here.
+    /// Sends a call's request, or queues it if the call is to this node.
     fn ask(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get_mut(id);
         let until = slot.deadline;
@@ -98,7 +98,7 @@ impl Calls {
         }
     }
 
-    /// Ends a call whose request this node has carried out, unless its deadline is over.
+    /// Ends a call to this node whose request was carried out, unless the call's deadline is over.
     pub(crate) fn done_here(&mut self, cx: &mut RequestCx<'_>, id: SlotId, reply: Reply) {
         if self.is_under_way(id) {
             self.end(cx, id, Ok(reply));
@@ -140,7 +140,7 @@ impl Requests for Calls {
     fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let request = &self.slots.work(id).request;
         if is_chosen_page(request) {
-            // The caller, a walk over a range, asks other nodes now.
+            // The caller, a range read, asks other nodes from here on.
             self.end(cx, id, Ok(Reply::Busy));
         } else if !request.is_of_any_view() {
             let id = self.slots.renew(id);
@@ -161,7 +161,7 @@ impl Requests for Calls {
     }
 }
 
-/// True if a request is a page of a client's range: its keys depend on the view.
+/// True if a request asks for a page of a client's range, whose keys depend on the view.
 fn is_chosen_page(request: &Request) -> bool {
     matches!(request, Request::Page(PageRequest { filter: Filter::Chosen { .. }, .. }))
 }

@@ -1,17 +1,17 @@
-//! The choice of nodes for a range read: for every partition the first `ack` of its first `from`
+//! The choice of nodes for a range read: for every partition, the first `ack` of its first `from`
 //! replicas, in the order of preference.
 //!
-//! The nodes that are asked for any partition at all follow from the zones, without a look at the
-//! partitions: a node is not asked if `ack` nodes that come before it are replicas of everything
-//! that it holds. The partitions of missing nodes are looked at only if more nodes are missing than
+//! The set of nodes that are asked at all follows from the zones, without a look at each partition:
+//! a node is not asked if every partition has `ack` replicas among the nodes before it in the order
+//! of preference. The partitions of missing nodes are looked at only if more nodes are missing than
 //! a quorum can spare.
 
 use crate::message::NodeId;
 use crate::placement::topology::Topology;
 use crate::request::quorum::Quorum;
 
-/// Returns the nodes of `preference` that may be chosen for some partition, in a large cluster
-/// perhaps a few more; `None` if some partition has fewer than `ack` of its replicas in
+/// Returns the nodes of `preference` that may be chosen for some partition; in a large cluster, a
+/// few more may be among them. `None` = some partition has fewer than `ack` of its replicas in
 /// `preference`.
 pub(crate) fn asked<'a>(
     topology: &Topology,
@@ -24,8 +24,8 @@ pub(crate) fn asked<'a>(
     preference.iter().for_each(|node| is_missing[topology.place(*node)] = false);
     let missing: Vec<NodeId> =
         topology.ids().filter(|node| is_missing[topology.place(*node)]).collect();
-    // The nodes not asked before the node in question: the missing ones, the node itself, and all
-    // behind it.
+    // The nodes that are not asked before the node in question: the missing ones, the node itself,
+    // and all nodes after it.
     let mut behind = topology.overlap(quorum.from);
     missing.iter().for_each(|node| behind.add(topology.place(*node)));
     if behind.most() > spare && topology.have_more_than(spare, &missing, quorum.from) {
@@ -47,10 +47,10 @@ pub(crate) fn asked<'a>(
 pub(crate) struct Chooser<'a> {
     topology: &'a Topology,
     quorum: Quorum,
-    /// The position of each node in the order of preference, by its place; [`u16::MAX`] = the node
-    /// is not asked.
+    /// The position of each node in the order of preference, indexed by the node's place;
+    /// [`u16::MAX`] = the node is not asked.
     turns: Vec<u16>,
-    /// True if all nodes are replicas and all of them are asked.
+    /// True if every node is a replica of every key, and all nodes are asked.
     everybody: bool,
     /// True if only one node is asked for each key.
     alone: bool,
@@ -110,7 +110,7 @@ mod tests {
         all.filter(|node| !missing.contains(node)).map(NodeId).collect()
     }
 
-    /// Returns the nodes that are chosen for any partition, by looking at all partitions.
+    /// Returns the nodes that are chosen for any partition, found by a look at all partitions.
     fn chosen(topology: &Topology, quorum: Quorum, preference: &[NodeId]) -> Option<Vec<NodeId>> {
         let mut chooser = Chooser::new(topology, quorum, preference);
         let mut chosen = vec![false; topology.nodes()];
@@ -160,7 +160,7 @@ mod tests {
                 assert_eq!(work::take(), 0, "{nodes} nodes in {zones} zones, {quorum:?}");
             }
         }
-        // A whole zone is spared like a single node.
+        // A quorum can spare a whole zone as it spares a single node.
         let topology = topology(21, 3);
         let zone: Vec<u16> = (0..21).filter(|node| node % 3 == 1).collect();
         assert!(
@@ -169,7 +169,8 @@ mod tests {
         assert_eq!(work::take(), 0);
     }
 
-    /// With more missing, the choice must know whether some partition lacks too many replicas.
+    /// With more nodes missing, the choice must know whether some partition lacks too many
+    /// replicas.
     #[test]
     fn with_too_many_missing_only_what_they_hold_is_looked_at() {
         for nodes in [5, 20, 100, 400] {

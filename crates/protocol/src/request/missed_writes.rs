@@ -1,5 +1,5 @@
-//! Hints on their way into this node's store, until the store has them or has refused them. A
-//! refused hint becomes a mark, so that the replica is repaired instead.
+//! Hints that this node's store is storing. A hint that the store refuses becomes a mark, so that
+//! repair brings the write to the replica instead.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ struct HintUnderWay {
     peer: NodeId,
     /// The bytes that the ledger has reserved for the hint.
     bytes: u64,
-    /// The mark that takes the hint's place if it can't be stored.
+    /// The mark that replaces the hint if the hint can't be stored.
     mark: Mark,
 }
 
-/// The hints that are being stored: as many as the ledger has room for.
+/// The hints that are being stored, as many as the ledger admits.
 #[derive(Debug, Default)]
 pub(crate) struct MissedWrites {
     under_way: BTreeMap<HintId, HintUnderWay>,
@@ -31,8 +31,8 @@ pub(crate) struct MissedWrites {
 }
 
 impl MissedWrites {
-    /// Keeps a hint for a node that missed a write, or a mark if there is no room for a hint. This
-    /// node keeps no hints for itself.
+    /// Keeps a hint for a node that missed a write, or a mark if the ledger admits no hint. This
+    /// node keeps marks, and no hints, for itself.
     pub(crate) fn missed_by(&mut self, cx: &mut Cx<'_>, peer: NodeId, key: Bytes, record: Record) {
         let shared = &cx.core.shared;
         let bytes = hint_bytes(&key, &record);

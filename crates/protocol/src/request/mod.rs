@@ -1,4 +1,4 @@
-//! Requests that a node coordinates, by kind, each in slots of its own.
+//! Requests that a node coordinates. Each kind has slots of its own.
 //!
 //! ```text
 //!  Reads, Writes ── clients' requests without a condition
@@ -31,7 +31,7 @@ use missed_writes::MissedWrites;
 use outstanding::{Delivery, Outstanding, ReplicaError};
 use slots::{Slots, Work};
 
-/// Context of the methods of requests, which ask the node's own replica without a message.
+/// Context of the methods of requests, which call the node's own replica directly.
 #[derive(Debug)]
 pub(crate) struct RequestCx<'a> {
     pub(crate) cx: Cx<'a>,
@@ -59,7 +59,7 @@ pub(crate) trait Requests {
 
     fn slots(&mut self) -> &mut Slots<Self::Work>;
 
-    /// Handles a node's reply, which is not stale.
+    /// Handles a node's reply that is not stale.
     fn on_reply(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -69,33 +69,34 @@ pub(crate) trait Requests {
         reply: Reply,
     );
 
-    /// Handles a node's failure to do its part in a slot under way.
+    /// Handles a node's failure to do its part in a slot that is under way.
     fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError);
 
-    /// Asks a node again for the part that it has not done.
+    /// Asks a node again for the part that the node has not done.
     fn ask_again(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId);
 
-    /// Begins a request anew by the view in force, which places keys differently.
+    /// Restarts a request by the view in force, which places keys differently.
     fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId);
 
     /// Answers a request whose deadline is over, and frees its slot.
     fn expire(&mut self, cx: &mut RequestCx<'_>, id: SlotId);
 
-    /// True if a node may be sent a slot's request a second time.
+    /// True if a slot's request may be sent to a node a second time.
     fn may_ask_twice(&mut self, _: SlotId) -> bool {
         true
     }
 
-    /// Handles the refusal of a node that goes by another view, if this kind does so in its own
-    /// way: then returns `true`. `is_later`: the node's view is later than this node's.
+    /// Handles the refusal of a node whose view differs, if this kind of request needs a handling
+    /// of its own. Returns `true` if the refusal is handled. `is_later`: the node's view is later
+    /// than this node's.
     fn on_superseded(&mut self, _: &mut RequestCx<'_>, _: SlotId, is_later: bool) -> bool {
         let _ = is_later;
         false
     }
 
-    /// Handles a reply of a node: another one, or this one as a replica.
+    /// Handles a node's reply, or the reply of this node's own replica.
     fn replied(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, reply: Reply) {
-        // Stale: the slot is gone or was renewed, or has this node's reply already.
+        // The reply is stale if the slot is gone or was renewed, or has this node's reply already.
         let Some(slot) = self.slots().find_mut(id) else { return };
         let Some(errand) = slot.work.errand_of(peer).copied() else { return };
         if let Reply::Superseded { epoch } = reply {
@@ -104,8 +105,7 @@ pub(crate) trait Requests {
         self.on_reply(cx, id, peer, errand, reply);
     }
 
-    /// Handles the refusal of a node that goes by another view than the one under which it was
-    /// asked.
+    /// Handles the refusal of a node whose view differs from the request's.
     fn superseded(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, epoch: u64) {
         let is_later = epoch > cx.core.view.epoch;
         let work = self.slots().work(id);
@@ -113,7 +113,7 @@ pub(crate) trait Requests {
         if work.is_answered() {
             self.failed(cx, id, peer, ReplicaError::Declined);
         } else if self.on_superseded(cx, id, is_later) || is_later {
-            // This node is about to enter the later view, and the slot restarts then.
+            // This node is about to enter the later view, which restarts the slot.
         } else if way == Delivery::Resent {
             // The node was asked again under the view in force.
             self.failed(cx, id, peer, ReplicaError::Declined);
@@ -122,20 +122,20 @@ pub(crate) trait Requests {
         }
     }
 
-    /// Asks a node again. The request that it was sent before may have arrived.
+    /// Sends a node the request again. The earlier message may have arrived.
     fn ask_once_more(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId) {
         self.ask_again(cx, id, peer);
         self.slots().errand(id, peer).way = Delivery::Resent;
     }
 
-    /// Notes that a link is up: requests sent to the node before are on their way.
+    /// Notes that a link is up, so that requests sent to the node before are on their way.
     fn up(&mut self, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
             self.slots().errand(id, peer).mark_sent();
         }
     }
 
-    /// Handles the loss of a link, and with it of all unanswered requests: they are sent once more.
+    /// Handles the loss of a link with all unanswered requests, which are sent once more.
     fn lost(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
             let way = self.slots().errand(id, peer).way;
@@ -147,7 +147,7 @@ pub(crate) trait Requests {
         }
     }
 
-    /// Handles a node to which no link can be made.
+    /// Handles the failure to make any link to a node.
     fn unreachable(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
             let has_arrived = self.slots().errand(id, peer).may_have_arrived();
@@ -156,7 +156,7 @@ pub(crate) trait Requests {
         }
     }
 
-    /// Handles a dropped message: too much waits for its node already.
+    /// Handles a dropped message: the queue to its node is full.
     fn overflow(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId) {
         let slot = self.slots().find_mut(id);
         if slot.is_some_and(|slot| slot.work.errand_of(peer).is_some()) {
@@ -164,12 +164,12 @@ pub(crate) trait Requests {
         }
     }
 
-    /// Counts unanswered requests by the view now in force, and restarts them if it places keys
-    /// differently.
+    /// Counts unanswered requests by the view now in force, and restarts them if that view places
+    /// keys differently.
     fn view_changed(&mut self, cx: &mut RequestCx<'_>, is_another: bool) {
         let view = Rc::clone(&cx.core.view);
         for id in self.slots().count_by(&view) {
-            // A restarted request may have ended others.
+            // The restart of one request may have ended others.
             if is_another && self.slots().find(id).is_some() {
                 self.restart(cx, id);
             }

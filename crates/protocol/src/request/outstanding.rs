@@ -1,4 +1,5 @@
-//! A replica's part in a request: what it was asked, and why it did not do its part.
+//! A replica's part in a request: the outstanding request to the replica, and the reason if the
+//! replica does not do its part.
 
 use crate::event::{FailureKind, Part};
 use crate::message::{Refused, Reply};
@@ -6,28 +7,28 @@ use crate::message::{Refused, Reply};
 /// The reason why a replica did not do its part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReplicaError {
-    /// The replica refused, too busy; nothing was changed.
+    /// The replica is overloaded and refused; nothing was changed.
     Busy,
-    /// The replica refused, its disk is full; nothing was changed.
+    /// The replica's disk is full, and the replica refused; nothing was changed.
     NoSpace,
     /// The replica's store refused; nothing was changed.
     Refused,
-    /// The replica refused, and nothing was changed: the timestamp is too far ahead of its clock,
-    /// or it goes by another layout.
+    /// The replica refused, and nothing was changed: the timestamp is too far ahead of the
+    /// replica's clock, or the replica's layout differs.
     Declined,
-    /// The replica refused, and nothing was changed: it has promised a higher ballot, or is just
-    /// storing another record.
+    /// The replica refused, and nothing was changed: the replica has promised a higher ballot, or
+    /// is storing another record at this moment.
     HigherBallot,
-    /// The replica can't promise anything: it is new, or being rebuilt.
+    /// The replica can't promise anything, because it is new or being rebuilt.
     NotAuthoritative,
-    /// The replica stored the record, but holds a future record, which hides this one from every
-    /// read.
+    /// The replica stored the record, but also holds a future record, which hides this one from
+    /// every read.
     Hidden,
     /// The replica's store failed; a write may have been carried out.
     Failed,
     /// The replica did not answer; a write may have been carried out.
     Silent,
-    /// The replica was sent nothing.
+    /// No message reached the replica.
     Unreached,
 }
 
@@ -44,7 +45,7 @@ impl ReplicaError {
         }
     }
 
-    /// Returns the part that the client is told.
+    /// Returns the replica's part as reported to the client.
     pub(crate) fn part(self) -> Part {
         match self {
             Self::Busy | Self::HigherBallot => Part::Busy,
@@ -59,7 +60,8 @@ impl ReplicaError {
     }
 }
 
-/// Returns why a request failed in which no replica did its part, by the errors so far.
+/// Returns the reason for the failure of a request in which no replica did its part, from the
+/// errors so far.
 pub(crate) fn failure(failed: impl Iterator<Item = ReplicaError> + Clone) -> FailureKind {
     let all = |is: fn(ReplicaError) -> bool| {
         let mut failed = failed.clone().peekable();
@@ -80,7 +82,7 @@ pub(crate) fn failure(failed: impl Iterator<Item = ReplicaError> + Clone) -> Fai
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VoteAt(pub(crate) usize);
 
-/// A request that a node was sent and has not answered.
+/// An outstanding request: sent to a node, and not answered yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outstanding {
     /// The time when the node was asked, by the monotonic clock in microseconds.
@@ -88,24 +90,24 @@ pub(crate) struct Outstanding {
     pub(crate) way: Delivery,
 }
 
-/// The progress of an errand.
+/// The progress of an outstanding request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// The errand waits for a connection: no node has seen it.
+    /// The request waits for a connection: the node has not received it.
     Waits,
-    /// The connection stood, or stands by now: the errand may have arrived.
+    /// A connection was up after the request was sent: the request may have arrived.
     Sent,
-    /// The connection was lost, and the errand was sent once more: it may have arrived twice.
+    /// The connection was lost, and the request was sent once more: it may have arrived twice.
     Resent,
 }
 
 impl Outstanding {
-    /// True if the node may have received the errand.
+    /// True if the node may have received the request.
     pub(crate) fn may_have_arrived(self) -> bool {
         self.way != Delivery::Waits
     }
 
-    /// Notes that the connection stands.
+    /// Notes that a connection is up.
     pub(crate) fn mark_sent(&mut self) {
         if self.way == Delivery::Waits {
             self.way = Delivery::Sent;

@@ -1,15 +1,17 @@
-//! One loop's knowledge of the other nodes: whether a link to them is up, and how long they take.
-//! It only orders replicas, and never keeps a replica from being asked.
+//! One loop's knowledge of the other nodes: whether a link to each node is up, and how fast each
+//! node answers. This knowledge orders replicas, and never keeps a replica from being asked.
 
 use crate::message::NodeId;
 
-/// The number of answers after which a latency is computed anew, and the past counts half.
+/// The number of answers after which a latency is computed again, and all earlier answers count
+/// half.
 const WINDOW: u32 = 256;
 
 /// The number of latency buckets, a quarter of an octave each, from 1 µs to about 16 s.
 const BUCKETS: usize = 96;
 
-/// The share of answers that may come later than the hedge: one in a hundred is asked for twice.
+/// The reciprocal of the share of answers that may come after the hedge delay: one request in a
+/// hundred is hedged.
 const LATE_SHARE: u32 = 100;
 
 /// The hedge delay of a peer without known latencies, in microseconds.
@@ -52,7 +54,7 @@ fn bucket_of(micros: u64) -> usize {
     (((octave - 2) * 4) as usize + quarter as usize).min(BUCKETS - 1)
 }
 
-/// Returns the least time beyond a bucket, in microseconds.
+/// Returns the least time, in microseconds, that is above all times of a bucket.
 fn beyond(bucket: usize) -> u64 {
     let (octave, quarter) = (bucket / 4, bucket as u64 % 4);
     (5 + quarter) << octave
@@ -113,18 +115,18 @@ impl PeerLatencies {
         self.of(node).reached = Reached::Failed;
     }
 
-    /// Notes the time of an answered read. (A write takes as long as a sync, and a refusal is
-    /// quick.)
+    /// Notes the time that a read's answer took. (Writes and refusals do not count: a write takes
+    /// as long as a sync, and a refusal is quick.)
     pub(crate) fn took(&mut self, node: NodeId, micros: u64) {
         self.of(node).took(micros);
     }
 
-    /// Returns the time after which an asked node is late, in microseconds.
+    /// Returns the time after which a node's answer is late, in microseconds.
     pub(crate) fn late_after(&self, node: NodeId) -> u64 {
         self.known(node).map_or(FIRST_HEDGE, |peer| peer.late_after)
     }
 
-    /// Returns a node's rank: the node with the least rank is asked first.
+    /// Returns a node's rank; the node with the least rank is asked first.
     pub(crate) fn rank(&self, node: NodeId) -> (bool, u64) {
         self.known(node).map_or((false, 0), |peer| (peer.reached == Reached::Failed, peer.mean))
     }

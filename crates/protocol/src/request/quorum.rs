@@ -1,14 +1,15 @@
-//! Quorums: how many replicas hold a key, and how many of them must answer.
+//! Quorums: the number of replicas that hold a key, and the number of those that must answer.
 
 use std::fmt::{self, Display, Formatter};
 
 use crate::placement::topology::Topology;
 
-/// The largest number of copies: a record stores it in one byte.
+/// The largest number of copies, because a record stores the number in one byte.
 const MAX_FROM: u32 = u8::MAX as u32;
 
-/// A quorum of `ack` of `from` replicas: `1 <= ack <= from`, unless members left since the client
-/// asked for it, so that nothing satisfies it.
+/// A quorum of `ack` of `from` replicas. `1 <= ack <= from` holds unless members left after the
+/// client asked for this `ack`: then a default `from` may be below `ack`, and no set of replies
+/// satisfies the quorum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quorum {
     /// The number of replicas that must answer.
@@ -17,8 +18,8 @@ pub struct Quorum {
     pub from: u8,
 }
 
-/// A quorum as a client asked for it. A number that the client left out takes the default of the
-/// topology by which the request is counted, and the defaults differ between topologies.
+/// A quorum as a client asked for it. For a number that the client left out, each topology by which
+/// the request is counted supplies its own default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AskedQuorum {
     /// The number of replicas that must answer; `None` = a majority.
@@ -28,15 +29,15 @@ pub struct AskedQuorum {
 }
 
 impl AskedQuorum {
-    /// Returns the quorum by a topology. Numbers that the client gave stay, though the topology may
-    /// have too few nodes by now.
+    /// Returns the quorum by a topology. Numbers that the client gave stay as they are, even if the
+    /// topology has too few nodes by now.
     pub fn by(self, topology: &Topology) -> Quorum {
         let from = self.from.unwrap_or_else(|| topology.default_copies());
         Quorum { ack: self.ack.unwrap_or(from / 2 + 1), from }
     }
 }
 
-/// Formats as `2/3`; a number that was left out is `-`.
+/// Formats the quorum as `2/3`; a number that was left out is `-`.
 impl Display for AskedQuorum {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let said = |number: Option<u8>| number.map_or("-".to_owned(), |number| number.to_string());
@@ -51,7 +52,7 @@ impl From<Quorum> for AskedQuorum {
     }
 }
 
-/// The reason why a pair of `ack` and `from` is refused.
+/// The reason for refusing a pair of `ack` and `from`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// `ack` is 0: some replica must answer.
@@ -84,8 +85,8 @@ pub enum Refusal {
     },
 }
 
-/// Fills in the numbers left out (`from` = min(`nodes`, `replicas`, 255), `ack` = a majority of
-/// `from`), and refuses impossible quorums.
+/// Returns the quorum with the numbers that were left out filled in: `from` = min(`nodes`,
+/// `replicas`, 255), `ack` = a majority of `from`. Refuses impossible quorums.
 pub fn quorum(
     ack: Option<u32>,
     from: Option<u32>,

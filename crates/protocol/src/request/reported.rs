@@ -1,14 +1,14 @@
-//! A replica's report of its record of a key.
+//! A record of a key as a replica reports it.
 
 use record::{Rank, Record, RecordSummary};
 
-/// A record as a replica reported it.
+/// A record as a replica reported it, whole or as an outline.
 #[derive(Debug, Clone)]
 pub(crate) enum ReportedRecord {
     /// The whole record.
     Whole(Record),
-    /// The record without its content: the record is long and was not sent, or the content was
-    /// dropped.
+    /// The record without its content, because the record is long and was not sent, or because the
+    /// content was dropped.
     Outline(RecordSummary),
 }
 
@@ -20,7 +20,7 @@ impl ReportedRecord {
         }
     }
 
-    /// Returns when the record was written; see [`Rank::write_time`].
+    /// Returns the time at which the record was written ([`Rank::write_time`]).
     pub(crate) fn write_time(&self) -> u64 {
         match self {
             Self::Whole(record) => record.write_time(),
@@ -42,7 +42,7 @@ impl ReportedRecord {
         }
     }
 
-    /// Drops the record's content.
+    /// Drops the record's content, and keeps the outline.
     pub(crate) fn shed(&mut self) {
         if let Self::Whole(record) = self {
             *self = Self::Outline(record.summary());

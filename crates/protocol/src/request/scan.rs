@@ -1,4 +1,5 @@
-//! A range read over the whole cluster: pages of several nodes, merged into one walk over the keys.
+//! A range read over the whole cluster, which merges pages of several nodes into one walk over the
+//! keys.
 //!
 //! ```text
 //!  nodes asked, in the order of preference      pages, each sorted
@@ -7,13 +8,13 @@
 //!   peer 5 b c   │ (end) ─┘
 //! ```
 //!
-//! For every partition, the first `ack` nodes of its first `from` replicas in the order of
-//! preference send what they hold, so a range read sees what as many single reads would. Nodes keep
-//! no state between two pages. When a node fails, the walk drops it from the list and continues
-//! from its position, with the next replicas in its place. When a view of another placement comes
-//! into force, the walk continues from its position with the nodes of that view: pages of two
-//! placements don't fit together. While partitions move, the walk asks the set that is read, as
-//! reads do; the other set need not hold what the range returns.
+//! For every partition, the first `ack` nodes of its first `from` replicas, in the order of
+//! preference, send their records, so that a range read sees the records that single reads would
+//! see. Nodes keep no state between two pages. When a node fails, the walk drops it from the list
+//! and continues from its position, with the next replicas in the node's place. When a view of
+//! another placement comes into force, the walk continues from its position with the nodes of that
+//! view, because pages of two placements do not fit together. While partitions move, the walk asks
+//! the read set, as reads do; the other set need not hold the records that the range returns.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,18 +31,18 @@ use record::{Kind, Record};
 /// The size of a page, in bytes.
 pub const PAGE_BYTES: u32 = 64 * 1024;
 
-/// The next step of a range read.
+/// The next step of a range read, for the caller to take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScanStep {
     /// The next key and its newest record, which is a value.
     Item(Bytes, Record),
-    /// Ask this node for this page, and hand the page in.
+    /// Ask this node for this page, and pass the page to [`Scan::page`].
     Ask(NodeId, PageRequest),
     /// Wait for a page.
     Wait,
     /// End the range: it has no more keys.
     End,
-    /// Fail: for some partition fewer than `ack` of its replicas can be asked.
+    /// Fail: for some partition, fewer than `ack` of its replicas can be asked.
     OutOfReach,
 }
 
@@ -49,17 +50,17 @@ pub enum ScanStep {
 struct Source {
     node: NodeId,
     items: VecDeque<(Bytes, Record)>,
-    /// The number of items of the page when it came.
+    /// The number of items of the page when the page came.
     page_len: usize,
-    /// The key at which the next page begins; `None` = there is none.
+    /// The key at which the next page begins; `None` = this is the last page.
     next: Option<Bytes>,
     asked: bool,
-    /// True if any page of the node came.
+    /// True if the node has sent a page.
     answered: bool,
 }
 
 impl Source {
-    /// True if most of a page was taken and there is a next one.
+    /// True if most of a page was taken and another page follows.
     fn is_low(&self) -> bool {
         !self.asked && self.next.is_some() && self.items.len() <= self.page_len / 4
     }
@@ -73,7 +74,7 @@ pub struct Scan {
     /// The view that the pages belong to.
     view: Arc<View>,
     asked: AskedQuorum,
-    /// The quorum by the view.
+    /// The quorum by that view.
     quorum: Quorum,
     /// The least key that the walk has not passed yet.
     start: Bytes,
@@ -83,13 +84,13 @@ pub struct Scan {
     sources: Vec<Source>,
     out_of_reach: bool,
     begins_anew: bool,
-    /// True if only this node is asked, for everything that it holds.
+    /// True if only this node is asked, for all its records.
     local: bool,
 }
 
 impl Scan {
-    /// Begins a walk over `start ≤ key < end`. This node is asked first, then the others in the
-    /// order of the topology.
+    /// Begins a walk over `start ≤ key < end`. This node is asked first, then the other nodes in
+    /// the order of the topology.
     pub fn new(shared: &Shared, asked: AskedQuorum, start: Bytes, end: Option<Bytes>) -> Self {
         Self::of(shared, asked, start, end, false)
     }
@@ -125,7 +126,7 @@ impl Scan {
         scan
     }
 
-    /// Begins from the walk's position with all nodes of the view as candidates.
+    /// Restarts at the walk's position, with all nodes of the view as candidates.
     fn begin_with_all(&mut self) {
         let topology = &self.view.topology;
         if self.local {
@@ -135,14 +136,14 @@ impl Scan {
         } else {
             self.quorum = self.asked.by(topology);
             self.preference = topology.ids().collect();
-            // A node that is about to join is not in the set that is read yet.
+            // A node that is about to join is not in the read set yet.
             self.preference.rotate_left(topology.place_of(self.own).unwrap_or(0));
         }
         self.begin();
     }
 
-    /// Restarts the walk at its position if a view of another placement has come into force, and
-    /// returns true then.
+    /// Restarts the walk at its position if a view of another placement has come into force;
+    /// returns true in that case.
     fn is_of_before(&mut self) -> bool {
         if self.view.epoch == self.views.epoch() {
             return false;
@@ -157,7 +158,7 @@ impl Scan {
         is_of_before
     }
 
-    /// Begins from the walk's position with the nodes to be asked among the candidates.
+    /// Restarts at the walk's position, and chooses the nodes to ask from the candidates.
     fn begin(&mut self) {
         let Quorum { ack, from } = self.quorum;
         let topology = &self.view.topology;
@@ -217,7 +218,7 @@ impl Scan {
         }
     }
 
-    /// Takes the newest record of `key` out of all pages.
+    /// Takes the newest record of `key` from all pages, and removes the others.
     fn take(&mut self, key: &Bytes) -> Record {
         let mut newest: Option<Record> = None;
         for source in &mut self.sources {
@@ -232,8 +233,8 @@ impl Scan {
         newest.expect("some page has the key")
     }
 
-    /// Hands in a page. A page of a node that is not authoritative does not count: see
-    /// [`MembershipState`](crate::MembershipState).
+    /// Adds a page. A page of a node that is not authoritative does not count
+    /// ([`MembershipState`](crate::MembershipState)).
     pub fn page(&mut self, node: NodeId, page: Page) {
         if self.is_of_before() {
             return;
@@ -252,8 +253,8 @@ impl Scan {
         source.page_len = source.items.len();
     }
 
-    /// Notes that a node can't be asked. The walk begins again with the others; pages that were
-    /// asked for before are void, and must not be handed in.
+    /// Notes that a node can't be asked. The walk restarts with the other nodes; pages that were
+    /// asked for before are void, and must not be passed in.
     pub fn failed(&mut self, node: NodeId) {
         if self.is_of_before() {
             return;
@@ -263,9 +264,9 @@ impl Scan {
         self.begin();
     }
 
-    /// Drops all pages and asks for them again, from the walk's position: a range read that waits
-    /// for memory must not hold memory that others wait for. Pages that were asked for before are
-    /// void.
+    /// Drops all pages and asks for them again, from the walk's position, because a range read that
+    /// waits for memory must not hold memory that others wait for. Pages that were asked for before
+    /// are void.
     pub fn anew(&mut self) {
         if !self.is_of_before() {
             self.begins_anew = true;
@@ -273,14 +274,14 @@ impl Scan {
         }
     }
 
-    /// Returns true if the walk began again since the last call: pages that were asked for before
-    /// are void.
+    /// Returns true if the walk restarted since the last call, so that pages that were asked for
+    /// before are void.
     pub fn begins_anew(&mut self) -> bool {
         std::mem::take(&mut self.begins_anew)
     }
 
-    /// Returns the least key that the range may still return; `None` = none is left. The range has
-    /// returned all items before it.
+    /// Returns the least key that the range may still return; `None` = no key is left. The range
+    /// has returned all items before this key.
     pub fn position(&self) -> Option<Bytes> {
         if self.out_of_reach {
             return Some(self.start.clone());
@@ -292,19 +293,19 @@ impl Scan {
         self.sources.iter().filter_map(next).min()
     }
 
-    /// Drops all pages: the range ends at its position.
+    /// Drops all pages, and ends the range at its position.
     pub fn stop(&mut self) {
         self.sources.clear();
         self.out_of_reach = false;
     }
 
-    /// True if every node that is asked has sent a page: enough nodes answer, however far it is to
-    /// the next item.
+    /// True if every node that is asked has sent a page: enough nodes answer, however far away the
+    /// next item is.
     pub fn is_served(&self) -> bool {
         !self.out_of_reach && self.sources.iter().all(|source| source.answered)
     }
 
-    /// Asks a node for its page again: the node is busy, or has refused.
+    /// Asks a node for its page again, after the node was busy or refused.
     pub fn retry(&mut self, node: NodeId) {
         if self.is_of_before() {
             return;

@@ -1,14 +1,14 @@
-//! The two replica sets by which a request is counted while partitions move: the set that is
-//! *read*, and the *other* set, which is written too and must hold each answer that is given. The
-//! request's votes are the union of both; each vote knows its sets, and a quorum is a quorum of
-//! each set, never of their sum.
+//! The two replica sets by which a request is counted while partitions move: the set that is *read*
+//! (the read set), and the *other* set, which is also written and must hold each answer. A request
+//! has a vote for each replica of either set. Each vote knows its places in the sets. A quorum
+//! needs enough votes in each set; the votes of both sets are never added up.
 //!
 //! ```text
 //!  read set A B C ─┐  votes:  A (0, 0)  B (1, 1)  C (2, –)  D (–, 2)     each with its places
 //!  other    A B D ─┘  2 of 3 in both: A and B; or A, C and D; but not C and D
 //! ```
 //!
-//! Without a move the two sets are one, and so are both numbers of each count.
+//! Without a move, the two sets are the same, and so are the two numbers of each count.
 
 use std::ops::Add;
 
@@ -18,7 +18,7 @@ use crate::placement::view::View;
 use crate::request::quorum::{AskedQuorum, Quorum};
 use record::Record;
 
-/// The place of a node that is not in a set: behind all places.
+/// The place of a node in a set that does not contain it: after all places.
 const NOWHERE: u8 = u8::MAX;
 
 /// A pair of numbers, one for each set: counts of replicas, or a replica's places.
@@ -32,7 +32,7 @@ impl PerSet {
     /// A count of one in each set.
     pub(crate) const BOTH: Self = Self { read: 1, other: 1 };
 
-    /// True if this count is enough in both sets.
+    /// True if both sets' counts reach the needed numbers.
     pub(crate) fn suffices(self, needed: Self) -> bool {
         self.read >= needed.read && self.other >= needed.other
     }
@@ -42,23 +42,23 @@ impl PerSet {
         Self { read: self.read.min(most.read), other: self.other.min(most.other) }
     }
 
-    /// Returns the sets in which this count is not enough: 0 or 1 each.
+    /// Returns 1 for each set whose count is below the needed number, else 0.
     pub(crate) fn short_of(self, needed: Self) -> Self {
         let (read, other) = (self.read < needed.read, self.other < needed.other);
         Self { read: read.into(), other: other.into() }
     }
 
-    /// For places: returns the sets in which the replica is among the first `first`, 0 or 1 each.
+    /// For places: returns 1 for each set in which the replica is among the first `first`, else 0.
     pub(crate) fn within(self, first: Self) -> Self {
         Self { read: u8::from(self.read < first.read), other: u8::from(self.other < first.other) }
     }
 
-    /// For places: returns the sets that the replica is in, 0 or 1 each.
+    /// For places: returns 1 for each set that contains the replica, else 0.
     pub(crate) fn sets(self) -> Self {
         self.within(Self { read: NOWHERE, other: NOWHERE })
     }
 
-    /// For places: true if the replica is in the set that is read.
+    /// For places: true if the replica is in the read set.
     pub(crate) fn is_read(self) -> bool {
         self.read != NOWHERE
     }
@@ -78,7 +78,7 @@ impl Add for PerSet {
     type Output = Self;
 
     fn add(self, more: Self) -> Self {
-        // No set has more than 255 replicas; additions are checked in every profile.
+        // A set has at most 255 replicas, and additions are checked for overflow in every profile.
         Self { read: self.read + more.read, other: self.other + more.other }
     }
 }
@@ -103,7 +103,7 @@ impl Quorums {
         Self { asked, read, other }
     }
 
-    /// Returns the quorums of a request, raised to majorities at least.
+    /// Returns the quorums of a request, each raised to at least a majority.
     pub(crate) fn of_majorities(asked: AskedQuorum, view: &View) -> Self {
         let raised = |quorum: Quorum| Quorum { ack: quorum.ack.max(quorum.from / 2 + 1), ..quorum };
         let Self { read, other, .. } = Self::of(asked, view);
@@ -128,15 +128,15 @@ impl Quorums {
             && view.joint.as_ref().is_none_or(|other| is(self.other, other))
     }
 
-    /// Returns the numbers for a client whose request too few replicas answered: the replicas that
-    /// did their part in the set that falls short, and that set's quorum.
+    /// Returns the numbers for a client whose request too few replicas answered: the count of the
+    /// set that falls short, and that set's quorum.
     pub(crate) fn short_of(&self, did: PerSet) -> (u8, Quorum) {
         let other_is_short = did.read >= self.read.ack && did.other < self.other.ack;
         if other_is_short { (did.other, self.other) } else { (did.read, self.read) }
     }
 }
 
-/// Returns the number of replicas that are to hold a record, in each set.
+/// Returns the number of replicas that should hold a record, in each set.
 pub(crate) fn copies_of(record: &Record, view: &View) -> PerSet {
     let of = |topology: &Topology| match record.copies() {
         0 => topology.default_copies(),
@@ -151,7 +151,7 @@ pub(crate) fn copies_of(record: &Record, view: &View) -> PerSet {
 pub(crate) struct Replicas {
     /// The replicas of the set that is read.
     pub(crate) read: Vec<NodeId>,
-    /// The replicas of the other set; `None` = the same.
+    /// The replicas of the other set; `None` = the read set.
     other: Option<Vec<NodeId>>,
 }
 
@@ -166,8 +166,8 @@ impl Replicas {
         });
     }
 
-    /// Adds an entry for each replica, made of its places: the replicas of the set that is read in
-    /// their order, then the remaining ones in theirs.
+    /// Adds an entry for each replica, made from its places: first the replicas of the read set in
+    /// their order, then the remaining replicas of the other set in theirs.
     pub(crate) fn fill<T>(&self, into: &mut Vec<T>, new: impl Fn(NodeId, PerSet) -> T) {
         let Some(other) = &self.other else {
             let same =

@@ -1,12 +1,12 @@
-//! A slab of the requests of one kind under way: a slot's place is reused, its id is not.
+//! A slab of the requests of one kind that are under way. A slot's place is reused; its id is not.
 //!
 //! ```text
 //!  SlotId:  generation (32 bits) │ place (30 bits) │ kind (2 bits)
 //! ```
 //!
-//! An id from outside may be *stale*: its slot has ended, or was renewed. [`Slots::find`] looks
-//! such an id up. An id that was found is known to be under way: [`Slots::get`] and the others
-//! assert that. The kind in the id names the slab that holds the slot.
+//! An id from outside may be *stale*: its slot has ended or was renewed. [`Slots::find`] looks up
+//! such an id. An id that was found belongs to a slot under way, which [`Slots::get`] and the other
+//! methods assert. The kind in the id names the slab that holds the slot.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -30,7 +30,7 @@ pub(crate) enum SlotKind {
     Call = 3,
 }
 
-/// The number of bits of a slot's id that code its kind.
+/// The number of bits of a slot's id that hold the kind.
 const KIND_BITS: u32 = 2;
 
 impl SlotKind {
@@ -49,17 +49,17 @@ impl SlotKind {
 pub(crate) trait Work {
     const KIND: SlotKind;
 
-    /// True if the client or node that asked has been answered.
+    /// True if the client or node that made the request has been answered.
     fn is_answered(&self) -> bool;
 
-    /// Returns the errand of a node that was asked and has not replied.
+    /// Returns the outstanding request to a node that was asked and has not replied.
     fn errand_of(&mut self, node: NodeId) -> Option<&mut Outstanding>;
 }
 
 /// A request under way.
 #[derive(Debug)]
 pub(crate) struct Slot<W> {
-    /// The view by which the request is counted: the view in force, until it is answered.
+    /// The view by which the request is counted: the view in force, until the request is answered.
     pub(crate) view: Rc<View>,
     /// The deadline of the request, in microseconds of the monotonic clock.
     pub(crate) deadline: u64,
@@ -81,12 +81,12 @@ impl<W> Slot<W> {
         self.quorums.ack()
     }
 
-    /// Returns the number of the key's replicas that are to hold a record.
+    /// Returns the number of the key's replicas that should hold a record.
     pub(crate) fn copies_of(&self, record: &Record) -> PerSet {
         copies_of(record, &self.view)
     }
 
-    /// Returns the error of this node's vote for a failure of its store, and keeps the detail for
+    /// Returns the error of this node's vote after its store has failed, and keeps the detail for
     /// the client.
     pub(crate) fn note_store_error(&mut self, error: StoreError) -> ReplicaError {
         let (replica_error, detail) = match error {
@@ -133,7 +133,8 @@ impl<W: Work> Slots<W> {
         SlotId(u64::from(generation) << 32 | u64::from(place << KIND_BITS) | W::KIND as u64)
     }
 
-    /// True if an id is of this kind. Slots of other kinds have the same places and generations.
+    /// True if an id is of this kind. Slots of different kinds may have the same place and
+    /// generation.
     fn is_of(id: SlotId) -> bool {
         SlotKind::of(id) == W::KIND
     }
@@ -154,13 +155,13 @@ impl<W: Work> Slots<W> {
         Self::id_of(place, held.generation)
     }
 
-    /// Returns the slot of an id from outside; `None` = the id is stale.
+    /// Returns the slot with an id from outside; `None` = the id is stale.
     pub(crate) fn find(&self, id: SlotId) -> Option<&Slot<W>> {
         let place = self.places.get(place_of(id))?;
         place.slot.as_ref().filter(|_| place.generation == generation_of(id) && Self::is_of(id))
     }
 
-    /// Returns the slot of an id from outside, to be changed; `None` = the id is stale.
+    /// Returns the mutable slot with an id from outside; `None` = the id is stale.
     pub(crate) fn find_mut(&mut self, id: SlotId) -> Option<&mut Slot<W>> {
         let place = self.places.get_mut(place_of(id))?;
         place.slot.as_mut().filter(|_| place.generation == generation_of(id) && Self::is_of(id))
@@ -171,7 +172,7 @@ impl<W: Work> Slots<W> {
         self.find(id).expect("a slot that is worked on is under way")
     }
 
-    /// Returns a slot that is known to be under way, to be changed.
+    /// Returns a mutable slot that is known to be under way.
     pub(crate) fn get_mut(&mut self, id: SlotId) -> &mut Slot<W> {
         self.find_mut(id).expect("a slot that is worked on is under way")
     }
@@ -181,13 +182,14 @@ impl<W: Work> Slots<W> {
         &mut self.get_mut(id).work
     }
 
-    /// Returns the errand of a node that a slot is known to have asked, and that has not replied.
+    /// Returns the outstanding request to a node that is known to have been asked in this slot and
+    /// not to have replied.
     pub(crate) fn errand(&mut self, id: SlotId, node: NodeId) -> &mut Outstanding {
         self.work(id).errand_of(node).expect("it was asked, and has not replied")
     }
 
-    /// Gives the slot another id, so that replies to earlier requests are not taken for replies to
-    /// later ones.
+    /// Gives the slot another id, so that a reply to an earlier request is not taken for a reply to
+    /// a later one.
     pub(crate) fn renew(&mut self, id: SlotId) -> SlotId {
         assert!(self.find(id).is_some(), "only what is under way has its id renewed");
         let place = &mut self.places[place_of(id)];
@@ -226,7 +228,7 @@ impl<W: Work> Slots<W> {
         self.places.iter_mut().enumerate().filter_map(awaits).collect()
     }
 
-    /// Counts all unanswered requests by this view, and returns their ids.
+    /// Counts all unanswered requests by this view from now on, and returns their ids.
     pub(crate) fn count_by(&mut self, view: &Rc<View>) -> Vec<SlotId> {
         let ids = self.ids(|slot| !slot.work.is_answered());
         for id in &ids {
@@ -236,19 +238,19 @@ impl<W: Work> Slots<W> {
     }
 }
 
-/// The timers of requests: a replica is late, or a pause is over.
+/// The timers of requests, which expire when a replica is late or a pause is over.
 #[derive(Debug, Default)]
 pub(crate) struct Hedges {
     due: BinaryHeap<Reverse<(u64, SlotId)>>,
 }
 
 impl Hedges {
-    /// Has [`Hedges::pop`] return the id at that time.
+    /// Sets a timer: from the time `at` on, [`Hedges::pop`] returns the id.
     pub(crate) fn at(&mut self, at: u64, id: SlotId) {
         self.due.push(Reverse((at, id)));
     }
 
-    /// Returns the next id that is due, which may be stale or answered.
+    /// Returns the next id whose timer has expired. The slot may be gone or answered.
     pub(crate) fn pop(&mut self, now: u64) -> Option<SlotId> {
         let Reverse((at, _)) = self.due.peek()?;
         if *at > now {
@@ -257,7 +259,7 @@ impl Hedges {
         self.due.pop().map(|Reverse((_, id))| id)
     }
 
-    /// Returns when the next hedge is due. Hedges whose slot is answered or gone are dropped.
+    /// Returns the time of the next timer. Timers whose slot is answered or gone are dropped.
     pub(crate) fn next<W: Work>(&mut self, slots: &Slots<W>) -> Option<u64> {
         while let Some(Reverse((at, id))) = self.due.peek().copied() {
             if slots.find(id).is_some_and(|slot| !slot.work.is_answered()) {

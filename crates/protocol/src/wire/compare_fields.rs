@@ -1,4 +1,4 @@
-//! Requests for comparisons of replicas, and their reports, as bytes.
+//! The encoding of requests for comparisons of replicas, and of their reports.
 
 use bytes::Bytes;
 
@@ -102,7 +102,7 @@ impl Field for Sum {
     }
 }
 
-/// The ranges of keys whose unreadable blocks are to be given up.
+/// The ranges of keys whose unreadable blocks are to be discarded.
 pub(super) struct Ranges;
 
 impl Field for Ranges {

@@ -1,4 +1,4 @@
-//! Conditional writes as bytes: the request to a key's leader, and the outcome.
+//! The encoding of conditional writes: the request to a key's leader, and the outcome.
 
 use super::Malformed;
 use super::field::{DigestIfAny, Field};
@@ -8,24 +8,24 @@ use crate::paxos::operation::{Change, Condition, Conditional, Done, Impossible, 
 use crate::paxos::recent::OpLookup;
 use record::Version;
 
-/// The length of a tag in bytes: time, origin, whether there is a last step, the step, its id.
+/// The length of a tag in bytes: time, origin, whether there is a last step, that step, its id.
 const TAG_LEN: usize = 8 + 4 + 1 + 4 + 8;
 
-/// The first byte of a requested change. For a value that expires, the expiry follows.
+/// The first bytes of requested changes. For a value that expires, the expiry follows.
 const PUT: u8 = 0;
 const DELETE: u8 = 1;
 const ADD: u8 = 2;
 const PUT_EXPIRING: u8 = 3;
 const ADD_EXPIRING: u8 = 4;
 
-/// The first byte of a change that was made.
+/// The first bytes of completed changes.
 const CHANGED: u8 = 0;
 const CHANGED_EXPIRING: u8 = 4;
-/// The first byte of a change with a fence, which follows.
+/// The first bytes of completed changes with a fence, which follows.
 const CHANGED_FENCED: u8 = 6;
 const CHANGED_EXPIRING_FENCED: u8 = 7;
 
-/// The first byte where another request used the idempotency key.
+/// The first byte of the outcome that another request used the idempotency key.
 const REUSED: u8 = 5;
 
 impl Field for Conditional {
@@ -108,7 +108,7 @@ impl Field for Condition {
     }
 }
 
-/// Reads an expiry, which is sent only for a value that expires.
+/// Reads an expiry, which is present only for a value that expires.
 fn take_expiry(from: &mut FieldReader<'_>) -> Result<u64, Malformed> {
     match from.u64()? {
         0 => Err(Malformed("an expiry of never")),
@@ -116,7 +116,7 @@ fn take_expiry(from: &mut FieldReader<'_>) -> Result<u64, Malformed> {
     }
 }
 
-/// Reads a fence, which is sent only if there is one.
+/// Reads a fence, which is present only if the change has one.
 fn take_fence(from: &mut FieldReader<'_>) -> Result<u64, Malformed> {
     match from.u64()? {
         0 => Err(Malformed("a fence of none")),

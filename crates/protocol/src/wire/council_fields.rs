@@ -1,4 +1,4 @@
-//! Requests to the metadata quorum (council) about layouts, and its replies, as bytes.
+//! The encoding of requests to the metadata quorum (council) about layouts, and of its replies.
 //!
 //! ```text
 //!   request: step 1 │ ballot 8 │ layout            reply: kind 1 │ ballot 8 │ layout

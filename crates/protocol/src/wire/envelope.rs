@@ -1,6 +1,7 @@
-//! Received envelopes, and the items in them. They may come from anybody: nothing here panics or
-//! allocates memory by a length that was merely announced. [`Assembly`](super::Assembly) does, for
-//! a caller that asked [`Announced`](super::Announced) and has reserved that memory.
+//! Received envelopes and the items in them. The bytes may come from any process, so nothing here
+//! panics, or allocates memory by a length that was only announced. [`Assembly`](super::Assembly)
+//! does allocate by it, for a caller that has read the length ([`Announced`](super::Announced)) and
+//! reserved that memory.
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
@@ -15,8 +16,8 @@ use crate::membership::disk_ids::LogPosition;
 use crate::message::Message;
 use crate::placement::view::ViewId;
 
-/// Returns the length in bytes of the envelope that `input` begins with, head included; `None` =
-/// too few bytes to know.
+/// Returns the length in bytes of the envelope at the start of `input`, head included; `None` =
+/// `input` is too short to tell.
 pub fn envelope_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some(length) = input.get(8..12) else { return Ok(None) };
     let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize;
@@ -26,11 +27,11 @@ pub fn envelope_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
     }
 }
 
-/// An envelope whose checksum is right.
+/// An envelope whose checksum is correct.
 #[derive(Debug)]
 pub struct Envelope {
     sender: Sender,
-    /// The number of items that were not read yet, and where the next one begins.
+    /// The number of items that were not read yet, and the offset of the next one.
     left: u32,
     at: usize,
     bytes: Bytes,
@@ -68,7 +69,7 @@ impl Envelope {
         self.sender
     }
 
-    /// Returns the next item; `None` = there are no more.
+    /// Returns the next item; `None` = no items are left.
     pub fn next_item(&mut self) -> Result<Option<Item>, Malformed> {
         if self.left == 0 {
             return if self.at == self.bytes.len() {

@@ -1,4 +1,4 @@
-//! The fields of message bodies: the writing of each one beside its reading.
+//! The fields of message bodies, each with its encoder and its decoder.
 
 use bytes::Bytes;
 
@@ -13,23 +13,24 @@ use crate::request::acks::ReplicaSet;
 use crate::transfer::missed::{MAX_LISTED, Mark};
 use record::{Kind, Rank, Record, RecordSummary, Version};
 
-/// A field of a body, as bytes. Its length follows from its content.
+/// A field of a body and its encoding. The length follows from the content.
 pub(super) trait Field {
     /// The field's type in memory.
     type Value;
 
     fn put(value: &Self::Value, out: &mut impl Out);
 
-    /// Reads what `put` wrote, and nothing else: bytes that are read would be written in the same
-    /// way.
+    /// Reads exactly the encodings that `put` writes: a value that was read encodes to the same
+    /// bytes.
     fn take(from: &mut FieldReader<'_>) -> Result<Self::Value, Malformed>;
 }
 
-/// The least length of an entry in bytes: a key's length, a byte of it, and a record's length.
+/// The least length of an entry in bytes: a key's length, one byte of the key, and a record's
+/// length.
 const ENTRY_LEAST: usize = 2 + 1 + 4;
 
-/// The number of entries for which memory is allocated before they were read: more than most
-/// messages have.
+/// The largest number of entries for which memory is allocated before the entries are read. Most
+/// messages have fewer.
 const ENTRIES_AT_ONCE: usize = 1024;
 
 /// The length of an outline in bytes: time, origin, ballot, kind, copies, check, length.
@@ -128,7 +129,7 @@ impl Field for ReplicaSet {
     }
 }
 
-/// A flag in the head: the answering node is authoritative for its absences.
+/// A flag in the head, set if the answering node is authoritative for its absences.
 pub(super) struct Authoritative;
 
 impl Field for Authoritative {
@@ -145,8 +146,8 @@ impl Field for Authoritative {
     }
 }
 
-/// The last field of a body: the longest record, in bytes, that there is room for. Left out if
-/// there is room for any record.
+/// The last field of a body: the longest record, in bytes, that the asker has memory for. Left out
+/// if the asker accepts a record of any length.
 pub(super) struct MostIfAny;
 
 impl Field for MostIfAny {
@@ -169,7 +170,7 @@ impl Field for MostIfAny {
     }
 }
 
-/// The digest of a client's request, at the end of a message: left out if it is unknown.
+/// The last field of a body: the digest of a client's request. Left out if the digest is unknown.
 pub(super) struct DigestIfAny;
 
 impl Field for DigestIfAny {
@@ -270,7 +271,7 @@ impl Field for Entries {
 
     fn take(from: &mut FieldReader<'_>) -> Result<Self::Value, Malformed> {
         let count = from.count(ENTRY_LEAST)?;
-        // An entry in memory is many times as long as the least entry in bytes.
+        // In memory, an entry is many times as long as the shortest entry in bytes.
         let mut entries = Vec::with_capacity(count.min(ENTRIES_AT_ONCE));
         for _ in 0..count {
             entries.push((Key::take(from)?, Record::take(from)?));
@@ -279,7 +280,7 @@ impl Field for Entries {
     }
 }
 
-/// Marks of partitions of which a node may lack records.
+/// Marks of the partitions whose records a node may lack.
 pub(super) struct MarkList;
 
 impl Field for MarkList {

@@ -1,5 +1,5 @@
-//! Every message's body: one line defines its type and its fields, in their order. Reading, writing
-//! and the length follow from that line.
+//! The bodies of all messages. One line defines a message's type and its fields, in their order;
+//! reading, writing and the length follow from that line.
 //!
 //! ```text
 //!   message ─ put ──▶ head │ fields …      bytes of a connection, or of pieces
@@ -33,8 +33,8 @@ pub enum LongKind {
     Page,
 }
 
-/// Makes the lines below into functions. A field is `name: encoding`; in a variant without named
-/// fields the name is free.
+/// Makes functions from the lines below. A field is `name: encoding`; in a variant without named
+/// fields, any name will do.
 macro_rules! bodies {
     ($of:ident of $types:pat, long $otherwise:expr, $(
         $kind:literal $name:ident
@@ -52,7 +52,8 @@ macro_rules! bodies {
                 }
             }
 
-            /// Returns the kind of long message that a type is; `None` = it is never long.
+            /// Returns the kind of a long message by its type; `None` = messages of this type are
+            /// never long.
             pub(super) fn long_kind(kind: u8) -> Option<LongKind> {
                 match kind {
                     $($($kind => Some(LongKind::$long),)?)+
@@ -106,7 +107,7 @@ bodies! {
     0x13 KnowsDisk { node: NodeId, incarnation: Incarnation },
 }
 
-// Types of replies have the highest bit. One without `long` is never cut into pieces.
+// Types of replies have the highest bit set. A reply without `long` is never cut into pieces.
 bodies! {
     Reply of 0x80.., long None,
     0x81 Found { record: Record, authoritative: Authoritative } long Found,
@@ -132,7 +133,8 @@ bodies! {
     0x95 ClusterId(id: IdIfAny),
 }
 
-/// Adds a message as it stands inside an envelope, or is cut into pieces.
+/// Appends a message in the form in which an envelope carries it, or in which it is cut into
+/// pieces.
 pub(super) fn put_message(out: &mut Vec<u8>, message: &Message) {
     let id = message.id;
     match &message.body {
@@ -162,7 +164,7 @@ pub fn message_len(message: &Message) -> usize {
     counted.0
 }
 
-/// Reads the message that has this head.
+/// Reads the body of the message with this head.
 pub(super) fn take_message(head: Head, from: &mut FieldReader<'_>) -> Result<Message, Malformed> {
     let Head { kind, class, id, remaining_ms } = head;
     let body = if kind < kind::PIECE {

@@ -1,5 +1,5 @@
-//! The wire format of messages between nodes. `docs/formats/peer-protocol.md` has the layout of
-//! every message.
+//! The wire format of messages between nodes. `docs/formats/peer-protocol.md` describes the layout
+//! of every message.
 //!
 //! ```text
 //!  envelope: check 8 │ length 4 │ count 4 │ epoch 8 │ layout 8 │ clock 8 │ position 8 │ items …
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! All numbers are little-endian. An envelope carries the items of one turn of a loop on one
-//! connection. A message of more than [`WHOLE_MAX`] bytes is cut into pieces, so that small ones
-//! overtake it. Decoding trusts no length: bytes that are not exactly as they would have been
-//! encoded are [`Malformed`], and end the connection.
+//! connection. A message of more than [`WHOLE_MAX`] bytes is cut into pieces, so that short
+//! messages overtake it. Decoding trusts no length: bytes that an encoder would not have produced
+//! are [`Malformed`], and end the connection.
 
 mod compare_fields;
 mod conditional_fields;
@@ -46,25 +46,28 @@ pub const ITEM_HEAD: usize = 20;
 /// The length of the length field before a key, in bytes.
 const KEY_LEN: usize = 2;
 
-/// The longest message that travels whole, head included, in bytes; a longer one travels in pieces.
-/// Short enough that messages behind it on the same connection are not delayed noticeably.
+/// The longest message that travels whole, head included, in bytes; a longer message travels in
+/// pieces. The limit is low enough that such a message does not noticeably delay those behind it on
+/// the same connection.
 pub const WHOLE_MAX: usize = 32 << 10;
 
-/// The most bytes of a message that one piece carries.
+/// The largest number of a message's bytes in one piece.
 pub const PIECE_MAX: usize = 64 << 10;
 
-/// The length in bytes at which an envelope is closed and another one begun: the receiver works on
-/// the first while the second arrives.
+/// The length in bytes at which an envelope is closed and the next one begins, so that the receiver
+/// works on one envelope while the next one arrives.
 pub const ENVELOPE_FULL: usize = 64 << 10;
 
-/// The longest envelope accepted, in bytes. The receiver must hold a whole envelope, to check it.
+/// The longest envelope accepted, in bytes. The receiver holds a whole envelope in memory to verify
+/// its checksum.
 pub const ENVELOPE_MAX: usize = 256 << 10;
 
-/// The longest message accepted, in bytes: the largest value there can be (8 MiB) with its key and
-/// record, or as many bytes of a page or of hints.
+/// The longest message accepted, in bytes. A message with a value of the greatest length (8 MiB),
+/// its key and its record fits, and so does a page, or a batch of hints, of the same size.
 pub const MESSAGE_MAX: usize = 16 << 20;
 
-/// The most bytes of a message's pieces that may be on their way unacknowledged by the receiver.
+/// The largest number of bytes of a message's pieces that may be on their way without the
+/// receiver's acknowledgement.
 pub const WINDOW: usize = 256 << 10;
 
 /// The longest key, in bytes.
@@ -75,7 +78,7 @@ const _: () = assert!(ENVELOPE_FULL + WHOLE_MAX <= ENVELOPE_MAX);
 const _: () = assert!(2 * PIECE_MAX <= WINDOW && WINDOW < u32::MAX as usize);
 const _: () = assert!(MESSAGE_MAX < u32::MAX as usize);
 
-/// The error of bytes that no node of this version sends. The connection must be closed.
+/// The error for bytes that no node of this version sends. The connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed: {0}")]
 pub struct Malformed(pub &'static str);
@@ -83,12 +86,12 @@ pub struct Malformed(pub &'static str);
 /// The sender's state in an envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sender {
-    /// The view that the sender goes by.
+    /// The sender's view.
     pub view: ViewId,
     /// The sender's clock: the time of a version.
     pub clock: u64,
-    /// The position up to which the sender's log holds everything that it acknowledged; 0 = not
-    /// stated. See [`Logs`](crate::Logs).
+    /// The position up to which the sender's log holds all writes that the sender acknowledged; 0 =
+    /// not stated. See [`Logs`](crate::Logs).
     pub position: LogPosition,
 }
 
@@ -99,16 +102,16 @@ pub enum Item {
     Message(Message),
     /// The next part of a long message.
     Piece {
-        /// True if the message is complete with this part.
+        /// True for the last part of the message.
         last: bool,
         /// The bytes of this part.
         bytes: Bytes,
     },
-    /// Permission to send this many more bytes of pieces.
+    /// The number of further bytes of pieces that the other end may send.
     Credit(u32),
     /// A ping, which asks whether the other end is alive.
     Ping {
-        /// The token that comes back in the pong.
+        /// The token that the pong repeats.
         token: u64,
     },
     /// The answer to a ping.
@@ -118,7 +121,7 @@ pub enum Item {
         /// The sender's wall clock, in microseconds since 1970.
         wall: u64,
     },
-    /// A request to send no more requests: this node is about to stop. Replies still come.
+    /// The sender is about to stop, and asks for no further requests. Its replies still come.
     Goodbye,
 }
 
@@ -131,8 +134,8 @@ struct Head {
     remaining_ms: u32,
 }
 
-/// Types of items other than messages. Types of requests are below, types of replies above:
-/// `messages.rs`.
+/// Types of items other than messages. The types of requests are below these numbers, and the types
+/// of replies above them (`messages.rs`).
 mod kind {
     pub(super) const PIECE: u8 = 0x40;
     pub(super) const CREDIT: u8 = 0x41;
@@ -141,21 +144,21 @@ mod kind {
     pub(super) const GOODBYE: u8 = 0x44;
 }
 
-/// Flags of items; each is allowed only where it has a meaning.
+/// Flags of items. Each flag is allowed only where it has a meaning.
 mod flag {
     /// The answering node is authoritative for its absences.
     pub(super) const AUTHORITATIVE: u8 = 1;
-    /// The range has an end, or the page a next key.
+    /// A range has an end, or a page has a next key.
     pub(super) const BOUNDED: u8 = 2;
-    /// The filter is a node, not a preference.
+    /// The filter is [`HeldBy`](crate::Filter::HeldBy).
     pub(super) const HELD_BY: u8 = 4;
-    /// The filter is a move to a node.
+    /// The filter is [`Moved`](crate::Filter::Moved).
     pub(super) const MOVED: u8 = 8;
-    /// The filter is the memory of writes with an idempotency key.
+    /// The filter is [`Remembered`](crate::Filter::Remembered).
     pub(super) const REMEMBERED: u8 = 16;
-    /// Records are listed, not summed.
+    /// A comparison lists outlines of records instead of sums.
     pub(super) const LISTED: u8 = 4;
-    /// The last piece.
+    /// The piece is the last one.
     pub(super) const LAST: u8 = 8;
 }
 

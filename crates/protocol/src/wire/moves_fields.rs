@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   epoch 8 │ has all 1 │ sources done 2, of 2 │ records 8 │ bytes 8 │
-//!   waits for node 2, until 8: 0 and 0 = for none
+//!   waits for node 2, until 8 (both 0 = no wait)
 //! ```
 
 use super::Malformed;

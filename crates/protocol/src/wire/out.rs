@@ -1,5 +1,5 @@
-//! The destinations of a message's bytes: the connection's output buffer, or a counter that
-//! measures their length.
+//! The destinations of a message's bytes: the connection's output buffer, or a counter of their
+//! length.
 
 use super::{Head, ITEM_HEAD, flag};
 
@@ -30,13 +30,13 @@ pub(super) trait Out {
         self.u8(u8::from(yes));
     }
 
-    /// Writes a key or a bound of a range: its length, and its bytes.
+    /// Writes a key or a bound of a range: the length, then the bytes.
     fn key(&mut self, key: &[u8]) {
         self.u16(key.len() as u16);
         self.bytes(key);
     }
 
-    /// Writes a bound of a range that may have none: a flag of the head says whether it follows.
+    /// Writes the optional bound of a range. A flag of the head tells whether the bound follows.
     fn bound(&mut self, bound: Option<&[u8]>) {
         if let Some(bound) = bound {
             self.flag(flag::BOUNDED);
@@ -62,7 +62,7 @@ impl<'a> OpenItem<'a> {
         Self { out, begin }
     }
 
-    /// Completes the item: its body is written.
+    /// Completes an item whose body is written.
     pub(super) fn close(self) {
         let length = (self.out.len() - self.begin - ITEM_HEAD) as u32;
         self.out[self.begin + 4..self.begin + 8].copy_from_slice(&length.to_le_bytes());
@@ -79,7 +79,7 @@ impl Out for OpenItem<'_> {
     }
 }
 
-/// A counter of the bytes that a body takes.
+/// A counter of the bytes of a body.
 #[derive(Debug, Default)]
 pub(super) struct Counted(pub(super) usize);
 

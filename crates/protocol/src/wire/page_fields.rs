@@ -1,12 +1,12 @@
-//! Page requests and pages as bytes.
+//! The encoding of page requests and pages.
 //!
 //! ```text
-//!   request: start │ end, if the head says so │ max bytes 4 │ filter, which the head names
+//!   request: start │ end, if the head has the flag │ max bytes 4 │ filter, by the head's flags
 //!     chosen:      ack 1 │ from 1 │ n 2 │ n × node 2
 //!     held by:     node 2 │ since 8 │ promise 8 │ n 2 │ n × partition 2
 //!     moved:       node 2 │ first 1 │ seed 8 │ n 4 │ n × digest 8
-//!     remembered:  node 2 │ 1, if the node has lost its memory
-//!   page:    next, if the head says so │ entries
+//!     remembered:  node 2 │ 1, only if the node has lost its memory
+//!   page:    next, if the head has the flag │ entries
 //! ```
 
 use super::field::{Authoritative, Entries, Field};
@@ -69,7 +69,7 @@ fn put_filter(filter: &Filter, out: &mut impl Out) {
     }
 }
 
-/// Reads a filter. The flag of a second filter is left, and refused in the end.
+/// Reads a filter. If the head has the flag of a second filter, the end of the item refuses it.
 fn take_filter(from: &mut FieldReader<'_>) -> Result<Filter, Malformed> {
     if from.flag(flag::HELD_BY) {
         take_held_by(from)

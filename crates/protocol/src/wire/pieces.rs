@@ -1,12 +1,12 @@
-//! Long messages: cut into pieces by the sender, and reassembled by the receiver.
+//! Long messages, which the sender cuts into pieces and the receiver reassembles.
 //!
 //! ```text
 //!  message ─▶ Cut ─▶ piece ─▶ piece ─▶ last piece ─▶ Assembly ─▶ message
-//!              │ no more than the credit allows           │ takes a piece:
-//!              └◀─────────────── credit ◀─────────────────┘ as many bytes again
+//!              │ at most as many bytes as the credit      │ for each piece taken,
+//!              └◀─────────────── credit ◀─────────────────┘ credit for as many bytes
 //! ```
 //!
-//! On one connection long messages travel one after the other in each direction, with whole
+//! On one connection and in one direction, long messages travel one after the other, with whole
 //! messages between their pieces. The sender begins with a credit of [`WINDOW`](super::WINDOW)
 //! bytes.
 
@@ -18,18 +18,18 @@ use super::{ITEM_HEAD, MESSAGE_MAX, Malformed, PIECE_MAX, kind};
 use crate::message::{Body, Message, Page, Reply, Request};
 use record::{MIN_RECORD_LEN, Record, Version};
 
-/// A long message of which a part may have been sent.
+/// A long message that is being sent in pieces.
 #[derive(Debug)]
 pub struct Cut {
-    /// The message without its last record's content, of which only as much is copied as fills the
-    /// first piece.
+    /// The encoded message up to the content of its last record, with as much of that content as
+    /// fills the first piece. The rest of the content is `tail`.
     head: Vec<u8>,
     tail: Bytes,
     at: usize,
 }
 
 impl Cut {
-    /// Makes a cut of `message`, of which nothing is sent yet.
+    /// Makes a cut of `message` of which no piece is sent yet.
     pub fn new(message: &Message) -> Self {
         let mut message = message.clone();
         let tail = take_last_record(&mut message);
@@ -53,7 +53,7 @@ impl Cut {
         self.head.len() + self.tail.len() - self.at
     }
 
-    /// Adds the next piece, if `credit` allows one; returns its number of bytes.
+    /// Adds the next piece, if `credit` (in bytes) allows one; returns the number of its bytes.
     pub fn next(&mut self, credit: usize, writer: &mut Writer) -> usize {
         let left = match self.at.checked_sub(self.head.len()) {
             None => &self.head[self.at..],
@@ -70,8 +70,8 @@ impl Cut {
     }
 }
 
-/// Takes the bytes of the record that a message ends with, if it does, and leaves a record of
-/// [`MIN_RECORD_LEN`] in its place.
+/// Takes the bytes of the record at the end of a message, if the message ends with one, and leaves
+/// a record of [`MIN_RECORD_LEN`] in its place.
 fn take_last_record(message: &mut Message) -> Option<Bytes> {
     let record = match &mut message.body {
         Body::Request {
@@ -120,7 +120,7 @@ impl Announced {
     }
 }
 
-/// A long message of which a part has arrived.
+/// A long message of which some pieces have arrived.
 #[derive(Debug, Default)]
 pub struct Assembly {
     bytes: Vec<u8>,
@@ -129,8 +129,8 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Takes the next piece; returns the message's bytes, for [`message_of`](super::message_of), if
-    /// the piece was the last.
+    /// Adds the next piece. After the last one, returns the message's bytes, for
+    /// [`message_of`](super::message_of).
     pub fn add(&mut self, piece: &[u8], last: bool) -> Result<Option<Bytes>, Malformed> {
         if self.bytes.is_empty() {
             self.total = Announced::by(piece)?.bytes;

@@ -1,4 +1,4 @@
-//! Steps of repair rounds, and a node's state in a round, as bytes.
+//! The encoding of a repair round's steps, and of a node's state in a round.
 
 use super::Malformed;
 use super::field::Field;
@@ -48,8 +48,8 @@ impl Field for RoundStep {
     }
 }
 
-/// The node's process start id, three rounds, when its directory was made, two ballots, and whether
-/// copies are uniform and a round is at work.
+/// The node's boot id, three rounds, the time at which its directory was made, two ballots, and
+/// whether copies are uniform and a round is at work.
 impl Field for RoundState {
     type Value = Self;
 

@@ -1,11 +1,11 @@
-//! The reader of received items, field by field. The bytes may be anybody's: nothing here panics or
-//! allocates memory by a length that was merely announced.
+//! The reader of received items, field by field. The bytes may come from any process, so nothing
+//! here panics, or allocates memory by a length that was only announced.
 
 use bytes::Bytes;
 
 use super::{Head, KEY_MAX, Malformed, flag, kind};
 
-/// The longest bound: a key after which a range goes on is followed by a zero byte.
+/// The longest bound, in bytes: the bound just after a key is the key followed by a zero byte.
 const BOUND_MAX: usize = KEY_MAX + 1;
 
 /// A reader of one item.
@@ -13,9 +13,9 @@ const BOUND_MAX: usize = KEY_MAX + 1;
 pub(super) struct FieldReader<'a> {
     bytes: &'a Bytes,
     at: usize,
-    /// The place where the item ends.
+    /// The offset of the item's end.
     end: usize,
-    /// The flags of the item's head that no field has asked for yet.
+    /// The flags of the item's head that no field has read yet.
     flags: u8,
 }
 
@@ -40,8 +40,7 @@ impl<'a> FieldReader<'a> {
         Ok((Head { kind, class, id, remaining_ms }, reader))
     }
 
-    /// Returns where the next item begins, if this one was read to its end and all its flags are
-    /// known.
+    /// Returns the offset of the next item, if all bytes and all flags of this one were read.
     pub(super) fn close(self) -> Result<usize, Malformed> {
         if self.left() != 0 {
             return Err(Malformed("an item of another length than it says"));
@@ -57,7 +56,8 @@ impl<'a> FieldReader<'a> {
         self.end - self.at
     }
 
-    /// True if the head has this flag. A flag that no field asks for is refused in the end.
+    /// True if the head has this flag. [`FieldReader::close`] refuses a flag that no field has
+    /// read.
     pub(super) fn flag(&mut self, flag: u8) -> bool {
         let has = self.flags & flag != 0;
         self.flags &= !flag;
@@ -126,7 +126,7 @@ impl<'a> FieldReader<'a> {
         self.take(length)
     }
 
-    /// Reads a bound of a range, or a key after which the range goes on.
+    /// Reads a bound of a range, or a key after which the range continues.
     pub(super) fn bound(&mut self) -> Result<Bytes, Malformed> {
         let length = usize::from(self.u16()?);
         if length > BOUND_MAX {
@@ -135,7 +135,7 @@ impl<'a> FieldReader<'a> {
         self.take(length)
     }
 
-    /// Reads a bound that follows only if a flag says so.
+    /// Reads a bound that follows only if the head has the flag for it.
     pub(super) fn bound_if_any(&mut self) -> Result<Option<Bytes>, Malformed> {
         if self.flag(flag::BOUNDED) { self.bound().map(Some) } else { Ok(None) }
     }

@@ -1,4 +1,4 @@
-//! The writer of envelopes: encodes messages straight into the connection's output buffer.
+//! The writer of envelopes, which encodes messages into the connection's output buffer.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -7,11 +7,11 @@ use super::out::{OpenItem, Out};
 use super::{ENVELOPE_FULL, ENVELOPE_HEAD, Head, PIECE_MAX, Sender, flag, kind};
 use crate::message::Message;
 
-/// The outgoing envelopes of a connection: closed ones, and at the end perhaps an open one.
+/// The outgoing envelopes of a connection: the closed ones and, at the end, possibly an open one.
 #[derive(Debug, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
-    /// The place where the open envelope begins.
+    /// The offset of the open envelope.
     open: usize,
     /// The number of items in the open envelope.
     count: u32,
@@ -35,7 +35,7 @@ impl Writer {
         });
     }
 
-    /// Allows the other end to send this many more bytes of pieces.
+    /// Allows the other end to send `bytes` more bytes of pieces.
     pub fn credit(&mut self, bytes: u32) {
         self.item(kind::CREDIT, 0, |item| item.u32(bytes));
     }
@@ -55,7 +55,7 @@ impl Writer {
         self.item(kind::GOODBYE, 0, |_| ());
     }
 
-    /// True if the open envelope must be closed before anything is added.
+    /// True if the open envelope must be closed before another item is added.
     pub fn is_full(&self) -> bool {
         self.count > 0 && self.bytes.len() - self.open >= ENVELOPE_FULL
     }
@@ -65,7 +65,7 @@ impl Writer {
         self.count > 0
     }
 
-    /// Closes the open envelope, if there is one; returns true if there was.
+    /// Closes the open envelope. Returns `false` if no envelope is open.
     pub fn seal(&mut self, sender: Sender) -> bool {
         if self.count == 0 {
             return false;
@@ -90,7 +90,7 @@ impl Writer {
         &self.bytes[..self.open]
     }
 
-    /// Returns the bytes of closed and open envelopes.
+    /// Returns the length of the closed envelopes and the open one, in bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -107,7 +107,7 @@ impl Writer {
         self.bytes.drain(..bytes);
     }
 
-    /// Gives back memory beyond `bytes` that is not in use.
+    /// Releases unused memory beyond `bytes`.
     pub fn shrink(&mut self, bytes: usize) {
         if self.bytes.capacity() > bytes {
             self.bytes.shrink_to(bytes);

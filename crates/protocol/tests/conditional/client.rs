@@ -1,11 +1,11 @@
-//! Clients and their coordinators, with one operation each.
+//! Clients, each with one operation, and the coordinators of these operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::replica::{Record, Reply};
 use crate::rules::Rules;
 
-/// Number of nodes that hold the key.
+/// The number of nodes that hold the key.
 pub(crate) const REPLICAS: usize = 3;
 
 /// A majority of the replicas.
@@ -23,9 +23,9 @@ pub(crate) enum Message {
 /// The sender of a conditional record to a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Ask {
-    /// Its coordinator, to which a majority has promised.
+    /// The record's coordinator, to which a majority has promised.
     Promised,
-    /// Its coordinator, continuing from its last record without new promises.
+    /// The record's coordinator, continuing from its last record without new promises.
     GoesOn,
     /// A reader that found the record elsewhere.
     Repair,
@@ -53,8 +53,8 @@ pub(crate) enum Phase {
     Preparing {
         got: BTreeMap<u8, (Record, Option<Record>)>,
     },
-    /// `fate`: the accept completes an earlier try of its own, whose base version a plain write has
-    /// ended.
+    /// `fate`: the accept completes an earlier try of this client, whose base version a plain write
+    /// has ended.
     Accepting {
         record: Record,
         stored: BTreeSet<u8>,
@@ -76,21 +76,21 @@ pub(crate) enum Phase {
     Done,
 }
 
-/// A client with its one operation, and the coordinator of it.
+/// A client with its one operation, and that operation's coordinator.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     number: u8,
     pub(crate) op: Op,
     pub(crate) phase: Phase,
-    /// Number of starts.
+    /// The number of starts.
     pub(crate) tries: u8,
-    /// True if the operation may start again, because something was refused.
+    /// True if the operation may start again, because a replica refused.
     pub(crate) refused: bool,
     /// The record of an earlier try that a replica may hold.
     tried: Option<Record>,
-    /// True if its coordinator does another client's append next.
+    /// True if this client's coordinator does another client's append next.
     pub(crate) has_heir: bool,
-    /// The record, stored by a majority, that the next append continues from.
+    /// The record, stored by a majority, from which the next append continues.
     pub(crate) kept: Option<Record>,
 }
 
@@ -98,7 +98,8 @@ pub(crate) struct Client {
 pub(crate) enum Step {
     Wait,
     Send(Message),
-    /// The answer to the client; of an append, `None` = it is done and the value is unknown.
+    /// The answer to the client. For an append, `None` = the append is done, and the value is
+    /// unknown.
     Answer(Option<Vec<u8>>),
 }
 
@@ -108,7 +109,8 @@ impl Client {
         Self { number, op, phase, tries: 0, refused: false, tried, has_heir: false, kept }
     }
 
-    /// Returns the ballot. Two clients may have the same one: a replica promises it to one of them.
+    /// Returns the ballot. Two clients may have the same ballot; a replica then promises it to only
+    /// one of them.
     pub(crate) fn ballot(&self, rules: &Rules) -> u8 {
         (self.number + 2 * self.tries) * if rules.room_to_go_on { 2 } else { 1 }
     }
@@ -207,8 +209,8 @@ impl Client {
                     below.family == record.family && below.ids.contains(&id_of(&op))
                 };
                 closed.insert(from, below.as_ref().is_some_and(is_ours));
-                // The base version cannot gain records any more: what a majority held of it was
-                // chosen.
+                // The base version cannot gain records any more: a record of it that a majority
+                // held was chosen.
                 let held = closed.values().filter(|held| **held).count() + stored.len();
                 let all_said = closed.len() + stored.len() == REPLICAS;
                 if closed.len() >= MAJORITY && held >= MAJORITY {
@@ -242,7 +244,7 @@ impl Client {
         let got = match &mut self.phase {
             Phase::Reading { got } => got,
             Phase::Repairing { record: newest, holders } if !rules.newer_is_not_held => {
-                // A late answer.
+                // This is a late answer.
                 if record.family <= newest.family {
                     return Step::Wait;
                 }
@@ -298,7 +300,7 @@ impl Client {
         let records = got.values().map(|(record, _)| record);
         let newest = records.max_by_key(|record| record.rank()).expect("a majority").clone();
         if newest.ids.contains(&id) {
-            // The record is chosen only once a majority holds it: it is completed under this
+            // The record is chosen only once a majority holds it, so it is completed under this
             // ballot.
             let record = Record { ballot: self.ballot(rules), ..newest };
             return self.accept(record, false);
@@ -317,7 +319,8 @@ impl Client {
             return Step::Wait;
         }
         if let Some(tried) = ended.filter(|_| rules.keep_displaced) {
-            // The greatest ballot of a base version contains everything chosen earlier in it.
+            // The record of a base version with the greatest ballot contains everything that was
+            // chosen earlier in that base version.
             let both = got.values().flat_map(|(record, below)| [Some(record), below.as_ref()]);
             let last = both.flatten().filter(|record| record.family == tried);
             let last = last.max_by_key(|record| record.rank()).cloned();
@@ -366,9 +369,9 @@ fn id_of(op: &Op) -> u8 {
     }
 }
 
-/// Returns the answer for an operation once a majority holds a record: the value as of the
-/// operation; `None` = the operation is done, and the value has ended since. An empty value if it
-/// is not done.
+/// Returns the answer for an operation once a majority holds a record: the value just after the
+/// operation; `None` = the operation is done, and the value has ended since. The value is empty if
+/// the operation is not done.
 fn told(record: &Record, op: &Op) -> Option<Vec<u8>> {
     let id = id_of(op);
     if !record.ids.contains(&id) {

@@ -1,16 +1,16 @@
-//! A model of conditional writes: one key on three replicas, and every order of events that a few
-//! clients and one fault can bring about. It was written before the protocol's code;
+//! A model of conditional writes: one key on three replicas, and all orders of events that a few
+//! clients and one fault can cause. The model is older than the protocol's code;
 //! `docs/design/conditional-writes.md` lists its findings.
 //!
 //! ```text
 //!  client ─▶ prepare ─▶ a majority promises ─▶ accept ─▶ a majority stores ─▶ answer
-//!              ▲ outbid: a greater ballot        │ a plain write in between: what is the outcome?
+//!              ▲ outbid: a greater ballot        │ a plain write in between: look for the outcome
 //!              └─────────────────────────────────┘
 //! ```
 //!
 //! `cargo test -p protocol --test conditional` checks the first 15,000 states of each world.
 //! `MODEL_STATES=40000000 cargo test --release -p protocol --test conditional -- --nocapture
-//! --test-threads 1` continues for minutes and prints how far it came.
+//! --test-threads 1` continues for minutes and prints the number of states that it has checked.
 
 mod client;
 mod replica;
@@ -24,7 +24,7 @@ use rules::{RULES, Rules};
 use stateright::{Checker, HasDiscoveries, Model};
 use world::{ANSWERED, Fault, First, LINEARIZABLE, World};
 
-/// Number of states that a test checks, unless `MODEL_STATES` says otherwise.
+/// The number of states that a test checks, unless `MODEL_STATES` is set.
 const STATES: usize = 15_000;
 
 fn wanted() -> Option<usize> {
@@ -39,7 +39,7 @@ fn is_linearizable(name: &str, world: World, most: usize) -> bool {
 }
 
 /// Checks a world's first states until one violates an "always" property, or satisfies a
-/// "sometimes" one. Returns `true` if there is such a state, and a text on the states checked.
+/// "sometimes" one. Returns `true` if there is such a state, and a text about the states checked.
 fn look(world: World, most: usize, property: &'static str) -> (bool, String) {
     let until = HasDiscoveries::AnyOf([property].into());
     let checker = world.checker().target_state_count(most).finish_when(until).spawn_bfs().join();
@@ -110,7 +110,7 @@ fn on(rules: Rules, ops: Vec<(Op, u8)>, fault: Fault) -> World {
     World { goes_on: true, ..world(rules, ops, fault) }
 }
 
-/// Returns operations through two coordinators, of which one has a clock past the value's expiry.
+/// Returns operations through two coordinators, one of which has a clock past the value's expiry.
 fn expired() -> Vec<(Op, u8)> {
     let extend = |id, is_past| (Op::Extend { id, is_past }, 2);
     vec![(Op::Put(9), 1), extend(1, true), extend(2, false)]
@@ -154,8 +154,9 @@ fn a_rule_of_expiries_that_is_left_out_is_missed() {
     assert!(!is_linearizable(name, world, 20_000_000), "{name}: not found");
 }
 
-/// The first append is held by replica 0 alone; the other two have promised a higher ballot to the
-/// second one. Then replica 0 streams its record to the last replica, and a client reads.
+/// The first append is held by replica 0 alone; the other two replicas have promised a higher
+/// ballot to the second append. Then replica 0 streams its record to the last replica, and a client
+/// reads.
 #[test]
 fn a_record_that_is_sent_on_is_no_majority() {
     let sent = Rules { sent_is_not_held: false, ..RULES };
@@ -182,7 +183,7 @@ fn a_record_that_is_sent_on_is_no_majority() {
     }
 }
 
-/// Rules whose absence shows only after more states than a test has time for.
+/// Checks rules whose absence shows only after more states than a test has time for.
 #[test]
 fn more_rules_that_are_missed() {
     let Some(most) = wanted() else { return };
@@ -219,7 +220,7 @@ fn more_rules_that_are_missed() {
             "a newer plain write counts as held",
             world(newer, vec![(Op::Append(1), 2), (Op::Put(9), 1), (Op::Get, 1)], Fault::Nothing),
         ),
-        // Not found within 30,000,000 states.
+        // The violation is not found within 30,000,000 states.
         ("a later try goes back behind a plain write", world(back, with_put(), Fault::Nothing)),
     ];
     for (name, world) in worlds {

@@ -1,19 +1,19 @@
-//! One replica of the key: its record, the record of an earlier base version that it displaced, and
-//! its promise.
+//! One replica of the key: its record, the record of an earlier base version that this record
+//! displaced, and its promise.
 
 use std::collections::BTreeSet;
 
 use crate::client::Ask;
 use crate::rules::Rules;
 
-/// A record: a plain write (ballot 0) sets the base version, a conditional one continues it.
+/// A record. A plain write (ballot 0) sets the base version; a conditional write continues it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Record {
     pub(crate) family: u8,
     pub(crate) ballot: u8,
     /// The value that was put, then the appended ids: the whole history since the put.
     pub(crate) value: Vec<u8>,
-    /// Ids of the conditional operations in it.
+    /// Ids of the conditional operations in the record.
     pub(crate) ids: Vec<u8>,
 }
 
@@ -23,32 +23,32 @@ impl Record {
         Self { family: 0, ballot: 0, value: Vec::new(), ids: Vec::new() }
     }
 
-    /// Returns the rank: the greater one wins.
+    /// Returns the rank. The record with the greater rank wins.
     pub(crate) fn rank(&self) -> (u8, u8) {
         (self.family, self.ballot)
     }
 }
 
-/// A replica of the key. See the module.
+/// A replica of the key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Replica {
     pub(crate) record: Record,
-    /// The last conditional record of an earlier base version that was displaced here.
+    /// The last conditional record of an earlier base version that was displaced on this replica.
     pub(crate) below: Option<Record>,
     pub(crate) promise: u8,
     /// The promise that a previous incarnation may have given; `None` = `promise` covers it.
     pub(crate) floor: Option<u8>,
-    /// True if the replica holds everything it ever acknowledged.
+    /// True if the replica holds all records that it has acknowledged.
     pub(crate) authoritative: bool,
-    /// The replicas that have streamed what this one lacks, if it lacks anything.
+    /// The replicas that have streamed their records to this one, if it lacks records.
     pub(crate) sent_by: BTreeSet<u8>,
 }
 
 /// The answer of a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// The replica accepts nothing of a lower ballot any more; with its record, and the displaced
-    /// one.
+    /// The replica accepts no record of a lower ballot any more. The answer carries its record and
+    /// the displaced one.
     Promise {
         record: Record,
         below: Option<Record>,
@@ -56,7 +56,7 @@ pub(crate) enum Reply {
     /// The replica has promised a higher ballot.
     Outbid,
     Stored,
-    /// The replica holds a newer base version, and displaced this record.
+    /// The replica holds a newer base version, which displaced this record.
     Newer {
         below: Option<Record>,
     },

@@ -1,4 +1,4 @@
-//! The rules of the protocol. Each can be left out to see its purpose.
+//! The rules of the protocol. Each rule can be left out, to show its purpose.
 
 /// The behavior of replicas and coordinators.
 #[derive(Debug, Clone)]
@@ -6,14 +6,14 @@ pub(crate) struct Rules {
     /// A replica remembers the last conditional record that a plain write displaced, and a
     /// coordinator looks there for the outcome of its earlier try.
     pub(crate) keep_displaced: bool,
-    /// A coordinator that finds the base version of its earlier try ended, and has no such memory
-    /// to search, leaves the outcome unknown. (The code currently does this, in place of the first
-    /// rule.)
+    /// A coordinator leaves the outcome unknown if a plain write has ended the base version of its
+    /// earlier try, and no replica remembers displaced records. (The code does this, in place of
+    /// the first rule.)
     pub(crate) ended_is_unknown: bool,
     /// A later try is not based on an older base version than an earlier one.
     pub(crate) no_way_back: bool,
-    /// A plain write is acknowledged as stored where a conditional record that continues it is
-    /// held.
+    /// A replica that holds a conditional record acknowledges the plain write that this record
+    /// continues as stored.
     pub(crate) descendant_is_stored: bool,
     /// A reader that brings a conditional record to a replica is subject to the replica's promise.
     pub(crate) repair_obeys_promise: bool,
@@ -23,22 +23,23 @@ pub(crate) struct Rules {
     pub(crate) promise_outlives_disk: bool,
     /// A replica that is being rebuilt promises nothing.
     pub(crate) rebuilt_first: bool,
-    /// A replica that does not know yet what it may have lost stores no conditional record.
-    pub(crate) loss_known_first: bool,
-    /// A source first promises what the replica being rebuilt has promised, then streams its
+    /// A replica that does not know yet which records it may have lost stores no conditional
     /// record.
+    pub(crate) loss_known_first: bool,
+    /// A source first promises the ballot that the replica being rebuilt has promised, and then
+    /// streams its record.
     pub(crate) sources_promise: bool,
     /// A conditional record that was streamed to a replica being rebuilt does not count in reads
-    /// until the replica was streamed the records of all others.
+    /// until all other replicas have streamed their records.
     pub(crate) sent_is_not_held: bool,
-    /// A replica that is whole, and is streamed what it may lack, accepts only those conditional
-    /// records that a majority holds.
+    /// A replica that holds everything it acknowledged, and is streamed records that it may have
+    /// missed, accepts only those conditional records that a majority holds.
     pub(crate) members_take_what_is_chosen: bool,
     /// A read does not count a replica as a holder of a conditional record if the replica has a
-    /// newer plain write by now.
+    /// newer plain write by then.
     pub(crate) newer_is_not_held: bool,
-    /// No coordinator requests promises under the ballot that follows one promised by a majority:
-    /// the promised coordinator may continue under it.
+    /// No coordinator requests promises under the ballot that follows one promised by a majority,
+    /// because the promised coordinator may continue under that ballot.
     pub(crate) room_to_go_on: bool,
     /// A replica that is being rebuilt stores nothing for a coordinator that continues.
     pub(crate) rebuilt_before_going_on: bool,

@@ -9,12 +9,12 @@ use crate::client::{Client, MAJORITY, Message, Op, Phase, REPLICAS, Step};
 use crate::replica::{Replica, Reply};
 use crate::rules::Rules;
 
-/// A key as its clients see it.
+/// A key as its clients observe it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Register {
     value: Vec<u8>,
-    /// True if a client was told that the value has expired: no client is told later that it has
-    /// not.
+    /// True if a client was told that the value has expired. From then on, no client is told that
+    /// the value is alive.
     is_over: bool,
 }
 
@@ -52,13 +52,13 @@ impl SequentialSpec for Register {
 pub(crate) struct State {
     replicas: [Replica; REPLICAS],
     clients: Vec<Client>,
-    /// Messages in flight, as (client, replica, message), delivered in any order; those left are
-    /// lost.
+    /// Messages in flight, as (client, replica, message). They are delivered in any order; messages
+    /// that are never delivered are lost.
     sent: BTreeSet<(u8, u8, Message)>,
     history: LinearizabilityTester<u8, Register>,
     /// Number of faults that may still happen.
     faults: u8,
-    /// Number of plain writes begun: the base version of the last one.
+    /// The number of plain writes begun, which is the base version of the last one.
     plain: u8,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct State {
 pub(crate) enum Action {
     /// A client starts, or starts again.
     Begin(usize),
-    /// A replica handles a message; `received` = its answer arrives.
+    /// A replica handles a message. `received`: the replica's answer arrives.
     Deliver { client: u8, to: u8, message: Message, received: bool },
     /// A replica restarts with the contents of its disk.
     Restart(usize),
@@ -78,14 +78,14 @@ pub(crate) enum Action {
     Stream { from: usize, to: usize },
 }
 
-/// An event at the beginning of a world, which the search starts after.
+/// An event at the beginning of a world. The search starts after these events.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum First {
     /// A client starts.
     Begins(usize),
     /// A client's message to a replica arrives, and so does the answer.
     Reaches(u8, u8),
-    /// A replica loses its disk, and learns what it may have promised.
+    /// A replica loses its disk, and learns which ballots it may have promised.
     Wiped(usize),
     /// A replica is streamed the record of another one.
     Sent { from: usize, to: usize },
@@ -97,14 +97,15 @@ pub(crate) enum Fault {
     Nothing,
     Restart,
     Wipe,
-    /// A replica that is whole is marked to lack something, and is streamed the others' records.
+    /// A replica that is authoritative is marked to lack records, and is streamed the others'
+    /// records.
     Mark,
 }
 
 /// A world: the rules, operations and faults that a search explores.
 pub(crate) struct World {
     pub(crate) rules: Rules,
-    /// The operation of each client, and how often it may start.
+    /// The operation of each client, and the number of times that it may start.
     pub(crate) ops: Vec<(Op, u8)>,
     /// The fault that happens once.
     pub(crate) fault: Fault,
@@ -112,7 +113,7 @@ pub(crate) struct World {
     pub(crate) lost_replies: bool,
     /// True if one coordinator does the first and the last operation, and continues from the first.
     pub(crate) goes_on: bool,
-    /// Events at the beginning: a violation that takes many steps is found sooner from there.
+    /// Events at the beginning. From there, a search finds long violations sooner.
     pub(crate) first: Vec<First>,
 }
 
@@ -122,13 +123,13 @@ impl State {
         self.sent.extend(to_all);
     }
 
-    /// Drops a client's messages that can only cause promises and are no longer needed.
+    /// Drops a client's messages that are no longer needed, and could only cause promises.
     fn withdraw(&mut self, client: u8) {
         let is_idle = |message: &Message| matches!(message, Message::Prepare(_) | Message::Read);
         self.sent.retain(|(from, _, message)| *from != client || !is_idle(message));
     }
 
-    /// Gives the last client's coordinator the first one's record to continue from.
+    /// Gives the first client's record to the last client's coordinator, to continue from.
     fn hand_on(&mut self, client: usize) {
         let kept = self.clients[client].kept.take();
         let heir = self.clients.last_mut().expect("there are clients");
@@ -159,7 +160,8 @@ impl State {
     }
 
     fn wipe(&mut self, number: usize, rules: &Rules) {
-        // The floor is above every ballot that the replica has promised, or held a record of.
+        // The floor is above every ballot that the replica has promised, or of which it held a
+        // record.
         let promised = self.replicas[number].promise;
         let floor = if rules.promise_outlives_disk { promised + 1 } else { 0 };
         let replica = Replica { floor: Some(floor), authoritative: false, ..Replica::new() };
@@ -171,7 +173,7 @@ impl State {
         replica.promise = replica.promise.max(replica.floor.take().expect("it is yet to learn"));
     }
 
-    /// Streams one replica's record to another one that is being rebuilt, or may lack something.
+    /// Streams one replica's record to another one that is being rebuilt, or may lack records.
     fn stream(&mut self, from: usize, to: usize, rules: &Rules) {
         let is_rebuilt = !self.replicas[to].authoritative;
         if is_rebuilt && rules.sources_promise {
@@ -210,7 +212,7 @@ impl World {
         }
     }
 
-    /// Adds the streams to a replica that are possible; only one replica is ever marked.
+    /// Adds the possible streams to a replica. Only one replica is ever marked.
     fn streams(&self, state: &State, to: usize, actions: &mut Vec<Action>) {
         let sent_by = &state.replicas[to].sent_by;
         if self.fault == Fault::Mark && state.faults == 0 && sent_by.is_empty() {
@@ -260,8 +262,8 @@ impl Model for World {
             actions.push(Action::Deliver { client, to, message, received: true });
         }
         for n in 0..REPLICAS {
-            // Excluded: a plain write acknowledged by a disk that is lost before another replica
-            // holds the write. Such a loss concerns plain writes.
+            // The model excludes a disk that is lost after it acknowledged a plain write, and
+            // before another replica holds that write: such a loss concerns plain writes.
             let puts = state.clients.iter().any(|c| matches!(c.phase, Phase::Putting { .. }));
             let whole = !puts && state.replicas.iter().all(|replica| replica.authoritative);
             match self.fault {
@@ -327,8 +329,8 @@ impl Model for World {
     }
 }
 
-/// Each answer is one that a single register could have given.
+/// The property that each answer is one that a single register could have given.
 pub(crate) const LINEARIZABLE: &str = "linearizable";
 
-/// Some run answers all clients.
+/// The property that some run answers all clients.
 pub(crate) const ANSWERED: &str = "all are answered";

@@ -16,7 +16,7 @@ pub(crate) enum Op {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Register(Vec<u8>);
 
-/// The clients' operations and answers.
+/// The history of the clients' operations and answers.
 pub(crate) type History = LinearizabilityTester<u8, Register>;
 
 impl SequentialSpec for Register {
@@ -34,7 +34,8 @@ impl SequentialSpec for Register {
     }
 }
 
-/// Makes a history of operations done in this order, and of ones begun without an answer.
+/// Makes a history of the operations `done`, in this order, and of the operations `begun`, which
+/// have no answer.
 pub(crate) fn history(done: &[Op], begun: &[Op]) -> History {
     let mut register = Register(Vec::new());
     let mut history = History::new(register.clone());
@@ -48,7 +49,7 @@ pub(crate) fn history(done: &[Op], begun: &[Op]) -> History {
     history
 }
 
-/// Returns the value as of the append of this id.
+/// Returns the value just after the append of this id.
 pub(crate) fn up_to(value: &[u8], id: u8) -> Vec<u8> {
     let end = value.iter().position(|v| *v == id).map_or(value.len(), |at| at + 1);
     value[..end].to_vec()

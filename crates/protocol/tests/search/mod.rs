@@ -1,4 +1,4 @@
-//! Search of a model's worlds: breadth-first over their first states, and random walks to their
+//! The search of a model's worlds: breadth-first over their first states, and random walks to their
 //! ends.
 
 use std::env;
@@ -7,11 +7,11 @@ use std::hash::Hash;
 
 use stateright::{Checker, HasDiscoveries, Model, Path, UniformChooser};
 
-/// Maximum number of states, repeated ones included, that a search visits until the absence of a
-/// rule must show.
+/// The largest number of states, repeated ones included, that a search visits until the absence of
+/// a rule must show.
 pub(crate) const MOST_STATES: usize = 2_000_000;
 
-/// Maximum length of a trace that shows it.
+/// The largest length of a trace that shows the absence of a rule.
 const MOST_STEPS: usize = 20;
 
 /// A model that can be searched.
@@ -30,11 +30,11 @@ pub(crate) trait Searched:
 pub(crate) struct Seen {
     /// The first violated property, and the number of steps to the violation.
     pub(crate) broken: Option<(&'static str, usize)>,
-    /// True if there is a way to the end.
+    /// True if some trace reaches the end.
     pub(crate) has_ended: bool,
 }
 
-/// Returns the number of states that `MODEL_STATES` asks for.
+/// Returns the number of states that the environment variable `MODEL_STATES` asks for.
 pub(crate) fn wanted() -> Option<usize> {
     env::var("MODEL_STATES").ok().map(|text| text.parse().expect("MODEL_STATES is a number"))
 }
@@ -50,7 +50,8 @@ pub(crate) fn look<M: Searched>(name: &str, world: &M, most: usize) -> Seen {
     seen
 }
 
-/// Follows random traces to their ends, until any property is violated, or the property `only`.
+/// Follows random traces to their ends, until any property is violated or, if `only` is given, that
+/// property.
 pub(crate) fn walk<M: Searched>(
     name: &str,
     world: &M,
@@ -67,7 +68,7 @@ pub(crate) fn walk<M: Searched>(
     seen
 }
 
-/// True if there is a way to the end among a world's first states.
+/// True if some trace reaches the end among a world's first states.
 pub(crate) fn can_end<M: Searched>(name: &str, world: &M) -> bool {
     let may = world.properties().into_iter().filter(|may| !may.expectation.discovery_is_failure());
     let until = HasDiscoveries::AllOf(may.map(|may| may.name).collect());
@@ -77,8 +78,8 @@ pub(crate) fn can_end<M: Searched>(name: &str, world: &M) -> bool {
     seen.has_ended
 }
 
-/// Returns the number of steps in a world to the violation of a property; the minimum, if
-/// `MODEL_STATES` is given.
+/// Returns the number of steps in a world to the violation of a property. With `MODEL_STATES`,
+/// returns the least number.
 pub(crate) fn steps_to<M: Searched>(property: &'static str, world: &M) -> Option<usize> {
     let mut found: Option<Path<M::State, M::Action>> = None;
     // The first trace found need not be the shortest.

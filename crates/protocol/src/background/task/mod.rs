@@ -8,19 +8,19 @@
 //!        └────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The executor polls a task only while its node handles an event, in the order in which answers
-//! come; no thread wakes a task, and a task reads no clock but the event's. So a node with tasks
-//! stays a function of its state, the time and the event.
+//! The executor polls a task only while its node handles an event, and in the order in which
+//! answers come. No thread wakes a task, and a task reads no clock except the event's time. A node
+//! with tasks is therefore a function of its state, the time and the event.
 //!
-//! The code that starts a task owns it, and starts the next one of its kind only after the last has
-//! ended: a repair round, a rebuild from each other node, the decision about a layout. Owners ask
-//! [`Tasks::is_under_way`] whether a task is under way, and never keep that in a flag: a task may
-//! be dropped.
+//! The code that starts a task owns it, and starts the next task of the same kind only after the
+//! last one has ended: a repair round, a rebuild from each other node, the decision on a layout.
+//! Owners ask [`Tasks::is_under_way`] whether a task is under way, and never keep a flag for that,
+//! because a task may be dropped.
 //!
 //! Every wait ends: a call returns by the deadline of its class, and each condition that a task
-//! waits for includes a time. A task holds nothing of its node's state across a wait: the world may
-//! have changed meanwhile. The owner drops a task with [`Tasks::stop`]; that drops the task's
-//! calls, and a later answer is ignored.
+//! waits for includes a time. A task keeps no copy of its node's state across a wait, because the
+//! state may have changed meanwhile. The owner drops a task with [`Tasks::stop`], which also drops
+//! the task's calls; a later answer is ignored.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ struct Task {
     future: Pin<Box<dyn Future<Output = ()>>>,
 }
 
-/// The access of a task to its node.
+/// A task's access to its node.
 #[derive(Clone)]
 pub(crate) struct Context(Rc<ContextInner>);
 
@@ -125,12 +125,13 @@ impl Tasks {
         id
     }
 
-    /// Drops a task where it waits, with its calls.
+    /// Drops a task at the point where it waits, with its calls.
     pub(crate) fn stop(&mut self, id: TaskId) {
         self.tasks.remove(&id);
     }
 
-    /// Drops one of the tasks under way where it waits, chosen by `pick`; returns its name.
+    /// Drops one of the tasks under way at the point where it waits, chosen by `pick`; returns its
+    /// name.
     pub(crate) fn stop_any(&mut self, pick: u64) -> Option<&'static str> {
         let at = pick.checked_rem(self.tasks.len() as u64)?;
         let id = *self.tasks.keys().nth(at as usize)?;
@@ -155,7 +156,7 @@ impl Tasks {
         true
     }
 
-    /// Counts a tick: tasks that wait for a condition check it.
+    /// Counts a tick and polls all tasks, so that a task that waits for a condition checks it.
     pub(crate) fn tick(&mut self) {
         self.context.0.ticks.set(self.ticks() + 1);
         for id in self.tasks.keys().copied().collect::<Vec<_>>() {
@@ -184,19 +185,19 @@ impl Tasks {
 }
 
 impl Context {
-    /// Returns the time of the event that is being handled. It changes with every wait.
+    /// Returns the time of the event that is being handled. The time changes with every wait.
     pub(crate) fn now(&self) -> Now {
         self.0.now.get()
     }
 
-    /// Returns the view in force. It may change with every wait.
+    /// Returns the view in force. The view may change with every wait.
     pub(crate) fn view(&self) -> Arc<View> {
         Arc::clone(&self.0.view.borrow())
     }
 
-    /// Returns all other nodes of the view, of both sets while partitions move. A node that is
-    /// about to leave may be the only one that holds a write, or a mark; a node that is about to
-    /// join takes part in writes, and misses some like any other.
+    /// Returns all other nodes of the view, from both sets while partitions move. A node that is
+    /// about to leave may be the only one that holds a write or a mark. A node that is about to
+    /// join takes part in writes, and may miss some like any other node.
     pub(crate) fn others(&self) -> Vec<NodeId> {
         let own = self.0.shared.own;
         self.0.view.borrow().ids().filter(|node| *node != own).collect()
@@ -210,7 +211,7 @@ impl Context {
         &self.0.config
     }
 
-    /// Returns the greatest time of a version that this node stores at present.
+    /// Returns the greatest time of a version that this node accepts at present.
     pub(crate) fn takes_up_to(&self) -> u64 {
         self.0.shared.clock.takes_up_to(self.now(), self.0.config.max_skew_micros)
     }
@@ -231,14 +232,14 @@ impl Context {
         self.0.effects.borrow_mut().push(effect);
     }
 
-    /// Has this node's knowledge of layouts stored, unless that is under way.
+    /// Stores this node's knowledge of layouts, unless a store is under way.
     pub(crate) fn keep_layouts(&self) {
         if !self.0.keeps_layouts.replace(true) {
             self.effect(BackgroundEffect::KeepLayouts);
         }
     }
 
-    /// Notes that the record of layouts was stored, or that storing it failed. A failed store is
+    /// Notes that the knowledge of layouts was stored, or that storing it failed. A failed store is
     /// tried again with the next tick.
     pub(crate) fn layouts_kept(&self, kept: bool) {
         self.0.keeps_layouts.set(false);
@@ -247,13 +248,14 @@ impl Context {
         }
     }
 
-    /// Calls a node, which may be this one, once the future is polled. Returns by the deadline of
-    /// the class.
+    /// Calls a node, which may be this one. The call is made when the returned future is first
+    /// polled, and returns by the deadline of its class.
     pub(crate) fn call(&self, node: NodeId, class: Class, request: Request) -> PendingCall {
         self.call_for(move |call| BackgroundEffect::Call { call, node, class, request })
     }
 
-    /// Has an effect carried out that ends as a call does, once the future is polled.
+    /// Carries out an effect that ends as a call does. The effect is made when the returned future
+    /// is first polled.
     pub(crate) fn call_for(
         &self,
         effect: impl FnOnce(CallId) -> BackgroundEffect + 'static,
@@ -267,7 +269,7 @@ impl Context {
         self.until(|now| now.mono >= until).await;
     }
 
-    /// Waits until a condition holds. The condition is checked with each tick, and must come true
+    /// Waits until a condition holds. The condition is checked with each tick, and must become true
     /// eventually.
     pub(crate) async fn until(&self, condition: impl Fn(Now) -> bool) {
         std::future::poll_fn(|_| match condition(self.now()) {
@@ -331,7 +333,7 @@ impl Drop for PendingCall {
     }
 }
 
-/// Calls to several nodes, at most one to each, whose results are taken one by one.
+/// Calls to several nodes, at most one to each, whose results are taken one at a time.
 pub(crate) struct Asked {
     context: Context,
     calls: Vec<(NodeId, PendingCall)>,
@@ -354,7 +356,7 @@ impl Asked {
         self.calls.clear();
     }
 
-    /// Returns the next result; `None` = none has come before the next tick.
+    /// Returns the next result; `None` = no result came before the next tick.
     pub(crate) async fn next_in_this_tick(&mut self) -> Option<(NodeId, CallResult)> {
         let ticks = self.context.0.ticks.get();
         std::future::poll_fn(|cx| {
@@ -381,8 +383,7 @@ pub(crate) async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<
     results.await
 }
 
-/// Runs all futures at once, until all are ready or the first one fails: then the others are
-/// dropped.
+/// Runs all futures at once, until all are ready or one fails. The first failure drops the others.
 pub(crate) async fn try_all<T, E, F>(futures: impl IntoIterator<Item = F>) -> Result<Vec<T>, E>
 where
     F: Future<Output = Result<T, E>>,
@@ -406,8 +407,8 @@ where
 }
 
 /// Runs jobs concurrently, and returns their results in the same order. At most `most` jobs with a
-/// total weight of at most `most_weight` run at once; a job that weighs more runs alone. A job
-/// begins when there is room for it.
+/// total weight of at most `most_weight` run at once, except that a heavier job runs alone. A job
+/// begins as soon as these limits allow.
 pub(crate) async fn bounded<F: Future>(
     jobs: impl IntoIterator<Item = (u64, F)>,
     most: usize,

@@ -80,7 +80,7 @@ fn a_task_that_sleeps_goes_on_with_the_first_tick_after_that() {
     assert_eq!(*notes.borrow(), ["at 130"]);
 }
 
-/// A stopped task's answer is ignored, and what the task held is dropped.
+/// The answer to a stopped task is ignored, and the task's values are dropped.
 #[test]
 fn a_stopped_task_leaves_nothing() {
     let (mut tasks, held) = (tasks(), Rc::new(()));

@@ -1,5 +1,5 @@
 //! Reads that this node's store decides alone: one replica must reply, and this node is among the
-//! replicas. Such reads have no slot and no votes, and are answered as any other read would be.
+//! replicas. Such reads have no slot and no votes, and get the same answer as other reads.
 //!
 //! ```text
 //!  reads_alone? ──yes──▶ the store's record ──▶ answer_alone ──some──▶ the answer
@@ -23,8 +23,9 @@ impl Reads {
         quorum.ack == 1 && !asks_all() && core.may_decide_alone(key, quorum.from)
     }
 
-    /// Returns the answer to such a read, by this node's record of the key; `None` = the record
-    /// does not count: this node is not authoritative for it, or it is a future record.
+    /// Returns the answer to a read that needs no other node, from this node's record of the key.
+    /// `None` = the record does not count, because this node is not authoritative for it or because
+    /// it is a future record.
     pub(crate) fn answer_alone(
         &mut self,
         core: &Core,

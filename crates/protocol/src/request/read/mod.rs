@@ -1,23 +1,25 @@
-//! Reads: return the newest record that enough replicas report, once enough of them hold it.
+//! Reads, which return the newest record that enough replicas report, once enough replicas hold it.
 //!
 //! ```text
-//!  ask `ack` ──▶ all replied ──▶ enough hold the newest ──────────────────▶ answer ──▶ the others
-//!     │ ▲                    └─▶ they don't: write it to them (repair) ──▶ answer     are repaired
+//!  ask `ack` ──▶ all replied ──▶ enough hold the newest ─────────────────▶ answer ──▶ the others
+//!     │ ▲                    └─▶ too few: write it to more (repair) ─────▶ answer    are repaired
 //!     ▼ │
 //!  one failed, or is later than usual (hedge): ask the next
 //! ```
 //!
-//! **A future record**, with a timestamp further ahead of this node's wall clock than clocks may
-//! be, comes from a clock that was wrong, and the other replicas refuse it until its time comes. It
-//! also hides whatever its replica held before. So a replica that reports a future record does not
-//! count at first, and the next replica is asked. If `ack` others reply, the future record can't
-//! have been acknowledged by a quorum that this read must see, as the two quorums have a replica in
-//! common: the newest of the records that the others reported is the answer. If fewer are left, the
-//! future record may have been acknowledged: then it is the answer if `ack` replicas hold it, and
-//! otherwise the read fails, as the next read might not find it.
+//! **A future record** is further ahead of this node's wall clock than clocks may be, so its
+//! version comes from a clock that was wrong, and the other replicas refuse it until its time
+//! comes. It also hides the earlier records of its replica. A replica that reports a future record
+//! therefore does not count at first, and the next replica is asked. If `ack` other replicas reply,
+//! the future record can't have been acknowledged by a quorum that this read must see, because the
+//! two quorums have a replica in common: the answer is the newest record that the others reported.
+//! If fewer are left, the future record may have been acknowledged: the answer is then the future
+//! record if `ack` replicas hold it, and otherwise the read fails, because the next read might not
+//! find it.
 //!
-//! Other nodes send records up to `brief_bytes` at once, and outlines of longer ones. A long record
-//! is fetched only if it is the newest and this node does not have it, once there is room for it.
+//! Other nodes send records of up to `brief_bytes` whole, and outlines of longer ones. A long
+//! record is fetched only if it is the newest and this node does not have it, once memory for it is
+//! reserved.
 
 mod alone;
 mod read_repair;
@@ -41,28 +43,30 @@ use read_votes::{Read, ReadStage, ReadState, ReadVote, Reader};
 use record::Record;
 use tally::{ReadStep, Tally, to_repair};
 
-/// The number of reads of which one asks all replicas, so that latencies are known and differences
-/// are found that no quorum of the usual replicas would show.
+/// The number of reads of which one asks all replicas. That read keeps latencies known, and finds
+/// differences that a quorum of the usual replicas would not show.
 const ASK_ALL_EVERY: u64 = 64;
 
-/// The pause, in microseconds, before replicas that were not authoritative are asked again; it
-/// doubles each time.
+/// The pause, in microseconds, before replicas that were not authoritative are asked again; the
+/// pause doubles each time.
 const ASK_AGAIN_MICROS: u64 = 5_000;
 
-/// The number of such pauses, unless this node itself is about to become authoritative: then the
-/// read asks until its deadline. Another node may take as long as streaming a disk takes.
+/// The number of such pauses. It is limited because another node may need as long to become
+/// authoritative as streaming a disk takes. If this node itself is about to become authoritative,
+/// the read asks until its deadline instead.
 const ASK_AGAIN_TIMES: u32 = 5;
 
 /// The detail for the client when a future record keeps a replica from counting.
 const FUTURE: &str = "a record of this key with a timestamp ahead of this node's clock by more \
     than --max-clock-skew";
 
-/// The time that a long record may take before the next node is asked to send it, in microseconds:
-/// from this node's store, where it may have to wait for memory, or from another node.
+/// The time that a long record may take before the next node is asked to send it, in microseconds.
+/// The record comes from this node's store, where it may have to wait for memory, or from another
+/// node.
 pub(crate) const LONG_LATE: u64 = 200_000;
 
-/// A read whose newest record can't be brought to a majority under the record's own ballot: it
-/// continues as a conditional write, which brings the record there under a new ballot.
+/// A read whose newest record can't be brought to a majority under the record's own ballot. It
+/// continues as a conditional write, which brings the record to a majority under a new ballot.
 #[derive(Debug)]
 pub(crate) struct Completion {
     pub(crate) deadline: u64,
@@ -76,13 +80,13 @@ pub(crate) struct Completion {
 pub(crate) struct Reads {
     slots: Slots<Read>,
     hedges: Hedges,
-    /// Emptied lists of votes, to be used again.
+    /// Emptied lists of votes, kept for reuse.
     spare: Vec<Vec<ReadVote>>,
-    /// The number of reads so far, by which every 64th asks all replicas.
+    /// The number of reads so far, of which every 64th asks all replicas.
     begun: u64,
     /// The number of repairs under way that no client waits for.
     background: usize,
-    /// The reads to continue as conditional writes, once the event is handled.
+    /// The reads that continue as conditional writes, once the event is handled.
     pub(crate) to_complete: Vec<Completion>,
 }
 
@@ -114,7 +118,7 @@ impl Reads {
         self.begin_read(cx, Reader::Client(client), deadline, key, quorum);
     }
 
-    /// Begins a read for another node, which asks what a majority of the replicas holds.
+    /// Begins a read for another node, which wants a record that a majority of the replicas holds.
     pub(crate) fn read_quorum_for(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -151,7 +155,8 @@ impl Reads {
         self.ask_first(cx, id, all);
     }
 
-    /// Asks as many replicas as must answer, and in the other set as many as must hold the answer.
+    /// Asks as many replicas of the read set as must answer, and as many of the other set as must
+    /// hold the answer.
     pub(crate) fn ask_first(&mut self, cx: &mut RequestCx<'_>, id: SlotId, all: bool) {
         let ack = self.slots.get(id).ack();
         let mut asked = PerSet::default();
@@ -165,7 +170,7 @@ impl Reads {
         self.arm_hedge(cx, id);
     }
 
-    /// Asks a replica for its record: of a long record another node reports the outline.
+    /// Asks a replica for its record. Another node reports only the outline of a long record.
     fn ask(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
         let node = self.slots.work(id).votes[vote].node;
         let errand = cx.core.errand_to(cx.now, node);
@@ -174,8 +179,8 @@ impl Reads {
         self.ask_for(cx, id, node, cx.core.config.brief_bytes);
     }
 
-    /// Asks a node for its record, if it has at most `most` bytes; this node for a record of any
-    /// length.
+    /// Asks a node for its record, if the record has at most `most` bytes. This node itself is
+    /// asked for a record of any length.
     fn ask_for(&self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, most: u32) {
         let slot = self.slots.get(id);
         let key = slot.key.clone();
@@ -188,7 +193,8 @@ impl Reads {
         }
     }
 
-    /// Arms the hedge: the next replica is asked when those that were asked are late.
+    /// Arms the hedge timer, after which the next replica is asked because those asked so far are
+    /// late.
     fn arm_hedge(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let read = &self.slots.get(id).work;
         if !read.is_decided() && read.first_idle().is_none() {
@@ -197,14 +203,14 @@ impl Reads {
         let others = read.votes.iter().filter(|vote| vote.node != cx.core.shared.own);
         let late_after = |vote: &ReadVote| cx.core.peers.late_after(vote.node);
         let asked = others.clone().filter(|vote| vote.state.errand().is_some());
-        // A local read that waits for the disk is hedged like a read of the quickest peer.
+        // A local read that waits for the disk is hedged like a read of the fastest peer.
         let late = asked.map(late_after).max();
         let late = late.or_else(|| others.map(late_after).min()).unwrap_or(0);
         self.hedges.at(cx.now.mono + late, id);
     }
 
-    /// Handles a due hedge: the replicas that were asked, or are being repaired, are late, and the
-    /// next one is asked.
+    /// Handles an expired hedge timer: the replicas that were asked or are being repaired are late,
+    /// and the next replica is asked.
     pub(crate) fn hedge_read(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let read = &slot.work;
@@ -243,13 +249,14 @@ impl Reads {
         }
     }
 
-    /// Handles a read whose newest record can't be brought to enough replicas, as a replica has
-    /// promised a higher ballot. Most likely a record of that ballot is about to come; if not, the
-    /// promise stands in the way for ever.
+    /// Handles a read whose newest record can't be brought to enough replicas, because a replica
+    /// has promised a higher ballot. A record of that ballot will probably come soon; if not, the
+    /// promise blocks this record for ever.
     fn outbid(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let is_majority = slot.quorums.is_majority_of_defaults(&slot.view);
-        // A replica about to take the partition accepts no earlier record, however often asked.
+        // A replica that is about to take over the partition accepts no earlier record, however
+        // often it is asked.
         let is_moving = slot.view.joint.is_some();
         let read = self.slots.work(id);
         let reader = read.reader;
@@ -262,7 +269,7 @@ impl Reads {
         }
     }
 
-    /// Forgets all reports, and begins anew later. Replies to earlier requests are stale.
+    /// Forgets all reports, and begins again later. Replies to earlier requests are then stale.
     fn begin_anew_later(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
         let read = self.slots.work(id);
@@ -293,7 +300,7 @@ impl Reads {
         }
     }
 
-    /// Notes a replica's report of its record, or of none.
+    /// Notes a replica's report of its record, or of having none.
     fn reported(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -309,7 +316,8 @@ impl Reads {
         let Some(VoteAt(vote)) = read.awaited(node) else { return };
         let voter = &mut read.votes[vote];
         if voter.state.is_repairing() {
-            // A late reply to the read request; the reply to the repair is yet to come.
+            // This is a late reply to the read request; the reply to the repair is still
+            // outstanding.
             return;
         }
         voter.state = ReadState::Reported { authoritative };
@@ -327,7 +335,7 @@ impl Reads {
         self.advance_read(cx, id);
     }
 
-    /// Handles a read of this node's store for a slot.
+    /// Handles the result of a read of this node's store for a slot.
     pub(crate) fn read_here(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -380,7 +388,7 @@ impl Reads {
         }
     }
 
-    /// Fixes the newest reported record as the answer, whatever is reported later.
+    /// Fixes the newest reported record as the answer, regardless of later reports.
     fn decide(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         if !slot.work.is_decided() {
@@ -390,8 +398,8 @@ impl Reads {
     }
 
     /// Asks a replica to send its record, whose length is known. Until the record comes, the
-    /// contents of all other records are dropped: a read that waits for memory must not hold
-    /// memory.
+    /// contents of all other records are dropped, because a read that waits for memory must not
+    /// hold memory.
     fn fetch(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
         let node = self.slots.work(id).votes[vote].node;
         let errand = cx.core.errand_to(cx.now, node);
@@ -415,12 +423,13 @@ impl Reads {
         let read = self.slots.work(id);
         let reader = read.reader;
         read.stage = ReadStage::Answered(newest.clone());
-        // Repairs that turned out not to be needed: no client waits for them any more.
+        // The repairs still under way turned out not to be needed, and no client waits for them any
+        // more.
         self.background += read.count_states(ReadState::is_repairing);
         reader.answer(cx, Answer::Found(newest));
     }
 
-    /// Ends a read that can't be answered.
+    /// Fails a read that can't be answered, and frees its slot.
     fn deny_read(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let read = &slot.work;
@@ -440,7 +449,7 @@ impl Reads {
         reader.answer(cx, Answer::Failed(failed));
     }
 
-    /// Frees a read's slot; its list of votes is used again.
+    /// Frees a read's slot, and keeps its list of votes for reuse.
     fn end(&mut self, id: SlotId) -> Slot<Read> {
         let mut slot = self.slots.remove(id);
         let mut votes = std::mem::take(&mut slot.work.votes);
@@ -463,7 +472,8 @@ impl Reads {
         }
         let voter = &mut self.slots.work(id).votes[vote];
         if voter.state.is_fetching() {
-            // The replica does not send its record, so the newest record of the others is sought.
+            // The replica does not send its record, so the newest record of the other replicas is
+            // looked for.
             voter.reported = None;
         }
         voter.state = ReadState::Failed(error);
@@ -472,12 +482,12 @@ impl Reads {
 }
 
 impl Reads {
-    /// Returns when the next hedge is due, by the monotonic clock in microseconds.
+    /// Returns the time of the next hedge timer, by the monotonic clock in microseconds.
     pub(crate) fn next_hedge(&mut self) -> Option<u64> {
         self.hedges.next(&self.slots)
     }
 
-    /// Handles the hedges that are due.
+    /// Handles the hedge timers that have expired.
     pub(crate) fn hedge_due(&mut self, cx: &mut RequestCx<'_>) {
         while let Some(id) = self.hedges.pop(cx.now.mono) {
             if self.slots.find(id).is_some_and(|slot| !slot.work.is_answered()) {
@@ -488,7 +498,7 @@ impl Reads {
 }
 
 impl Reads {
-    /// Handles this node's store failing to report its record.
+    /// Handles the failure of this node's store to report its record.
     pub(crate) fn failed_here(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         if self.slots.find(id).is_some() {
             let own = cx.core.shared.own;
@@ -531,7 +541,7 @@ impl Requests for Reads {
     }
 
     fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError) {
-        // A node that has replied already is not awaited: then the failure is stale.
+        // A node that has replied already is not awaited, so the failure is stale.
         if let Some(vote) = self.slots.get(id).work.awaited(node) {
             self.vote_failed(cx, id, vote, error);
         }
@@ -547,7 +557,7 @@ impl Requests for Reads {
         }
     }
 
-    /// Restarts the read: nothing that was reported under the earlier view counts.
+    /// Restarts the read. Reports made under the earlier view do not count.
     fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
         let slot = self.slots.get_mut(id);
@@ -570,8 +580,8 @@ impl Requests for Reads {
     }
 }
 
-/// Fills a list with a vote for each replica of both sets, in the order of asking. A replica of
-/// both sets comes early, as its vote counts in both.
+/// Fills a list with a vote for each replica of both sets, in the order of asking. Replicas of both
+/// sets come early, because their votes count in both.
 fn fill_votes(cx: &mut RequestCx<'_>, key: &[u8], from: PerSet, votes: &mut Vec<ReadVote>) {
     let core = &mut *cx.cx.core;
     core.look_up_replicas(key, from);

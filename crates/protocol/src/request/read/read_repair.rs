@@ -1,5 +1,5 @@
-//! Read repair: the newest record goes to replicas that lack it, before the answer until enough
-//! hold it, and to the others after the answer.
+//! Read repair, which writes the newest record to replicas that lack it: to enough replicas before
+//! the answer, and to the others after it.
 
 use super::Reads;
 use super::read_votes::{ReadStage, ReadState, ReadVote};
@@ -12,8 +12,8 @@ use crate::request::outstanding::{ReplicaError, VoteAt};
 use crate::request::slots::Work;
 use crate::request::{RequestCx, Requests};
 
-/// The most repairs at once that no client waits for. Nothing depends on them, and reads are not
-/// the way to bring a replica up to date that lacks much.
+/// The largest number of concurrent repairs that no client waits for. Nothing depends on these
+/// repairs, and a replica that lacks much is brought up to date by other means.
 const MAX_BACKGROUND: usize = 256;
 
 impl Reads {
@@ -32,7 +32,8 @@ impl Reads {
             let arrived = Arrived { key, record, goes_on: false };
             cx.replica.acceptor.accept(&mut cx.cx, OpId::Slot(id), arrived, demand);
         } else if node == cx.core.shared.own {
-            // A newer record in the store does not matter: the repair is done either way.
+            // A newer record in the store does not matter, because the replica then needs no
+            // repair.
             cx.core.note_and_check(&record);
             let (op, via, look, durable) = (OpId::Slot(id), Via::Replica, false, false);
             cx.out.push(Effect::Write { op, key, record, via, look, durable, demand });
@@ -43,7 +44,7 @@ impl Reads {
         }
     }
 
-    /// Repairs replicas that reported an older record, after the answer: no client waits.
+    /// Repairs replicas that reported an older record, after the answer, when no client waits.
     pub(super) fn repair_behind(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let read = &slot.work;
@@ -82,7 +83,7 @@ impl Reads {
         }
     }
 
-    /// Handles the reply of a replica that was to store the newest record.
+    /// Handles the reply of a replica that was asked to store the newest record.
     pub(super) fn repair_replied(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -94,8 +95,8 @@ impl Reads {
         let is_conditional = newest.is_some_and(|newest| newest.ballot() > 0);
         let error = match reply {
             Reply::Stored => return self.repaired(cx, id, peer, None),
-            // The newer record may be another conditional write's on the same base, without the
-            // effect of this one.
+            // The newer record may be that of another conditional write on the same base version,
+            // without the effect of this one.
             Reply::Newer { .. } if is_conditional => ReplicaError::HigherBallot,
             Reply::Newer { time } => return self.repaired(cx, id, peer, Some(*time)),
             refusal => ReplicaError::of_refusal(refusal),
@@ -103,7 +104,7 @@ impl Reads {
         self.failed(cx, id, peer, error);
     }
 
-    /// Handles a write of the newest record to this node's store.
+    /// Handles the result of a write of the newest record to this node's store.
     pub(crate) fn wrote_here(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -121,7 +122,7 @@ impl Reads {
         }
     }
 
-    /// Notes that a replica was repaired: it holds the newest record, or the newer one of time
+    /// Notes that a replica was repaired: it holds the newest record, or a newer one of time
     /// `newer`.
     fn repaired(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, newer: Option<u64>) {
         if newer.is_some_and(|time| cx.core.is_beyond_clock(cx.now, time)) {
@@ -129,7 +130,8 @@ impl Reads {
         }
         let read = self.slots.work(id);
         let is_it = |vote: &&mut ReadVote| vote.node == node && vote.state.is_repairing();
-        // A faulty peer, which was not asked to store anything.
+        // A reply without such a vote comes from a faulty peer, which was not asked to store
+        // anything.
         let Some(vote) = read.votes.iter_mut().find(is_it) else { return };
         vote.state = ReadState::Holds;
         if node != cx.core.shared.own {
@@ -140,7 +142,7 @@ impl Reads {
         self.advance_read(cx, id);
     }
 
-    /// Notes the end of repairs that no client waits for.
+    /// Counts the end of repairs that no client waits for.
     pub(super) fn end_background(&mut self, repairs: usize) {
         assert!(self.background >= repairs, "each repair behind an answer was counted");
         self.background -= repairs;

@@ -1,4 +1,4 @@
-//! The state of a read under way, and each replica's part in it.
+//! The state of a read under way, with each replica's part in it.
 
 use crate::dispatch::core::Cx;
 use crate::event::{Answer, ClientId, Effect, FailureKind, OpId, Part};
@@ -16,13 +16,13 @@ pub(crate) enum Reader {
     Peer {
         /// The request of the node.
         op: OpId,
-        /// The longest record, in bytes, that the node has room for.
+        /// The longest record, in bytes, that the node has memory for.
         most: u32,
     },
 }
 
 impl Reader {
-    /// Answers the client or node that asked for a value.
+    /// Answers the client or the node that made the read.
     pub(crate) fn answer(self, cx: &mut Cx<'_>, answer: Answer) {
         let (op, most) = match self {
             Self::Client(client) => return cx.out.push(Effect::Answer { client, answer }),
@@ -46,7 +46,7 @@ impl Reader {
 pub(crate) struct Read {
     pub(crate) reader: Reader,
     pub(crate) stage: ReadStage,
-    /// The number of times that the read was outbid.
+    /// The number of times that a higher ballot stopped the read.
     pub(crate) outbid: u32,
     /// The vote of each replica, in the order of asking.
     pub(crate) votes: Vec<ReadVote>,
@@ -57,14 +57,14 @@ pub(crate) struct Read {
 pub(crate) enum ReadStage {
     /// Replicas are being asked for their records.
     Asking {
-        /// The number of times that replicas that were not authoritative were asked again.
+        /// The number of times that replicas were asked again because they were not authoritative.
         asked_again: u32,
-        /// True if they are about to be asked once more.
+        /// True if these replicas are about to be asked once more.
         asks_again: bool,
     },
-    /// The answer is fixed, whatever is reported later; it is being written to enough replicas.
+    /// The answer is fixed, regardless of later reports, and is being written to enough replicas.
     Decided(Option<Record>),
-    /// The client was answered. Replicas that report an older record are repaired with this one,
+    /// The client was answered. Replicas that report an older record are repaired with this record,
     /// the newest so far.
     Answered(Option<Record>),
 }
@@ -73,10 +73,10 @@ pub(crate) enum ReadStage {
 #[derive(Debug, Clone)]
 pub(crate) struct ReadVote {
     pub(crate) node: NodeId,
-    /// The replica's place among the key's replicas, from 0.
+    /// The replica's places in the two sets, from 0.
     pub(crate) place: PerSet,
     pub(crate) state: ReadState,
-    /// The record that the replica reported; `None` = it reported none, or nothing yet.
+    /// The record that the replica reported; `None` = no record, or no report yet.
     pub(crate) reported: Option<ReportedRecord>,
     /// True if this read has sent the replica a read request.
     pub(crate) was_asked: bool,
@@ -89,7 +89,7 @@ pub(crate) enum ReadState {
     Idle,
     /// The replica was asked for its record.
     Asked(Outstanding),
-    /// The replica reported its record, or that it has none; see [`ReadVote::reported`].
+    /// The replica reported its record or the lack of one ([`ReadVote::reported`]).
     Reported {
         /// True if the replica is authoritative for its report.
         authoritative: bool,
@@ -149,8 +149,8 @@ impl ReadVote {
     }
 
     /// True if the replica is known to hold a record, or a newer one that covers it. A replica that
-    /// is being rebuilt was sent its records by others: its copy of a conditional write's record
-    /// does not show that it accepted the record.
+    /// is being rebuilt received its records from other nodes, so its copy of a conditional write's
+    /// record does not show that the replica accepted that record.
     pub(crate) fn holds(&self, record: &Record) -> bool {
         let covers = |reported: &ReportedRecord| reported.rank().covers(&record.rank());
         let counts = record.ballot() == 0 || self.state.is_authoritative();
@@ -163,7 +163,7 @@ impl Read {
         !matches!(self.stage, ReadStage::Asking { .. })
     }
 
-    /// Returns the answer, once it is fixed, or a newer record reported since.
+    /// Returns the answer once it is fixed, or a newer record that was reported since then.
     pub(crate) fn newest(&self) -> Option<&Record> {
         match &self.stage {
             ReadStage::Asking { .. } => None,
@@ -171,7 +171,7 @@ impl Read {
         }
     }
 
-    /// True if all replies report the answer: no replica that replied lacks it.
+    /// True if all reports agree with the answer: no replica that replied lacks it.
     pub(crate) fn is_unanimous(&self) -> bool {
         let answer = self.newest().map(Record::rank);
         self.votes.iter().all(|vote| match (&vote.reported, vote.state) {
@@ -186,12 +186,12 @@ impl Read {
         sets::count(self.votes.iter().filter(|vote| wanted(vote)).map(|vote| vote.place))
     }
 
-    /// Counts the wanted votes in the set that is read, whose reports are the ones that count.
+    /// Counts the wanted votes in the read set, whose reports decide.
     pub(crate) fn count_read(&self, wanted: impl Fn(&ReadVote) -> bool) -> usize {
         self.votes.iter().filter(|vote| vote.place.is_read() && wanted(vote)).count()
     }
 
-    /// Counts the votes of the wanted states, in either set.
+    /// Counts the votes in the wanted states, in either set.
     pub(crate) fn count_states(&self, wanted: impl Fn(ReadState) -> bool) -> usize {
         self.votes.iter().filter(|vote| wanted(vote.state)).count()
     }
@@ -200,7 +200,7 @@ impl Read {
         self.votes.iter().position(wanted).map(VoteAt)
     }
 
-    /// Returns the next vote of the set that is read whose replica was not asked yet.
+    /// Returns the next vote of the read set whose replica was not asked yet.
     pub(crate) fn first_idle(&self) -> Option<VoteAt> {
         self.first(|vote| vote.state == ReadState::Idle && vote.place.is_read())
     }
@@ -209,20 +209,20 @@ impl Read {
         self.votes.iter().any(|vote| vote.state.errand().is_some())
     }
 
-    /// Returns the vote of a node that has yet to reply; `None` = the node's message is stale.
+    /// Returns the vote of a node that has not replied yet; `None` = the node's message is stale.
     pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
         self.first(|vote| vote.node == node && vote.state.errand().is_some())
     }
 
-    /// Marks replicas that have not replied as silent: the deadline is over.
+    /// Marks replicas that have not replied as silent, because the deadline is over.
     pub(crate) fn fall_silent(&mut self) {
         for vote in self.votes.iter_mut().filter(|vote| vote.state.errand().is_some()) {
             vote.state = ReadState::Failed(ReplicaError::Silent);
         }
     }
 
-    /// Counts the replicas that did their part: they are authoritative for their reports, or hold
-    /// the answer.
+    /// Counts the replicas that did their part: those that are authoritative for their reports or
+    /// hold the answer.
     pub(crate) fn acked(&self) -> PerSet {
         match self.newest() {
             Some(newest) => self.count(|vote| vote.holds(newest)),
@@ -235,8 +235,9 @@ impl Read {
             ReadState::Failed(error) => Some(error),
             _ => None,
         });
-        // A read for which some replicas had no room and others no time failed by overload: it
-        // changed nothing and may be tried again, whatever the others reported.
+        // If at least one replica was busy and every other failed one was silent, the read failed
+        // because of overload. It changed nothing and may be tried again, whatever other replicas
+        // reported.
         let only_busy = !self.is_decided()
             && failed.clone().any(|error| error == ReplicaError::Busy)
             && failed.clone().all(|e| matches!(e, ReplicaError::Busy | ReplicaError::Silent));

@@ -1,4 +1,4 @@
-//! The tally of a read's votes: the newest record by its replicas' reports so far, and the next
+//! The tally of a read's votes: the newest record among the replicas' reports so far, and the next
 //! step of the read.
 
 use super::ASK_AGAIN_TIMES;
@@ -18,20 +18,20 @@ pub(super) enum ReadStep {
     Repair(VoteAt),
     /// Ask this replica for its record.
     Ask(VoteAt),
-    /// Ask this replica to send the newest record, of which only the outline is here.
+    /// Ask this replica to send the newest record, of which this node has only the outline.
     Fetch(VoteAt),
     Wait,
-    /// Ask the replicas that were not authoritative once more, a little later.
+    /// Ask the replicas that were not authoritative again, a little later.
     AskAgain,
-    /// Begin anew, a little later: a conditional write made the newest record, and another record
-    /// outranks it, or is about to.
+    /// Begin again, a little later: a conditional write made the newest record, and another record
+    /// outranks it or is about to.
     BeginAnew,
     /// Answer with the newest record, if there is one.
     Answer(Option<Record>),
     Deny,
 }
 
-/// A view of a read's votes as they are now.
+/// A snapshot of a read's votes, for one decision.
 #[derive(Clone, Copy)]
 pub(super) struct Tally<'a> {
     core: &'a Core,
@@ -64,7 +64,8 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Returns the next step until enough replicas have reported their records; `None` = they have.
+    /// Returns the next step until enough replicas have reported their records; `None` = enough
+    /// have.
     fn step_of_asking(self, asked_again: u32) -> Option<ReadStep> {
         let (read, ack) = (&self.slot.work, usize::from(self.slot.quorums.read.ack));
         let settled = self.settled();
@@ -82,7 +83,7 @@ impl<'a> Tally<'a> {
         if authoritative >= ack {
             return None;
         }
-        // The replies to come decide whether all were busy, or had full disks.
+        // Replies that come later decide whether all replicas were busy, or had full disks.
         let is_worth_waiting = read.is_awaiting() && read.failure() != FailureKind::TooFew;
         Some(if authoritative + asked >= ack || is_worth_waiting {
             ReadStep::Wait
@@ -93,8 +94,8 @@ impl<'a> Tally<'a> {
         })
     }
 
-    /// Returns the next step until the newest record is held by `ack` of the replicas that it
-    /// belongs to, in both sets.
+    /// Returns the next step until, in each set, `ack` of the replicas that the newest record
+    /// belongs to hold the record.
     fn step_of_repairing(self, newest: &Record) -> ReadStep {
         let read = &self.slot.work;
         let copies = self.slot.copies_of(newest);
@@ -120,8 +121,8 @@ impl<'a> Tally<'a> {
         if !future && let Some(vote) = to_repair(self.slot, newest, repairing.short_of(wanted)) {
             return ReadStep::Repair(vote);
         }
-        // A replica that was asked for its record is repaired once it has replied: its reply to the
-        // read would be taken for the reply to the repair, which has the same id.
+        // A replica that was asked for its record is repaired only after its reply: a reply to the
+        // read would otherwise be taken for the reply to the repair, which has the same id.
         let asked = belongs(&|vote| vote.state.is_asked());
         let outbid = |state| state == ReadState::Failed(ReplicaError::HigherBallot);
         let is_unasked =
@@ -129,7 +130,7 @@ impl<'a> Tally<'a> {
         if (repairing + asked).suffices(wanted) {
             ReadStep::Wait
         } else if let Some(vote) = read.first(is_unasked) {
-            // The replica may hold the record: after a repair round a replica refuses a write of a
+            // The replica may hold the record: after a repair round, a replica refuses a write of a
             // record that it holds.
             ReadStep::Ask(vote)
         } else if read.count_states(outbid) > 0 {
@@ -139,21 +140,21 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// True if a replica reported a future record, and thus none of the records that it hides.
+    /// True if a replica reported a future record, which hides the replica's other records.
     pub(super) fn hides(self, vote: &ReadVote) -> bool {
         vote.reported
             .as_ref()
             .is_some_and(|reported| self.core.is_future(self.now, reported.write_time()))
     }
 
-    /// True if a replica reported a newer record, after this one had been the newest.
+    /// True if a replica reported a newer record after `newest` was chosen.
     fn outranks(self, vote: &ReadVote, newest: &Record) -> bool {
         vote.reported.as_ref().is_some_and(|reported| reported.rank() > newest.rank())
             && !self.hides(vote)
     }
 
-    /// Counts the replicas of the set that is read that are authoritative for their reports, and
-    /// reported no future record.
+    /// Counts the replicas of the read set that are authoritative for their reports and reported no
+    /// future record.
     fn settled(self) -> usize {
         let most = self.core.takes_up_to(self.now);
         let is_future =
@@ -161,21 +162,21 @@ impl<'a> Tally<'a> {
         self.slot.work.count_read(|vote| self.counts(vote) && !is_future(vote))
     }
 
-    /// True if a replica is authoritative for its report. This node may have learned meanwhile that
-    /// its directory is an older copy.
+    /// True if a replica is authoritative for its report. This node may have learned since then
+    /// that its directory is an older copy.
     fn counts(self, vote: &ReadVote) -> bool {
         let is_own = vote.node == self.core.shared.own;
         vote.state.is_authoritative()
             && !(is_own && self.core.shared.membership.state.is_outdated())
     }
 
-    /// Returns a replica's reported record, unless it was purged since.
+    /// Returns a replica's reported record, unless the record was purged since then.
     fn left_of(self, vote: &'a ReadVote) -> Option<&'a ReportedRecord> {
         let greatest = self.core.shared.repair.proofs.reported_watermark();
         vote.reported.as_ref().filter(|r| r.write_time() > greatest || self.counts(vote))
     }
 
-    /// Returns the reported records, without future records if enough replicas reported none.
+    /// Returns the reported records. Future records are left out if enough replicas reported none.
     fn reported_of(self) -> impl Iterator<Item = &'a ReportedRecord> {
         let settled = self.settled() >= usize::from(self.slot.quorums.read.ack);
         let most = if settled { self.core.takes_up_to(self.now) } else { u64::MAX };
@@ -183,14 +184,14 @@ impl<'a> Tally<'a> {
         reported.filter(move |reported| reported.write_time() <= most)
     }
 
-    /// Returns the newest of the records that are here whole.
+    /// Returns the newest of the reported records that are whole.
     pub(super) fn newest(self) -> Option<&'a Record> {
         let whole = self.reported_of().filter_map(ReportedRecord::whole);
         whole.max_by(|one, other| one.rank().cmp(&other.rank()))
     }
 
-    /// Returns the replica to ask for its whole record: one that reported the newest record, if it
-    /// is not here whole; preferably one that was not asked to send it yet.
+    /// Returns the replica to ask for its whole record, if the newest record is not among the whole
+    /// ones. The replica reported the newest record and, preferably, was not asked to send it yet.
     pub(super) fn to_fetch(self) -> Option<VoteAt> {
         let read = &self.slot.work;
         let is_long = |vote: &ReadVote| matches!(vote.reported, Some(ReportedRecord::Outline(_)));
@@ -211,7 +212,7 @@ impl<'a> Tally<'a> {
     }
 
     /// Returns the time since which the read has waited for a long record: from a replica that was
-    /// asked to send it, or from this node's store, which mostly has it too.
+    /// asked to send it, or from this node's store, which usually holds it too.
     pub(super) fn long_under_way(self) -> Option<u64> {
         let own = self.core.shared.own;
         let awaited = |vote: &ReadVote| match vote.state {
@@ -222,9 +223,9 @@ impl<'a> Tally<'a> {
         self.slot.work.votes.iter().filter_map(awaited).max()
     }
 
-    /// True if replicas that are not authoritative may become so soon: a node that has just started
-    /// finds out what the others know of it. Together with the replicas that have yet to reply they
-    /// must be enough.
+    /// True if replicas that are not authoritative may become so soon: a node that has just
+    /// started, for example, first learns what the other nodes know of it. Together with the
+    /// replicas that have not replied, these replicas must be enough.
     fn may_settle(self, asked_again: u32) -> bool {
         let read = &self.slot.work;
         let counts = |vote: &ReadVote| {
@@ -241,9 +242,9 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// True if `ack` replicas must hold the answer before it is given. With `ack` = 1 of several
-/// nothing has to be held first; with `from` = 1 the only copy may be in the set that is about to
-/// go, so it has to be.
+/// True if `ack` replicas must hold the answer before it is given. They need not if `ack` = 1 of
+/// several replicas. With `from` = 1 they must while partitions move, because the only copy may be
+/// in the set that is about to be dropped.
 fn must_be_held(slot: &Slot<Read>) -> bool {
     let (ack, from) = (slot.ack(), slot.quorums.from());
     let is_alone = |ack, from| ack > 1 || from == 1;
@@ -253,8 +254,8 @@ fn must_be_held(slot: &Slot<Read>) -> bool {
         || (is_alone(ack.read, from.read) || is_alone(ack.other, from.other)) && is_moving()
 }
 
-/// Returns the replica to write the newest record to next, of a set in which too few hold it: one
-/// that is known not to hold it, then one that was not asked.
+/// Returns the next replica to write the newest record to, in a set in which too few replicas hold
+/// it: first one that is known to lack the record, then one that was not asked.
 pub(super) fn to_repair(slot: &Slot<Read>, newest: &Record, short: PerSet) -> Option<VoteAt> {
     let (read, copies) = (&slot.work, slot.copies_of(newest));
     let lacks =

@@ -1,17 +1,18 @@
-//! Writes: sent to all replicas at once, and answered when enough of them hold the record.
+//! Writes, which are sent to all replicas at once, and answered when enough replicas hold the
+//! record.
 //!
 //! ```text
-//!  all `from` asked ──▶ `ack` hold it ───────────────────────▶ answer ──▶ those that missed it:
-//!        ▲        └──▶ one of them holds a newer one: a new version, once   hints
-//!        └──────────────────┘
+//!  all `from` asked ──▶ `ack` hold it ────────────────────────▶ answer ──▶ those that missed it:
+//!        ▲        └──▶ one also holds a newer record ─┐                    hints
+//!        └───────────── a new version, once ──────────┘
 //! ```
 //!
-//! A replica with a newer record means that this node's clock is behind that of the node which
-//! issued an earlier write. Left as it is, a write begun after that earlier write was acknowledged
-//! would be lost; so it is given a new version, above all versions seen, before the client is
-//! answered.
+//! A replica with a newer record shows that this node's clock is behind the clock that issued that
+//! record's version. Without a correction, a write that began after the newer record was
+//! acknowledged would be lost. So before the client is answered, the write is sent again under a
+//! new version, above all versions seen.
 //!
-//! A future record (see `read/mod.rs`) can't be outranked. Its replica does not count: no read
+//! A future record (`read/mod.rs`) can't be outranked. Its replica does not count, because no read
 //! would find the write there. The other replicas suffice, unless so many replicas hold the future
 //! record that it may have been acknowledged before this write began: then this write is refused.
 
@@ -31,7 +32,7 @@ use write_votes::{Write, WriteStage, WriteState, WriteVote};
 pub(crate) mod write_alone;
 pub(crate) mod write_votes;
 
-/// The detail for the client when a write can't be given a version above an existing record.
+/// The detail for the client when a write can't get a version above an existing record.
 pub(crate) const BEHIND: &str = "this node's clock is behind the timestamp of an existing record \
     of this key by more than --max-clock-skew: correct the clock, or send the write to another \
     node; if the clock is correct, the record came from a wrong clock: a write with an \
@@ -42,7 +43,7 @@ pub(crate) const BEHIND: &str = "this node's clock is behind the timestamp of an
 pub(crate) struct Writes {
     slots: Slots<Write>,
     pub(crate) alone: AloneWrites,
-    /// Emptied lists of votes, to be used again.
+    /// Emptied lists of votes, kept for reuse.
     spare: Vec<Vec<WriteVote>>,
 }
 
@@ -63,7 +64,7 @@ impl Writes {
         self.slots.len() + self.alone.len()
     }
 
-    /// Begins a write. `may_be_held`: some node may hold the record by an earlier try.
+    /// Begins a write. `may_be_held`: some node may hold the record from an earlier try.
     pub(crate) fn write(&mut self, cx: &mut RequestCx<'_>, write: ClientWrite, may_be_held: bool) {
         let ClientWrite { client, key, record, asked, deadline } = write;
         let quorums = Quorums::of(asked, &cx.core.view);
@@ -76,14 +77,14 @@ impl Writes {
         self.ask_all(cx, id);
     }
 
-    /// Gives slots to the writes that the store should have decided alone: another view is in
-    /// force. The store may have stored them already.
+    /// Gives slots to the writes that the store should have decided alone, because another view is
+    /// in force. The store may have stored these writes already.
     pub(crate) fn resume_alone(&mut self, cx: &mut RequestCx<'_>) {
         self.resume_late(cx, u64::MAX);
     }
 
-    /// Gives slots to the writes whose deadline is over at `mono`, so that they fail like all
-    /// others.
+    /// Gives slots to the writes whose deadline is over at `mono`, so that they fail like other
+    /// writes.
     pub(crate) fn resume_late(&mut self, cx: &mut RequestCx<'_>, mono: u64) {
         while let Some(write) = self.alone.take_late(mono) {
             self.write(cx, write, true);
@@ -97,7 +98,7 @@ impl Writes {
         }
     }
 
-    /// Sends a write to one replica; the reply comes under the slot's id.
+    /// Sends a write to one replica. The reply comes under the slot's id.
     pub(crate) fn ask_to_hold(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
         let node = self.slots.work(id).votes[vote].node;
         let errand = cx.core.errand_to(cx.now, node);
@@ -114,7 +115,7 @@ impl Writes {
         }
     }
 
-    /// Handles a write to this node's store for a slot.
+    /// Handles the result of a write to this node's store for a slot.
     pub(crate) fn wrote_here(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -135,8 +136,8 @@ impl Writes {
         }
     }
 
-    /// Notes that a replica stored the record; `newer` is the time of a newer record that it holds
-    /// too.
+    /// Notes that a replica stored the record. `newer` is the time of a newer record that the
+    /// replica also holds.
     fn stored(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, newer: Option<u64>) {
         if newer.is_some_and(|time| cx.core.is_beyond_clock(cx.now, time)) {
             return self.failed(cx, id, node, ReplicaError::Hidden);
@@ -145,7 +146,7 @@ impl Writes {
         let (ack, write) = (slot.ack(), &mut slot.work);
         let Some(VoteAt(vote)) = write.awaited(node) else { return };
         write.votes[vote].state = WriteState::Holds;
-        // `ack` replicas must have replied: the first that holds a newer record need not hold the
+        // `ack` replicas must have replied: the newer record of the first replica need not be the
         // newest, and the new version must be above the newest.
         let held = write.held();
         if let WriteStage::Asking { overtaken } = &mut write.stage {
@@ -166,7 +167,7 @@ impl Writes {
         let in_reach = clock.merge(overtaken, cx.now, skew);
         let version = match clock.issue(cx.now) {
             Ok(version) if in_reach => version,
-            // Without a version above that record the write could be lost to it.
+            // Without a version above that of the newer record, the write could be lost.
             issued => {
                 let behind = || BEHIND.to_owned();
                 let detail = Some(issued.map_or_else(|why| why.to_string(), |_| behind()));
@@ -207,7 +208,7 @@ impl Writes {
         self.slots.work(id).answered();
     }
 
-    /// Answers the client as soon as possible; ends the write when no reply is awaited any more.
+    /// Answers the client as soon as possible, and ends the write when no reply is outstanding.
     fn advance_write(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let (ack, epoch) = (slot.ack(), slot.view.epoch);
@@ -227,9 +228,9 @@ impl Writes {
         }
     }
 
-    /// Ends a write when no reply is awaited any more, or its deadline is over: if any replica may
-    /// hold the record, each replica that missed it gets a hint. This node itself, and any node
-    /// without room for hints, is marked instead.
+    /// Ends a write when no reply is outstanding, or its deadline is over. If any replica may hold
+    /// the record, each replica that missed it gets a hint. This node itself, and any node for
+    /// which the ledger admits no hint, gets a mark instead.
     pub(crate) fn end_write(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         if !self.slots.work(id).is_answered() {
             self.deny_write(cx, id, |failed| failed);
@@ -284,7 +285,7 @@ impl Requests for Writes {
         match reply {
             Reply::Stored => self.stored(cx, id, peer, None),
             Reply::Newer { time } => self.stored(cx, id, peer, Some(time)),
-            // The replica is fenced above the write's version: it takes a later version only.
+            // The replica is fenced above the write's version, and accepts only a later version.
             Reply::BallotRefused { promise } if self.slots.work(id).may_restart() => {
                 self.stored(cx, id, peer, Some(promise));
             }
@@ -294,7 +295,7 @@ impl Requests for Writes {
 
     fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError) {
         let write = self.slots.work(id);
-        // A node that has replied already is not awaited: then the failure is stale.
+        // A node that has replied already is not awaited, so the failure is stale.
         let Some(VoteAt(vote)) = write.awaited(node) else { return };
         write.votes[vote].state.fail(error);
         self.advance_write(cx, id);
@@ -305,7 +306,8 @@ impl Requests for Writes {
         self.ask_to_hold(cx, id, vote);
     }
 
-    /// Sends the same record again, under the same version: a replica that has it says so.
+    /// Sends the same record again, under the same version. A replica that holds the record reports
+    /// it as stored.
     fn restart(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let id = self.slots.renew(id);
         let slot = self.slots.get_mut(id);

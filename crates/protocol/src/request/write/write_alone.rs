@@ -1,6 +1,6 @@
 //! Writes that this node's store decides alone: the key has one replica, which is this node, and
-//! the store holds no newer record. Such a write has no slot and no votes, unless something other
-//! than success happens to it: then it becomes an ordinary write with the same version.
+//! the store holds no newer record. Such a write has no slot and no votes. If it is not stored in
+//! time and under the same view, it becomes an ordinary write with the same version.
 //!
 //! ```text
 //!  writes_alone? ─yes─▶ the store ─ stored ──────────────▶ answer
@@ -22,7 +22,7 @@ use record::Record;
 /// The place of the only replica in its key's order.
 const ONLY: usize = 0;
 
-/// A write that a node's store decides alone. Ids are given once.
+/// The id of a write that a node's store decides alone. No id is given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AloneId(u64);
 
@@ -34,16 +34,16 @@ pub(crate) struct ClientWrite {
     /// The record, with a version of this node.
     pub(crate) record: Record,
     pub(crate) asked: AskedQuorum,
-    /// The time of its failure, by the monotonic clock.
+    /// The time at which the write fails, by the monotonic clock in microseconds.
     pub(crate) deadline: u64,
 }
 
 /// The writes that the store has not completed, in the order in which they began.
 #[derive(Debug, Default)]
 pub(crate) struct AloneWrites {
-    /// The id of the first one.
+    /// The id of the first write in the list.
     first: u64,
-    /// `None` = completed, while an earlier one is not.
+    /// `None` = the write is completed, and an earlier one is not.
     writes: VecDeque<Option<ClientWrite>>,
     open: usize,
 }
@@ -60,13 +60,13 @@ impl AloneWrites {
         AloneId(id)
     }
 
-    /// The write with this id; `None` = it was completed or has a slot by now.
+    /// Returns the write with this id; `None` = the write was completed, or has a slot by now.
     pub(crate) fn get(&self, AloneId(id): AloneId) -> Option<&ClientWrite> {
         let at = usize::try_from(id.checked_sub(self.first)?).ok()?;
         self.writes.get(at)?.as_ref()
     }
 
-    /// Completes a write.
+    /// Completes a write: removes it from the list and returns it.
     pub(crate) fn take(&mut self, AloneId(id): AloneId) -> Option<ClientWrite> {
         let at = usize::try_from(id.checked_sub(self.first)?).ok()?;
         let write = self.writes.get_mut(at)?.take()?;
@@ -86,8 +86,8 @@ impl AloneWrites {
 }
 
 impl Writes {
-    /// Returns true if a write needs no other node and no slot: its key has one replica, this node,
-    /// no partition moves, and the store holds no newer record and may have lost none.
+    /// True if a write needs no other node and no slot: the key has one replica, this node; no
+    /// partition moves; and the store holds no newer record and may have lost none.
     pub(crate) fn writes_alone(
         core: &Core,
         key: &[u8],

@@ -1,4 +1,4 @@
-//! The state of a write under way, and each replica's part in it.
+//! The state of a write under way, with each replica's part in it.
 
 use crate::event::{ClientId, FailureKind, Part};
 use crate::message::NodeId;
@@ -14,7 +14,7 @@ pub(crate) struct Write {
     pub(crate) client: ClientId,
     pub(crate) record: Record,
     pub(crate) stage: WriteStage,
-    /// True if some node may hold the record, sent to it under an earlier view.
+    /// True if some node that was sent the record under an earlier view may hold it.
     pub(crate) may_be_held: bool,
     /// The vote of each replica.
     pub(crate) votes: Vec<WriteVote>,
@@ -25,14 +25,14 @@ pub(crate) struct Write {
 pub(crate) enum WriteStage {
     /// The replicas are asked to store the record under its first version.
     Asking {
-        /// The greatest time of a newer record's version that a replica holds besides; `None` = no
+        /// The greatest time of a newer record's version that a replica also holds; `None` = no
         /// replica does.
         overtaken: Option<u64>,
     },
     /// The replicas are asked to store the record under a second version. Replicas that stored the
     /// first version still hold it.
     Anew,
-    /// The client was answered; the replies to come decide about hints.
+    /// The client was answered. Replies that come later decide about hints.
     Answered {
         /// True if the write had been given a second version.
         anew: bool,
@@ -76,9 +76,10 @@ impl WriteState {
         matches!(self, Self::Asked(_))
     }
 
-    /// True if the replica holds the write, or may: it was sent the write and did not refuse it. A
-    /// message that waits for a connection goes out once there is one: [`Write::is_worth_waiting`]
-    /// waits for that, but at the deadline the message may still be waiting.
+    /// True if the replica holds the write or may hold it: it was sent the write and did not
+    /// refuse. A message that waits for a connection goes out as soon as there is one.
+    /// [`Write::is_worth_waiting`] waits for that, but the message may still be waiting at the
+    /// deadline.
     pub(crate) fn may_hold(self) -> bool {
         match self {
             Self::Asked(_) | Self::Holds | Self::Failed { was_resent: true, .. } => true,
@@ -88,7 +89,7 @@ impl WriteState {
         }
     }
 
-    /// True if the write may have reached the replica, and be held there.
+    /// True if the write may have reached the replica, and the replica may hold it.
     pub(crate) fn has_arrived(self) -> bool {
         match self {
             Self::Asked(errand) => errand.may_have_arrived(),
@@ -103,7 +104,7 @@ impl WriteState {
 }
 
 impl Write {
-    /// True if the write can still be given a new version.
+    /// True if the write can still get a new version.
     pub(super) fn may_restart(&self) -> bool {
         matches!(self.stage, WriteStage::Asking { .. })
     }
@@ -125,7 +126,7 @@ impl Write {
         self.count(|state| state == WriteState::Holds)
     }
 
-    /// Counts the replicas that hold the record, and those that have yet to reply.
+    /// Counts the replicas that hold the record, and those that have not replied yet.
     pub(crate) fn held_and_open(&self) -> (PerSet, PerSet) {
         let (mut held, mut open) = (PerSet::default(), PerSet::default());
         for vote in &self.votes {
@@ -144,19 +145,19 @@ impl Write {
         self.may_be_held || self.is_anew() || self.votes.iter().any(may_hold)
     }
 
-    /// Returns the replicas of the set that is read that hold the record.
+    /// Returns the replicas of the read set that hold the record.
     pub(crate) fn held_by(&self) -> ReplicaSet {
         let held = self.votes.iter().filter(|vote| vote.state == WriteState::Holds);
         ReplicaSet::of(held.map(|vote| usize::from(vote.place.read)))
     }
 
-    /// Returns the vote of a node that has yet to reply; `None` = the node's message is stale.
+    /// Returns the vote of a node that has not replied yet; `None` = the node's message is stale.
     pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
         let place = self.votes.iter().position(|vote| vote.node == node && vote.state.is_open());
         place.map(VoteAt)
     }
 
-    /// Marks replicas that have not replied as silent: the deadline is over.
+    /// Marks replicas that have not replied as silent, because the deadline is over.
     pub(crate) fn fall_silent(&mut self) {
         for vote in self.votes.iter_mut().filter(|vote| vote.state.is_open()) {
             vote.state.fail(ReplicaError::Silent);
@@ -174,9 +175,9 @@ impl Write {
         if !self.held().is_none() { FailureKind::TooFew } else { failure(self.failures()) }
     }
 
-    /// True if a write that can't succeed any more waits for its open votes nevertheless: they
-    /// decide whether *all* replicas were busy or full, and whether none was sent the write, so
-    /// that it may safely be tried again.
+    /// True if a write that can't succeed any more should still wait for its open votes. These
+    /// votes decide whether *all* replicas were busy or full, and whether no replica was sent the
+    /// write, so that the client may safely try again.
     pub(crate) fn is_worth_waiting(&self) -> bool {
         let none =
             !self.is_anew() && !self.may_be_held && self.count(WriteState::has_arrived).is_none();

@@ -1,4 +1,4 @@
-//! Tests' messages of conditional writes, one of each.
+//! Messages of conditional writes for the tests, one of each kind.
 
 use super::*;
 

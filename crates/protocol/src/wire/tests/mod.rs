@@ -1,4 +1,4 @@
-//! Tests of messages between nodes: each item in bytes, and malformed ones.
+//! Tests of the encoding of messages between nodes: the bytes of each item, and malformed items.
 
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
@@ -345,7 +345,8 @@ fn encode(items: &[Item]) -> Vec<u8> {
     writer.sealed().to_vec()
 }
 
-/// Returns every item that a receiver would see, or why it would close the connection.
+/// Returns all items that a receiver would see, or the error for which it would close the
+/// connection.
 fn decode(mut input: &[u8]) -> Result<Vec<Item>, Malformed> {
     let mut items = Vec::new();
     while let Some(length) = envelope_len(input)? {
@@ -359,8 +360,7 @@ fn decode(mut input: &[u8]) -> Result<Vec<Item>, Malformed> {
     Ok(items)
 }
 
-/// Encodes as [`encode`] does, with the items' bytes changed by `forge` and a right checksum over
-/// them.
+/// Encodes as [`encode`] does, but lets `forge` change the items' bytes under a correct checksum.
 fn forged(items: &[Item], forge: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = encode(items);
     forge(&mut bytes);
@@ -403,7 +403,7 @@ proptest! {
                 *byte = *new;
             }
         });
-        // The forged bytes are refused, or mean these items: encoded again they are the same.
+        // The forged bytes are refused, or decode to items that encode to the same bytes again.
         if let Ok(items) = decode(&forged) {
             let again = encode(&items);
             prop_assert_eq!(&again[ENVELOPE_HEAD..], &forged[ENVELOPE_HEAD..]);
@@ -578,7 +578,7 @@ fn sealed_envelopes_leave_in_any_portions() {
     assert_eq!(decode(writer.sealed()).unwrap(), [Item::Message(long(20))]);
 }
 
-/// A record that is text as far as possible; its checksum is wrong.
+/// A record that is text where possible; its checksum is wrong.
 fn short() -> Record {
     Record::parse(Bytes::from_static(b"\0\0\0ctime....origvaluecheck...")).unwrap()
 }
@@ -739,7 +739,7 @@ fn comparisons() -> Vec<(&'static str, Item)> {
     ]
 }
 
-/// Returns one item of each kind for votes about layouts.
+/// Returns one item of each kind for votes on layouts.
 fn votes() -> Vec<(&'static str, Item)> {
     let ask = |request| {
         let (remaining_ms, class) = (0x01f4, Class::Client);
@@ -755,8 +755,8 @@ fn votes() -> Vec<(&'static str, Item)> {
     ]
 }
 
-/// Pins the layout of every item, and of an envelope around all of them: if this fails, the
-/// protocol has another version.
+/// Pins the layout of every item, and of an envelope around all of them: if this test fails, the
+/// protocol needs a new version.
 #[test]
 fn the_bytes_are_those_of_the_document() {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
