@@ -61,7 +61,8 @@ struct PeerCheck {
     check: Check,
 }
 
-/// Replies to the pings: each peer and whether it replied, in the order of the outcomes.
+/// Results of the pings since the last look: each peer, and whether the peer replied, in the order
+/// in which the results came.
 type Pinged = Rc<RefCell<Vec<(NodeId, bool)>>>;
 
 /// This node's identity as the peers know it, and the changes of its membership state.
@@ -75,7 +76,8 @@ pub(crate) struct Identity {
     unsettled: Vec<NodeId>,
     /// The membership state that is being stored.
     state_under_way: Option<MembershipState>,
-    /// True if it must be stored once more, because this node was marked to lack more meanwhile.
+    /// True if the state must be stored once more, because this node was marked to lack more
+    /// meanwhile.
     stores_again: bool,
 }
 
@@ -104,9 +106,10 @@ fn mark_lost_hints(cx: &Context) {
 }
 
 /// Makes this node a new voter if its directory may be older than the last vote given from it: on
-/// another disk, or restored to an earlier state. Unless every write is synced before it is
-/// acknowledged, a power cut may explain a log that lost its end; the voter then stays, because
-/// votes are always synced. Returns true if the voter is new.
+/// another disk, or restored to an earlier state. Returns true if the voter is new.
+///
+/// Unless every write is synced before it is acknowledged, a power cut may explain a log that lost
+/// its end. The voter then stays, because votes are always synced.
 fn lose_votes(cx: &Context, all: bool) -> bool {
     let layouts = &cx.shared().membership.layouts;
     (all || cx.config().syncs_always) && layouts.loses_votes(cx.shared().membership.logs.voter())

@@ -48,7 +48,7 @@ impl LayoutsRecord {
         self.known.decreed(self.voter.node, voter, lost)
     }
 
-    /// Returns the node's record once it has adopted `layout` as `voter`.
+    /// Returns the node's record after it has adopted `layout` as `voter`.
     pub fn going_by(&self, layout: Layout, voter: VoterId) -> Vec<u8> {
         let voter = Voter { id: Some(voter), is_first: false, ..self.voter };
         let council = LayoutVoter::new(voter, Arc::new(layout), Vote::default());

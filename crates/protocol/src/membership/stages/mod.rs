@@ -1,5 +1,5 @@
 //! Advance of a transition from one stage to the next: members of the metadata quorum poll all
-//! nodes for their progress, and have the next layout decided once the stage is complete.
+//! nodes for their progress, and propose the next layout once the stage is complete.
 //!
 //! ```text
 //!  prepare ─▶ all nodes of the new set are up, and have no orphaned records
@@ -7,8 +7,8 @@
 //!  read new ─▶ most nodes of the old set have entered ─▶ settled
 //! ```
 //!
-//! The first quorum member does this; each of the others begins a little after the one before it,
-//! if the stage lasts.
+//! The first quorum member does this. If the stage lasts, each of the others begins a little after
+//! the one before it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,7 +10,7 @@
 //!   node = id 2 │ weight 2 │ hash weight 4 │ first disk 8 │ lost 1
 //!          name 1 + n │ zone 1 + n │ URL 1 + n
 //!   sections = n 1, n × (kind 1 │ length 4 │ bytes), those that are not empty, in this order:
-//!     kind 1 = tokens, n 2, n × token (`access.rs`)
+//!     kind 1 = tokens, n 2, n × token (`access/mod.rs`)
 //!     kind 2 = quotas, n 1, n × quota (`quota.rs`)
 //! ```
 //!

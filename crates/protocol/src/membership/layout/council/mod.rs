@@ -51,7 +51,7 @@ pub enum VoteRequest {
     },
     /// Asks to accept a successor.
     Accept {
-        /// The ballot under which it is proposed.
+        /// The ballot under which the successor is proposed.
         ballot: Ballot,
         /// The successor to accept.
         layout: Arc<Layout>,

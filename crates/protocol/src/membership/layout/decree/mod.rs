@@ -17,8 +17,8 @@
 use super::{Layout, Seat, Stage, VoterId};
 use crate::node_id::NodeId;
 
-/// A forced layout's epoch is the next multiple of this number. Every epoch in between belongs to
-/// a fork.
+/// Distance between the epochs of forced layouts: a forced layout's epoch is the next multiple of
+/// this number. Every epoch in between belongs to a fork.
 const EPOCHS: u64 = 1_000_000;
 
 /// Maximum number of forced layouts of one cluster: their count has one byte.
@@ -27,11 +27,11 @@ pub(super) const MAX_DECREES: usize = u8::MAX as usize;
 /// A forced layout in the history of a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decree {
-    /// The epoch of the layout that it succeeds.
+    /// The epoch of the layout that the forced layout succeeds.
     pub base: u64,
     /// The epoch of the forced layout.
     pub epoch: u64,
-    /// A random number that distinguishes it from another forced layout with the same base.
+    /// A random number that distinguishes this forced layout from another one with the same base.
     pub number: u64,
 }
 
