@@ -1,6 +1,6 @@
-//! Log positions that nodes report to each other. They reveal that a node came back with less data
-//! than it reported: its directory is an older copy or a file system snapshot, or a power cut took
-//! the end of its log.
+//! Log positions that nodes report to each other. The reports reveal that a node came back with
+//! less data than it had reported: its directory is an older copy or a file system snapshot, or a
+//! power cut took the end of its log.
 //!
 //! ```text
 //!   N ── each envelope: "my log holds what I acknowledged up to 812" ──▶ P remembers (boot 7, 812)

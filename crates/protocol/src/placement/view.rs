@@ -250,7 +250,7 @@ impl Views {
     }
 }
 
-/// Notes the names of a view's nodes. They stay valid, because an id is never reused.
+/// Notes the names of a view's nodes. A name stays valid, because an id is never reused.
 fn note_names(names: &ByNode<OnceLock<String>>, view: &View) {
     for topology in view.sets() {
         for node in topology.ids() {

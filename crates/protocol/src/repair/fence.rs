@@ -184,8 +184,8 @@ impl Round {
             if !self.context.is_ahead(floor) {
                 return Ok(floor);
             }
-            // The floor is ahead after a process start, or if a clock is wrong. It would stop
-            // conditional writes until the clocks reach it.
+            // The floor is ahead after a process start, or if a clock is wrong. A floor that is
+            // ahead would stop conditional writes until the clocks reach it.
             self.context.pause(RETRY_MICROS).await;
         }
         Err(End::Unproven(

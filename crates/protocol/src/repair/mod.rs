@@ -53,8 +53,8 @@ pub(crate) struct Repair {
 #[derive(Debug, Default)]
 struct Past {
     equal: Equal,
-    /// When the last round that compared everything ended, by the monotonic clock, in microseconds;
-    /// `None` = the next round is full.
+    /// Time when the last round that compared everything ended, in microseconds of the monotonic
+    /// clock; `None` = the next round is full.
     last_full: Option<u64>,
 }
 

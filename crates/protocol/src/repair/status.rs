@@ -16,9 +16,9 @@ const MAX_NAMED: usize = 16;
 /// Time for which a round counts as under way after its last step, in microseconds.
 const ACTIVE_MICROS: u64 = 2_000_000;
 
-/// Back-off time, in microseconds, of a round that yields to the round of a node with a lesser id.
-/// It is longer than `ACTIVE_MICROS`, so that the fences of the yielding round count as free before
-/// that round raises any again.
+/// Back-off time, in microseconds, of a round that yields to the round of a node with a lesser id:
+/// longer than `ACTIVE_MICROS`, so that the fences of the yielding round count as free before that
+/// round raises any again.
 pub(crate) const BACK_OFF_MICROS: u64 = 3_000_000;
 
 /// Time for which a node starts no round by itself after another node has tried to, in
@@ -53,13 +53,13 @@ impl RoundConfig {
 /// The state of a node's rounds.
 #[derive(Debug, Default)]
 pub struct Rounds {
-    /// When a node last compared itself with this one, or this one with others, by the monotonic
-    /// clock, in microseconds; 0 = never.
+    /// Time when a node last compared itself with this one, or this one with others, in
+    /// microseconds of the monotonic clock; 0 = never.
     asked: AtomicU64,
-    /// When a round last did work here, by the monotonic clock, in microseconds; 0 = never.
+    /// Time when a round last did work here, in microseconds of the monotonic clock; 0 = never.
     worked: AtomicU64,
-    /// Until when the node starts no round by itself, because another node's round waits for its
-    /// turn; by the monotonic clock, in microseconds.
+    /// Time until which the node starts no round by itself, because another node's round waits for
+    /// its turn; in microseconds of the monotonic clock.
     yields_until: AtomicU64,
     state: Mutex<RoundsState>,
 }
@@ -88,7 +88,7 @@ pub struct RoundStatus {
     pub current: Option<RoundReport>,
     /// The last round that ended.
     pub last: Option<RoundReport>,
-    /// When the last full round with all nodes taking part ended, in microseconds since 1970.
+    /// Time when the last full round with all nodes taking part ended, in microseconds since 1970.
     pub last_full: Option<u64>,
     /// Number of rounds ended since the node's start.
     pub ended: u64,
@@ -111,9 +111,9 @@ pub struct RoundReport {
     pub since: u64,
     /// Upper bound of the compared records' version times, inclusive.
     pub until: u64,
-    /// When the round began, in microseconds since 1970.
+    /// Time when the round began, in microseconds since 1970.
     pub began: u64,
-    /// When the round ended, in microseconds since 1970; `None` = the round is under way.
+    /// Time when the round ended, in microseconds since 1970; `None` = the round is under way.
     pub ended: Option<u64>,
     /// Number of this node's records that were compared.
     pub records: u64,

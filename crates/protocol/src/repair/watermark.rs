@@ -200,8 +200,8 @@ impl Proofs {
     }
 
     /// True if a record of this rank is refused when it arrives as a hint or from another node's
-    /// store. This includes a conditional write's record: it was chosen, but may continue from a
-    /// record that was deleted and purged since.
+    /// store. A conditional write's record is refused too, although it was chosen: it may continue
+    /// from a record that was deleted and purged since.
     pub fn refuses(&self, rank: Rank) -> bool {
         let is_sealed = rank.write_time() <= self.seal();
         is_sealed || rank.ballot > 0 && rank.ballot <= self.floor.load(Ordering::SeqCst)

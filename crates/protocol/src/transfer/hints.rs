@@ -14,10 +14,10 @@
 //! with nothing.
 //!
 //! A *future hint* has a timestamp further ahead of this node's or the receiver's wall clock than
-//! clocks may be. It is kept while the others are sent, and a later pass retries it. A hint that
-//! was delivered but could not be removed, because the store is overloaded or full, is delivered
-//! again, and counts as waiting until it is gone. Otherwise it would be taken for another hint that
-//! came later, which would then wait forever.
+//! clocks may be. A pass leaves future hints in the store, and a later pass retries them. A hint
+//! that was delivered but could not be removed, because the store is overloaded or full, is
+//! delivered again, and counts as waiting until it is gone. Otherwise it would be taken for another
+//! hint that came later, which would then wait forever.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ struct HintDelivery {
 /// The state shared by the passes over a node's hints.
 #[derive(Debug, Default)]
 struct Passes {
-    /// When the next pass may begin, by the monotonic clock, in microseconds.
+    /// Time when the next pass may begin, in microseconds of the monotonic clock.
     not_before: Cell<u64>,
     /// Number of hints left by the last pass.
     stays: Cell<u64>,

@@ -1,6 +1,6 @@
 //! Delivery of marks. This node hands over the marks of another node to that node, which then
-//! repairs itself. It deposits its own marks with another node while its own store cannot keep
-//! them.
+//! repairs itself. This node's own marks are deposited with another node while its own store cannot
+//! keep them.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -32,8 +32,8 @@ pub(crate) const LONGEST_REST_MICROS: u64 = 2_000_000;
 /// The rate limiter of one transition.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// When the records pulled so far would have arrived at the permitted rate, by the monotonic
-    /// clock, in microseconds.
+    /// Time when the records pulled so far would have arrived at the permitted rate, in
+    /// microseconds of the monotonic clock.
     paced: Cell<u64>,
     /// The shortest write time of a page, in microseconds; `None` = no page was written.
     quickest: Cell<Option<u64>>,

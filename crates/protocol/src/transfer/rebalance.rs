@@ -71,7 +71,7 @@ pub(crate) struct Rebalance {
 struct RebalanceProgress {
     /// True if the first pass over the first replicas is done.
     first_is_done: Cell<bool>,
-    /// When a source that failed, or is waited for, is asked again, in microseconds of the
+    /// Time when a source that failed, or is waited for, is asked again, in microseconds of the
     /// monotonic clock.
     not_before: RefCell<BTreeMap<NodeId, u64>>,
     /// The greatest version time of a future record, by the source that holds it but does not keep

@@ -14,9 +14,9 @@
 //! Of a key whose record a conditional write made, a member stores the record that a majority
 //! holds, which the source determines: a minority's record, stored where a higher ballot was
 //! promised, would look like a majority's. A node that is being rebuilt needs the minority's record
-//! all the same, because it may have been the second to hold it. It gives no promises, its record
-//! does not count in reads, and both nodes have first promised that nothing older is under way
-//! (`paxos/promises.rs`).
+//! all the same, because that node may have been the second to hold it. A node that is being
+//! rebuilt gives no promises, its record does not count in reads, and both nodes have first
+//! promised that nothing older is under way (`paxos/promises.rs`).
 //!
 //! After a restart each walk begins again. A future record is left at its holder and its partition
 //! marked. The record is requested again periodically, and accepted once its time has come. Until

@@ -4,7 +4,7 @@
 //! ```text
 //!  previous replicas ──▶ a majority accepted it under one ballot ─▶ chosen
 //!                   └──▶ else: do a majority hold a trace of it, counting replicas not asked?
-//!                          ├─ yes ─▶ it came from a replica: the answer is neither "never" nor "done"
+//!                          ├─ yes ─▶ came from a replica: answered neither "never" nor "done"
 //!                          └─ no ──▶ nothing: no majority accepted it
 //! ```
 //!
@@ -91,8 +91,8 @@ pub struct Recollections<'a> {
 pub enum Until {
     /// Writes accepted up to this repair fence were accepted before the current transition.
     Seal(u64),
-    /// The node lost its earlier traces. What it has accepted since, it accepted as one of these
-    /// replicas.
+    /// The node lost its earlier traces. The writes that it has accepted since, it accepted as one
+    /// of these replicas.
     Lost,
 }
 

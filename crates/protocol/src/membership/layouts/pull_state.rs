@@ -177,8 +177,8 @@ impl PullState {
 
 impl LayoutsState {
     /// Carries `emptied` over to the newly known layout. A node without orphaned records still has
-    /// none when partitions begin to move. That is noted now, together with the layout, because it
-    /// cannot be determined once records of the new placement arrive.
+    /// none when partitions begin to move. This fact is noted now, together with the layout,
+    /// because it cannot be determined once records of the new placement arrive.
     pub(super) fn learned(&mut self, before: &Layout) {
         let known = self.council.known();
         let is_next = known.stage == Stage::ReadOld && known.base == before.id();

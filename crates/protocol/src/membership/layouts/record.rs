@@ -16,7 +16,7 @@ pub struct LayoutsRecord {
 }
 
 impl LayoutsRecord {
-    /// Decodes the bytes of a record. Errors: they are damaged or of a later version.
+    /// Decodes the bytes of a record. Errors: the record is damaged or of a later version.
     pub fn decode(mut bytes: &[u8]) -> Result<Self, Unreadable> {
         let (voter, vote, known, taking) = read(&mut bytes)?;
         Ok(Self { voter, vote, known, taking })

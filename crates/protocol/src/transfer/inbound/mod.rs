@@ -23,7 +23,7 @@ pub(crate) struct Inbound {
     rebuild: Rebuild,
     rebalance: Rebalance,
     history: History,
-    /// When the node handled its first event, by the monotonic clock, in microseconds.
+    /// Time when the node handled its first event, in microseconds of the monotonic clock.
     begun: Option<u64>,
 }
 

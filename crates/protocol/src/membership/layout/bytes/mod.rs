@@ -67,7 +67,8 @@ impl Layout {
         out
     }
 
-    /// Decodes bytes made by [`Layout::to_bytes`]. Errors: the reason why they are no layout.
+    /// Decodes bytes made by [`Layout::to_bytes`]. Errors: the reason why the bytes are not a
+    /// layout.
     pub fn from_bytes(mut bytes: &[u8]) -> Result<Self, &'static str> {
         if bytes.len() > MAX_BYTES {
             return Err("it has more than 4 MiB");

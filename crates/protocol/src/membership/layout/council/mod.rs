@@ -13,9 +13,9 @@
 //!
 //! A proposer gives precedence to the layout accepted under the highest ballot. Two proposals may
 //! have the same ballot: a quorum member promises each ballot once, so only one of them can get a
-//! majority. A quorum member votes on the successor of the layout that it knows and on no other; it
-//! does not learn layouts decided on a fork (`decree.rs`). docs/design/membership.md lists each
-//! rule and the failure if it is left out; `crates/protocol/tests/membership` is its model.
+//! majority. A quorum member votes only on the successor of the layout that it knows, and does not
+//! learn layouts decided on a fork (`decree/mod.rs`). docs/design/membership.md lists each rule and
+//! the failure if it is left out; `crates/protocol/tests/membership` is the model of these rules.
 //!
 //! Lamport, "The Part-Time Parliament", ACM TOCS 16(2), 1998; a chain of single decisions:
 //! "Vertical Paxos and primary-backup replication", PODC 2009, section 3.
@@ -101,16 +101,16 @@ impl VoterId {
     }
 }
 
-/// A node's identity as a voter. It changes as soon as the node may have lost votes: with its disk,
-/// or because its directory is an older copy.
+/// A node's identity as a voter. The identity changes as soon as the node may have lost votes: with
+/// its disk, or because its directory is an older copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Voter {
     /// The node's id.
     pub node: NodeId,
     /// The voter id; `None` = the node has no votes until its next boot assigns one.
     pub id: Option<VoterId>,
-    /// True if the node never lost a vote. It then has the seat of the first layout, whose seats
-    /// name nodes without voter ids.
+    /// True if the node never lost a vote, and so has a seat of the first layout, whose seats name
+    /// nodes without voter ids.
     pub is_first: bool,
 }
 
@@ -311,7 +311,7 @@ impl Proposal {
                 Proposed::Done(Arc::clone(&self.layout))
             }),
             (Phase::HandingOver, _) => None,
-            // This may be the proposed layout: another node found that it is decided.
+            // The known layout may be the proposed one: another node has found that it is decided.
             (_, VoteReply::Known(known)) if known.id() == self.layout.id() => {
                 Some(self.is_decided())
             }

@@ -105,8 +105,8 @@ pub enum PlanError {
     /// The named quorum member is down, so its disk is not known.
     #[error("node {0:?} can't be a councillor: which disk it has is not known, for it is not up")]
     NotSeen(String),
-    /// No majority of the new metadata quorum is up. It might never decide: a node that is down may
-    /// have lost its disk and thus its vote, and no seat is reassigned while keys move.
+    /// No majority of the new metadata quorum is up, and the quorum might never decide: a node that
+    /// is down may have lost its disk and thus its vote, and no seat is reassigned while keys move.
     #[error(
         "of the council that would follow ({}) a majority is not up, and it has to decide how the \
          change goes on: start those nodes, or name a council of nodes that are up with --council",
