@@ -9,8 +9,8 @@
 //!
 //! The founder is the node of the view whose name comes first. The id is a hash of the names and of
 //! the founder's incarnation, so that two clusters with the same names have different ids. While a
-//! node is storing an id, it does not answer the question for its id. So a node that answered
-//! *none* to the founder adopts no other id afterwards.
+//! node is storing an id, it does not answer requests for its id. So a node that answered *none* to
+//! the founder adopts no other id afterwards.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

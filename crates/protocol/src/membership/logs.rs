@@ -244,8 +244,8 @@ impl Logs {
     /// version time that may be lost, or `None` if nothing is.
     pub fn lost(&self, claim: Option<&Claim>) -> Option<u64> {
         let claim = claim?;
-        // Another disk of this name came before or after this one, and its contents are unknown. (A
-        // peer that has streamed all it holds to this disk has seen it.)
+        // Another disk of this name came before or after this one, and its contents are unknown.
+        // (The claim of a peer that has streamed all its records to this disk names this disk.)
         let other = claim.incarnation != self.incarnation;
         if other { Some(0) } else { self.lineage.lost(&claim.reported) }
     }

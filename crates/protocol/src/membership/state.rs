@@ -133,7 +133,7 @@ impl Membership {
         self.set(MembershipState::Rebuilding);
     }
 
-    /// Notes that a peer knows more of this node's log than exists: until its state is set again,
+    /// Notes that a peer knows more of this node's log than exists. Until the state is set again,
     /// the node is authoritative only for records newer than all that it may have lost.
     pub fn mark_doubted(&self) {
         self.doubted.store(true, Ordering::Release);

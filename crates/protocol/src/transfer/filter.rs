@@ -12,8 +12,8 @@ use record::{Kind, Rank};
 /// Maximum number of digests in a page request: 128 KiB.
 pub const MAX_KNOWN: usize = 16 * 1024;
 
-/// Returns the digest that stands for a record when a node reports the records it holds. That node
-/// draws the seed, so that nobody can construct two records with one digest.
+/// Returns the digest that stands for a record when a node reports the records it holds. The
+/// reporting node draws the seed, so that nobody can construct two records with one digest.
 pub(crate) fn moved_digest(seed: u64, key: &[u8], rank: Rank) -> u64 {
     let mut digest = Xxh3::with_seed(seed);
     digest.update(key);
@@ -218,7 +218,7 @@ mod tests {
         Rank { version, ballot: 0, kind: Kind::Value, check: 3 }
     }
 
-    /// Every other key was written since the current placement.
+    /// Returns a rank; every second key was written since the current placement.
     fn rank_of(key: u8) -> Rank {
         rank(PLACED_AT + u64::from(key % 2))
     }

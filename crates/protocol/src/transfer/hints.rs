@@ -16,8 +16,8 @@
 //! A *future hint* has a timestamp further ahead of this node's or the receiver's wall clock than
 //! clocks may be. A pass leaves future hints in the store, and a later pass retries them. A hint
 //! that was delivered but could not be removed, because the store is overloaded or full, is
-//! delivered again, and counts as waiting until it is gone. Otherwise it would be taken for another
-//! hint that came later, which would then wait forever.
+//! delivered again, and counts as waiting until it is gone. Otherwise the hint would be taken for
+//! another one that came later, which would then wait forever.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -248,7 +248,7 @@ impl DeliveryPass {
                     wait.set((wait.get() * 2).clamp(FIRST_WAIT_MICROS, MOST_WAIT_MICROS));
                     return Err(Failed);
                 }
-                // An unreachable node is to get its hints within a second after its return.
+                // An unreachable node should get its hints within a second after its return.
                 Err(_) => {
                     wait.set(FIRST_WAIT_MICROS);
                     return Err(Failed);

@@ -334,8 +334,7 @@ async fn fetch(
         if let Ok(Reply::Page(page)) = told
             && let Ok(is_all) = take_page(context, pace, (node, reporter), page)
         {
-            // In a rebuild this node's own report is expected to be incomplete, so it does not
-            // count.
+            // In a rebuild this node's own report is known to be incomplete, which does not count.
             return (node, Ok(is_all || node == own && purpose.is_rebuild()));
         }
         let since = *fails_since.get_or_insert(context.now().mono);

@@ -74,8 +74,8 @@ struct RebalanceProgress {
     /// Time when a source that failed, or is waited for, is asked again, in microseconds of the
     /// monotonic clock.
     not_before: RefCell<BTreeMap<NodeId, u64>>,
-    /// The greatest version time of a future record, by the source that holds it but does not keep
-    /// the record's key.
+    /// The greatest version time of a future record, by the source that holds the record but does
+    /// not keep its key.
     ahead: RefCell<BTreeMap<NodeId, u64>>,
     /// True if progress was made since this field was last read.
     is_new: Cell<bool>,

@@ -89,7 +89,7 @@ pub struct Recollections<'a> {
 /// The scope of the traces that a node has itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// Writes accepted up to this repair fence were accepted before the current transition.
+    /// Writes accepted up to this repair fence count as accepted before the current transition.
     Seal(u64),
     /// The node lost its earlier traces. The writes that it has accepted since, it accepted as one
     /// of these replicas.

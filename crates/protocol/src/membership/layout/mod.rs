@@ -82,8 +82,8 @@ pub struct Node {
     /// Incarnation of the directory with which the node joined; no other directory had the node's
     /// name before. `None` if unknown.
     pub first_disk: Option<Incarnation>,
-    /// True if the node was declared lost when it was removed: nothing waits for data that it alone
-    /// may hold.
+    /// True if the node was declared lost when it was removed: nothing waits for data that only
+    /// this node may hold.
     pub is_lost: bool,
 }
 

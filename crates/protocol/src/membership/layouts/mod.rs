@@ -156,8 +156,8 @@ impl Layouts {
         Ok((known.epoch > FIRST_EPOCH).then_some((own.node, known)))
     }
 
-    /// Returns the record without its votes, for a node that may have lost some: the node is no
-    /// voter until its next boot assigns a voter id.
+    /// Returns the record without its votes, for a node that may have lost some: the node has no
+    /// vote until its next boot assigns a voter id.
     pub fn without_votes(mut bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
         let (own, _, known, taking) = read(&mut bytes)?;
         let nobody = Voter { id: None, is_first: false, ..own };

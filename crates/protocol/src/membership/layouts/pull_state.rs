@@ -41,8 +41,9 @@ pub(crate) enum PullStep {
 /// The rebalance progress of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PullState {
-    /// The `began` epoch of the last placement for which this node dropped its orphaned records.
-    /// While it equals the active placement's, the node holds no orphaned record.
+    /// The epoch in which the last placement began for which this node dropped its orphaned
+    /// records. As long as the active placement began in that epoch, the node holds no orphaned
+    /// record.
     pub(super) emptied: u64,
     /// The first epoch of the transition that `step` and `sources` are about; 0 = none.
     pub(super) transition: u64,
@@ -128,7 +129,7 @@ impl PullState {
         let is_member = layout.nodes.iter().any(|node| node.id == own);
         let is_of = self.transition == layout.placement_epoch;
         let step = if is_of { self.step } else { PullStep::Begins };
-        // Once reads have switched, a node that lacks something has lost it, and is rebuilt.
+        // Once reads have switched, a node that lacks records has lost them, and is rebuilt.
         if layout.stage != Stage::ReadOld || !is_member || step == PullStep::HasAll {
             return PullNeed::Nothing;
         }

@@ -56,7 +56,7 @@ pub enum VoteRequest {
         /// The successor to accept.
         layout: Arc<Layout>,
     },
-    /// Tells that a layout is decided; any node learns it.
+    /// Announces that a layout is decided; any node learns it.
     Decided(Arc<Layout>),
 }
 

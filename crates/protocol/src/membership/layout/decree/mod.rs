@@ -10,9 +10,9 @@
 //! A forced layout takes the place of a majority's decision without knowing what that majority had
 //! decided. So each layout carries all forced layouts in its history. A node adopts a later layout
 //! only if the node's forced layouts are a prefix of that layout's, and the node's epoch is not
-//! above the base of the next one. Any other node is on a fork. Its reads and writes belong to a
-//! different placement (`View::decreed`), so no vote is counted across the fork.
-//! docs/design/membership.md shows why that suffices.
+//! above the base of the first forced layout that the node lacks. Any other node is on a fork. The
+//! reads and writes of such a node belong to a different placement (`View::decreed`), so no vote is
+//! counted across the fork. docs/design/membership.md shows why that suffices.
 
 use super::{Layout, Seat, Stage, VoterId};
 use crate::node_id::NodeId;
@@ -79,7 +79,7 @@ impl Layout {
             && late.decrees.get(shared).is_none_or(|next| early.epoch <= next.base)
     }
 
-    /// True if the epoch belongs to a fork. Not every fork can be told by its epoch.
+    /// True if the epoch belongs to a fork. Not every fork can be recognized by its epoch.
     pub(crate) fn forks_from(&self, epoch: u64) -> bool {
         self.decrees.iter().any(|decree| decree.base < epoch && epoch < decree.epoch)
     }
