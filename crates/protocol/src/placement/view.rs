@@ -44,8 +44,8 @@ pub struct View {
     /// While partitions move: the later or the earlier placement. Writes go to its replicas too,
     /// and these hold every value that a read returns.
     pub joint: Option<Topology>,
-    /// Before partitions move: the coming placement. No request uses it yet, but its nodes are
-    /// known.
+    /// Before partitions move: the coming placement. No request uses this placement yet, but its
+    /// nodes are known.
     pub prepared: Option<Topology>,
     placement: u64,
 }

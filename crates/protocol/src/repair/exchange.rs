@@ -197,8 +197,8 @@ impl Round {
             let replicas = self.replicas(&key, newest.copies);
             let is_gone = is_gone(&newest, self.watermark);
             let lacks = |node: &NodeId| match held.get(node) {
-                // The node may be no replica of the newest record, which has fewer copies. But it
-                // holds an older record, which the newest must hide.
+                // The node may be no replica of the newest record, which has fewer copies. But the
+                // node holds an older record, which the newest must hide.
                 Some(outline) => outline.rank < newest.rank,
                 None => !is_gone && replicas.contains(node),
             };
@@ -213,8 +213,8 @@ impl Round {
         Some(Differing { key, newest, holders, lacking, outdated, deletes })
     }
 
-    /// Brings a key's newest record to the nodes that lack it. Returns `true` if they all have it
-    /// now.
+    /// Brings a key's newest record to the nodes that lack it. Returns `true` if all these nodes
+    /// have the record now.
     async fn bring(&self, differing: Differing) -> bool {
         let Some((record, to)) = self.newest_of(&differing).await else { return false };
         let brought = to.into_iter().map(|node| {

@@ -169,8 +169,8 @@ impl Repair {
 }
 
 impl Past {
-    /// Notes the end of a round. If it left differences, the next round must be full: an
-    /// incremental one would not see them.
+    /// Notes the end of a round. If the round left differences, the next one must be full: an
+    /// incremental round would not see them.
     fn ended(&mut self, context: &Context, report: &RoundReport) {
         if report.is_equal() && report.full {
             self.last_full = Some(context.now().mono);

@@ -105,7 +105,7 @@ pub enum RoundStep {
 /// A node's report of itself in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundState {
-    /// The process start id (`BootId`) on its directory.
+    /// The process start id (`BootId`) of the node's process on its directory.
     pub life: BootId,
     /// The node's knowledge of proofs.
     pub proof: Proof,

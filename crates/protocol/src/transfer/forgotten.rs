@@ -22,8 +22,8 @@ pub struct ForgottenWords {
 /// The reason why a node may have forgotten writes with an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForgottenWhy {
-    /// The node lost them with its disk, and the other replicas have not reported all they
-    /// remember.
+    /// The node lost its memory of such writes with its disk, and the other replicas have not
+    /// reported all they remember.
     LostDisk,
     /// Keys moved to the node, and their previous replicas have not reported all they remember.
     Moved,

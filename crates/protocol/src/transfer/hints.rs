@@ -84,7 +84,7 @@ struct Passes {
 struct Stays {
     hints: u64,
     bytes: u64,
-    /// Microseconds until the first of them can be sent.
+    /// Microseconds until the first of these hints can be sent.
     wait: u64,
 }
 

@@ -85,9 +85,9 @@ struct HistoryWalk {
 /// The report of one source.
 #[derive(Debug)]
 struct Reporter {
-    /// Traces of its last page that are not processed yet.
+    /// Traces of the source's last page that are not processed yet.
     traces: VecDeque<Remembered>,
-    /// Start of its next page; `None` = the report is complete.
+    /// Start of the source's next page; `None` = the report is complete.
     start: Option<Bytes>,
 }
 

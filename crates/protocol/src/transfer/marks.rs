@@ -83,8 +83,8 @@ impl Marks {
             }
         }
         // This node's marks may be stored here by now, because marks that another node hands over
-        // are stored before they are acknowledged. If they were deposited nevertheless, they would
-        // be handed back forever.
+        // are stored before they are acknowledged. If such marks were deposited nevertheless, they
+        // would be handed back forever.
         self.deposit_wanted &= missed.is_unkept(context.shared().own);
         self.deposit.take_if(|task| !tasks.is_under_way(*task));
         if self.deposit_wanted && self.deposit.is_none() {

@@ -21,7 +21,7 @@ use crate::placement::topology::PARTITIONS;
 use crate::replica::unreadable::Unreadable;
 
 /// Maximum number of partitions of one node marked individually; beyond it, all partitions are
-/// marked. A page request lists its partitions, and this many take 8 KiB.
+/// marked. A page request lists its partitions, and 4,096 of them take 8 KiB.
 pub const MAX_LISTED: usize = 4096;
 
 /// Format version, the first byte of encoded marks.

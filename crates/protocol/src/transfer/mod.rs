@@ -88,7 +88,7 @@ pub(crate) struct Chosen {
 }
 
 /// Partitions with a record that was left at its holder because the record is from a clock that is
-/// ahead. This node is marked to lack each of these partitions, so it requests the record again
+/// ahead. This node is marked to lack each of these partitions, so it requests such a record again
 /// later.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LeftAhead(Rc<RefCell<BTreeSet<u16>>>);

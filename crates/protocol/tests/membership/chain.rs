@@ -25,8 +25,8 @@ pub(crate) struct Layout {
 /// The rules of the chain, each of which can be switched off.
 #[derive(Debug, Clone)]
 pub(crate) struct ChainRules {
-    /// A layout is decided by the metadata quorum of its predecessor. If the rule is off, by its
-    /// own.
+    /// A layout is decided by the metadata quorum of its predecessor. If the rule is off, a layout
+    /// is decided by its own quorum.
     pub(crate) council_of_base: bool,
     /// A promise survives a restart.
     pub(crate) promise_is_durable: bool,

@@ -15,7 +15,7 @@ pub(crate) struct Rules {
     /// All requests of a conditional write's round bear one layout.
     pub(crate) rounds_keep_their_layout: bool,
     /// Acknowledgements are counted separately in the old and in the new set. If the rule is off,
-    /// by their sum.
+    /// only the sum of both sets' acknowledgements counts.
     pub(crate) acks_are_counted_in_sets: bool,
     /// As long as the old set is read, writes need the new set too.
     pub(crate) writes_need_new: bool,

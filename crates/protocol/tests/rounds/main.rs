@@ -278,8 +278,8 @@ fn all_can_come_to_their_end() {
     assert!(can_end("a missed deletion", &world));
 }
 
-/// No property fails without these rules. They are kept because they cost little and help
-/// (`docs/design/repair.md`).
+/// No property fails without these rules. The protocol keeps the rules because they cost little and
+/// help (`docs/design/repair.md`).
 #[test]
 fn without_these_rules_nothing_is_missed() {
     let left_out = [

@@ -75,7 +75,7 @@ pub(crate) struct Round {
 /// Messages to be sent, each with its recipient.
 pub(crate) type Sent = Vec<(u8, Message)>;
 
-/// The parts of its driver's state, and the clock, that a round sees.
+/// The clock and the parts of the driver's state that a round sees.
 #[derive(Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) clock: &'a mut u8,
@@ -141,7 +141,7 @@ impl Round {
         *self = Self { id, phase, is_committed, is_void, ..Self::default() };
     }
 
-    /// Ends the round because its driver's process has ended.
+    /// Ends the round because the driver's process has ended.
     pub(crate) fn ends_with_its_node(&mut self) {
         if self.is_active() || self.phase == Phase::Waiting {
             (self.phase, self.is_void) = (Phase::Over, true);

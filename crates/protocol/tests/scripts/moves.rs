@@ -84,7 +84,7 @@ struct Asked {
     op: Op,
     /// True if the client may send the operation again.
     has_idempotency_key: bool,
-    /// The number of its unanswered requests.
+    /// The number of the client's unanswered requests.
     open: u32,
     /// True if the operation may have been done, although no answer says so.
     may_be_done: bool,
@@ -686,7 +686,8 @@ fn a_reply_to_what_was_given_up_is_nobodys() {
     assert!(run(14_774_542_465_345_383_200, 5, 147).is_linearizable());
 }
 
-/// A pulled record is newer than the next write, by another clock. The writer learns of it.
+/// A pulled record is newer than the next write, by another clock. The writer learns of that
+/// record.
 #[test]
 fn what_is_taken_is_looked_at_by_who_writes() {
     assert!(run(15_352_397_974_940_723_940, 1, 115).is_linearizable());

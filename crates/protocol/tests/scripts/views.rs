@@ -35,7 +35,8 @@ struct Cluster {
     shared: Arc<Shared>,
     protocol: Protocol,
     later: Topology,
-    /// A key whose first replicas are n1 and n2 before, and include the joining node after.
+    /// A key whose first replicas are n1 and n2 before the join; then they include the joining
+    /// node.
     key: Bytes,
 }
 
@@ -198,8 +199,8 @@ fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done
 }
 
 /// A round brings a key's newest record to holders of an older one. This node is no replica of the
-/// newest record. If it replaced the older record while it drops orphaned records, it would keep no
-/// record of the key.
+/// newest record. If this node replaced the older record while it drops orphaned records, it would
+/// keep no record of the key.
 #[test]
 fn a_round_replaces_nothing_by_what_is_dropped() {
     let mut cluster = Cluster::new();

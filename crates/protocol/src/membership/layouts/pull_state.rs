@@ -50,8 +50,8 @@ pub(crate) struct PullState {
     pub(super) step: PullStep,
     /// Nodes from which all records are pulled.
     pub(super) sources: BTreeSet<NodeId>,
-    /// A version time: the time at which this node joined. Of conditional-write attempts before it,
-    /// in any partition, this node does not know whether a source stored them.
+    /// The version time at which this node joined. Earlier conditional-write attempts, in any
+    /// partition, may have been stored by a source without this node knowing.
     pub(super) joined: u64,
     /// A version time with the meaning of `joined`, for the partitions that moved to this node
     /// later.
@@ -112,7 +112,7 @@ impl Default for PullState {
 }
 
 impl PullState {
-    /// Returns the progress of `transition`. Resets the progress first if it is that of another
+    /// Returns the progress of `transition`; resets the progress first if it belongs to another
     /// one.
     pub(super) fn of(&mut self, transition: u64) -> &mut Self {
         if self.transition != transition {
@@ -241,15 +241,15 @@ impl Layouts {
         (taking.step, taking.sources.clone())
     }
 
-    /// Returns a version time. Of conditional-write attempts before it on a partition's keys, this
-    /// node does not know which were stored.
+    /// Returns the version time before which conditional-write attempts on a partition's keys may
+    /// have been stored without this node knowing.
     pub(crate) fn forgets_before(&self, partition: u16) -> u64 {
         let state = self.state();
         state.taking.joined.max(state.taking.received.of(partition))
     }
 
-    /// Returns a version time. Of writes with an idempotency key before it, in `partition` or, if
-    /// that is `None`, in any, this node does not know which were done.
+    /// Returns the version time before which writes with an idempotency key may have been done
+    /// without this node knowing, in `partition` or, if that is `None`, in any.
     pub(crate) fn forgotten_before(&self, partition: Option<u16>) -> u64 {
         let state = self.state();
         let forgotten = &state.taking.forgotten;

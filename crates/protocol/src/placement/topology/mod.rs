@@ -130,7 +130,7 @@ pub struct Topology {
     stored: Arc<[u16]>,
     stride: usize,
     holdings: Arc<Holdings>,
-    /// Computed on first use.
+    /// The buckets of the partitions, computed on first use.
     buckets: Arc<OnceLock<Buckets>>,
     digest: u64,
 }

@@ -89,8 +89,8 @@ impl Inbound {
     }
 
     /// Pulls the other replicas' history: the last step before a node that has its records again
-    /// becomes a member. If it became one earlier, another node's disk might be replaced before
-    /// this node knows the history.
+    /// becomes a member. If the node became a member earlier, another node's disk might be replaced
+    /// before this node knows the history.
     fn take_over_history(&mut self, tasks: &mut Tasks, identity: &mut Identity) {
         let cx = tasks.context().clone();
         let is_whole = self.rebuild.is_whole_again(&cx);
@@ -110,9 +110,9 @@ impl Inbound {
         self.history.start(tasks, HistoryReason::Rebuild(lost), &sources, &self.rebalance.pace);
     }
 
-    /// Handles a change of placement. A receiver pulls records that were written long ago. If it
-    /// lost the end of its log, or is a copy, streaming only the records written since then no
-    /// longer suffices, so it is marked to lack everything.
+    /// Handles a change of placement. A receiver pulls records that were written long ago. If the
+    /// receiver lost the end of its log, or is a copy, streaming only the records written since
+    /// then no longer suffices, so the receiver is marked to lack everything.
     pub(crate) fn placement_changes(&mut self, tasks: &mut Tasks, identity: &mut Identity) {
         self.rebalance.restart(tasks);
         self.history.stop(tasks);

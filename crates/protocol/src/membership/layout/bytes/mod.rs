@@ -33,7 +33,7 @@ const TOKENS: u8 = 1;
 const QUOTAS: u8 = 2;
 
 /// Maximum length of an encoded layout in bytes: two lists of 16,384 nodes with names, zones and
-/// URLs of usual length. A message has room for it.
+/// URLs of usual length. A message has room for a layout of this length.
 pub const MAX_BYTES: usize = 4 << 20;
 
 impl Layout {

@@ -168,8 +168,8 @@ impl LayoutVoter {
         &self.vote
     }
 
-    /// Notes that a layout is decided. Returns false if it, or a later one, was known already, or
-    /// if it belongs to a fork.
+    /// Notes that a layout is decided. Returns false if this layout, or a later one, was known
+    /// already, or if the layout belongs to a fork.
     pub fn learn(&mut self, layout: &Arc<Layout>) -> bool {
         let is_later = layout.epoch > self.known.epoch && self.known.is_of_one_line(layout);
         if is_later {
@@ -302,7 +302,7 @@ impl Proposal {
         asked.map(|node| (node, request.clone())).collect()
     }
 
-    /// Handles a node's reply. Returns its effect, or `None` if there is none.
+    /// Handles a node's reply. Returns the effect of the reply, or `None` if there is none.
     pub fn replied(&mut self, from: NodeId, reply: VoteReply) -> Option<Proposed> {
         match (&self.phase, reply) {
             (Phase::Done, _) | (_, VoteReply::NoVote) => None,
@@ -356,7 +356,7 @@ impl Proposal {
         }
     }
 
-    /// Counts a node as having completed the phase. Returns true if it completes a majority.
+    /// Counts a node as having completed the phase. Returns true if the node completes a majority.
     fn does(&mut self, node: NodeId) -> bool {
         let has_seat = self.voters().iter().any(|seat| seat.node == node);
         if !has_seat || self.did.contains(&node) {
