@@ -6,8 +6,8 @@
 //!      ─▶ read at a replica that holds it ─▶ written to those that lack it ─▶ the next lists
 //! ```
 //!
-//! A conditional write's record is read as a client's majority read: a record held by a minority
-//! may never have been chosen, and must not come to look as if it were.
+//! A conditional write's record is read as a client reads at a majority: a record held by a
+//! minority may never have been chosen, and must not come to look as if it were.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -61,7 +61,7 @@ impl Round {
             for (node, result) in task::all(asked).await {
                 match result {
                     Ok(state) if state.proof.proven >= missed => states.insert(node, state),
-                    // The node may have an older copy of its directory, which it will detect
+                    // The node may have an older copy of its directory, and will detect that
                     // itself.
                     _ => {
                         self.continue_without(node)?;
@@ -113,8 +113,8 @@ impl Round {
         }
     }
 
-    /// Asks all nodes to raise their fences; this node last, because the others' clocks show
-    /// whether its own is right.
+    /// Asks all nodes to raise their fences. This node comes last, because the others' clocks show
+    /// whether this node's clock is right.
     async fn seal(&mut self) -> Result<Sealed, End> {
         let mut states = States::new();
         for nodes in self.others_first() {
@@ -152,7 +152,7 @@ impl Round {
             let asked = nodes.into_iter().map(async |node| {
                 match self.step(node, self.id, commit).await {
                     Err(StepFailed::Ahead) => Err(()),
-                    // A node that did not answer is told when it is back.
+                    // A node that did not answer learns of the commit when it is back.
                     _ => Ok(()),
                 }
             });

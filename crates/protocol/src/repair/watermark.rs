@@ -44,7 +44,7 @@ pub struct Proof {
     /// follow a promised one.
     pub floor: u64,
     /// True if no record up to the watermark had a number of copies other than the default: then
-    /// only a key's replicas hold anything of it.
+    /// only a key's replicas hold any record of the key.
     pub is_uniform: bool,
     /// A version time at or before which the directory was made, and was empty; 0 = unknown.
     pub made: u64,
@@ -95,7 +95,8 @@ pub enum RoundStep {
     Ready,
     /// Advance the watermark: all nodes were ready, and had promised no ballot above `floor`.
     Commit {
-        /// The greatest ballot that any node had promised.
+        /// The last ballot that a promise of any node can cover, including the ballots that follow
+        /// a promised one.
         floor: u64,
         /// The value for [`Proof::is_uniform`].
         is_uniform: bool,
@@ -350,7 +351,7 @@ impl Proofs {
         state.reported
     }
 
-    /// Returns the nodes whose reports showed since the last call that they lag behind.
+    /// Returns the nodes that were found to lag behind since the last call, by their reports.
     pub(crate) fn take_lagging(&self) -> Vec<NodeId> {
         std::mem::take(&mut self.state().lagging)
     }
