@@ -1,5 +1,5 @@
-//! Announcement of this node's disk: asks the other nodes to store the disk, as long as this node
-//! is not a member; see `known_disk.rs`.
+//! Announcement of this node's disk: while this node is not a member, it asks the other nodes to
+//! store the id of its disk (`known_disk.rs`).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::message::{Class, NodeId, Reply, Request};
 /// Delay in microseconds before a node that has not confirmed the disk is asked again.
 const RETRY_MICROS: u64 = 100_000;
 
-/// The running tasks, by the node that each asks.
+/// The running `announce` tasks, by the node that each of them asks.
 #[derive(Debug, Default)]
 pub(crate) struct Announcement(BTreeMap<NodeId, TaskId>);
 

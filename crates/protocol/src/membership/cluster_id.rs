@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The founder is the node of the view whose name comes first. The id is a hash of the names and of
-//! the founder's incarnation, so that two clusters with the same names have different ids. A node
-//! that is storing an id answers no question about it until the id is durable: so a node that told
-//! the founder *none* takes no other id afterwards.
+//! the founder's incarnation, so that two clusters with the same names have different ids. While a
+//! node is storing an id, it does not answer requests for its id. So a node that answered *none* to
+//! the founder adopts no other id afterwards.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,8 +36,8 @@ impl ClusterId {
         id.map_or(0, |id| id.0)
     }
 
-    /// Returns the id that a founder with this disk gives the cluster of these nodes. `names` are
-    /// sorted.
+    /// Returns the id that a founder with the disk `founder` gives the cluster of the nodes
+    /// `names`, which must be sorted.
     pub fn born(names: &[&str], founder: Incarnation) -> Self {
         let names = names.join("\n");
         Self(xxh3_64(&[names.as_bytes(), &founder.0.to_le_bytes()].concat()).max(1))
@@ -59,7 +59,7 @@ pub struct OwnCluster {
     storing: Mutex<Option<ClusterId>>,
     /// True if this node has no id, holds data, and knows other nodes.
     has_company: AtomicBool,
-    /// Linked nodes that belong to another cluster.
+    /// Nodes that are connected with this one and belong to another cluster.
     foreign: Mutex<BTreeSet<NodeId>>,
 }
 
@@ -79,7 +79,8 @@ impl OwnCluster {
         ClusterId::of_number(self.id.load(Ordering::Acquire))
     }
 
-    /// Returns the answer for another node; `None` while an id is being stored.
+    /// Returns the answer for another node that asks for the id; `None` while an id is being
+    /// stored.
     pub(crate) fn answer(&self) -> Option<Option<ClusterId>> {
         let storing = self.storing.lock();
         storing.is_none().then(|| self.id())
@@ -122,8 +123,8 @@ impl OwnCluster {
         }
     }
 
-    /// True if the links to a node must be closed: it belongs to another cluster, which was unknown
-    /// when they were made.
+    /// True if the links to a node must be closed: the node belongs to another cluster, which was
+    /// unknown when the links were made.
     pub fn is_foreign(&self, node: NodeId) -> bool {
         self.foreign.lock().contains(&node)
     }

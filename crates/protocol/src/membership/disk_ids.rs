@@ -1,7 +1,7 @@
 //! Identifiers of a node's data directory, each a type of its own: the directory, the process that
 //! runs on it, and a position in its log (`logs.rs`).
 
-/// Identifies a node's data directory, and so its disk: a random number assigned once to the
+/// The id of a node's data directory, and so of its disk: a random number assigned once to the
 /// directory. 0 on the wire and on disk stands for none; in memory `None` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
@@ -13,8 +13,8 @@ impl Incarnation {
     }
 }
 
-/// The boot id: identifies a process on a data directory, and is greater than those of earlier
-/// processes there. 0 on the wire and on disk stands for none; in memory `None` does.
+/// The id of a process on a data directory (a boot), greater than those of earlier processes there.
+/// 0 on the wire and on disk stands for none; in memory `None` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootId(pub u64);
 

@@ -43,9 +43,9 @@ pub(crate) struct Founding {
 /// Answers of peers about their cluster.
 #[derive(Debug, Default)]
 struct Told {
-    /// The cluster id that each peer reported last; `None` = it has none.
+    /// The cluster id that each peer reported last; `None` = the peer has none.
     clusters: BTreeMap<NodeId, Option<ClusterId>>,
-    /// Peers that told this founder that they have no id.
+    /// Peers that answered this founder that they have no id.
     without: BTreeSet<NodeId>,
 }
 
@@ -105,7 +105,7 @@ impl Founding {
         }
     }
 
-    /// Restarts the founding after a view change, because nodes may have come or gone.
+    /// Restarts the founding after a view change, because nodes may have joined or left.
     pub(crate) fn follow_view(&self, cx: &Context) {
         let mut told = self.told.borrow_mut();
         told.without.clear();
@@ -161,7 +161,8 @@ fn founds(cx: &Context) -> bool {
         && cx.view().ids().min_by_key(|id| cx.shared().name_of(*id)) == Some(own)
 }
 
-/// Notes data that was written together with other nodes, so that it gets into no other cluster.
+/// Notes that this node's data was written together with other nodes, so that the node joins no
+/// other cluster with it.
 fn note_company(cx: &Context) {
     let cluster = &cx.shared().membership.cluster;
     if cluster.id().is_none()

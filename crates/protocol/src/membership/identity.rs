@@ -11,7 +11,7 @@
 //!
 //! A state that makes this node authoritative is stored before it takes effect; a loss of authority
 //! takes effect at once. A peer may forget its record of an earlier boot only when the consequences
-//! are durable here: until then this node reports no log position of the current boot to it
+//! are durable here: until then this node reports no log position of the current boot to that peer
 //! (`logs.rs`).
 
 use std::cell::RefCell;
@@ -61,7 +61,8 @@ struct PeerCheck {
     check: Check,
 }
 
-/// Replies to the pings: each peer and whether it replied, in the order of the outcomes.
+/// Results of the pings since the last look: each peer, and whether the peer replied, in the order
+/// in which the results came.
 type Pinged = Rc<RefCell<Vec<(NodeId, bool)>>>;
 
 /// This node's identity as the peers know it, and the changes of its membership state.
@@ -75,7 +76,8 @@ pub(crate) struct Identity {
     unsettled: Vec<NodeId>,
     /// The membership state that is being stored.
     state_under_way: Option<MembershipState>,
-    /// True if it must be stored once more, because this node was marked to lack more meanwhile.
+    /// True if the state must be stored once more, because this node was marked to lack more
+    /// meanwhile.
     stores_again: bool,
 }
 
@@ -94,8 +96,8 @@ pub(crate) fn lacks_since(cx: &Context) -> Option<u64> {
 }
 
 /// Marks the peers as lacking writes since this log's end, so that others stream them: the hints
-/// that this node kept for them since then are lost with the end of the log. (With an empty disk
-/// the time is unknown.)
+/// that this node kept for the peers since then are lost with the end of the log. With an empty
+/// disk the time is unknown, and no peer is marked.
 fn mark_lost_hints(cx: &Context) {
     let since = cx.shared().membership.logs.end();
     for peer in cx.others().into_iter().filter(|_| since > 0) {
@@ -104,18 +106,19 @@ fn mark_lost_hints(cx: &Context) {
 }
 
 /// Makes this node a new voter if its directory may be older than the last vote given from it: on
-/// another disk, or restored to an earlier state. Unless every write is synced before it is
-/// acknowledged, a power cut may explain a log that lost its end; the voter then stays, because
-/// votes are always synced. Returns true if the voter is new.
+/// another disk, or restored to an earlier state. Returns true if the voter is new.
+///
+/// Unless every write is synced before it is acknowledged, a power cut may explain a log that lost
+/// its end. The voter then stays, because votes are always synced.
 fn lose_votes(cx: &Context, all: bool) -> bool {
     let layouts = &cx.shared().membership.layouts;
     (all || cx.config().syncs_always) && layouts.loses_votes(cx.shared().membership.logs.voter())
 }
 
 impl Identity {
-    /// Initializes the check after a start. A node that lacked something when it stopped still
-    /// lacks it: everything, unless a mark says less. A copied directory lacks at least what came
-    /// after the copy, whatever the peers know.
+    /// Initializes the check after a start. A node that lacked records when it stopped still lacks
+    /// them: all records, unless a mark says less. A copied directory lacks at least the records
+    /// written after the copy, whatever the peers know.
     pub(crate) fn begin(&mut self, cx: &Context) {
         let since = match cx.shared().membership.state.state() {
             MembershipState::Joining | MembershipState::Rebuilding => Some(0),
@@ -168,9 +171,9 @@ impl Identity {
         }
     }
 
-    /// Handles a peer's knowledge that writes acknowledged since that version time may be lost.
-    /// `keeps_votes` is true if the loss is older than this node's voter id, so that the votes
-    /// under that id are intact.
+    /// Handles a peer's knowledge that writes acknowledged since the version time `since` may be
+    /// lost. `keeps_votes` is true if the loss is older than this node's voter id, so that the
+    /// votes under that id are intact.
     fn lose(&mut self, cx: &Context, peer: Option<NodeId>, (since, keeps_votes): (u64, bool)) {
         let known = cx.shared().membership.state.state() == MembershipState::Rebuilding
             && lacks_since(cx).is_some_and(|lacks| lacks <= since);
@@ -296,8 +299,8 @@ impl Identity {
         }
     }
 
-    /// Returns the progress with all peers. Cached until it changes: there are many events, and
-    /// many peers in a large cluster.
+    /// Returns the progress with all peers. The result is cached until it changes, because events
+    /// are frequent, and a large cluster has many peers.
     fn checks(&mut self, cx: &Context) -> Checks {
         if let Some(checks) = self.checks {
             return checks;

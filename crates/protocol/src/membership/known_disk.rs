@@ -1,18 +1,18 @@
 //! The other nodes' knowledge of this node's disk. While a node is not a member, another process
 //! may run as the same node with the previous disk. A new disk therefore acknowledges no write
-//! until all other nodes have stored that they know it: from then on they refuse the other process.
+//! until all other nodes have stored its id: from then on they refuse the other process.
 //!
 //! ```text
-//!   no member ─▶ KnowsDisk ─▶ each other node ─┬─ Pong: known, as long as it is connected
-//!                                              ├─ no connection: away, until there is one
-//!                                              └─ refused, for another disk: waited for
+//!   not a member ─▶ KnowsDisk ─▶ each other node ─┬─ Pong: known, as long as it is connected
+//!                                                 ├─ no connection: away, until there is one
+//!                                                 └─ refused, for another disk: waited for
 //!   known by all that are not away ─▶ stored writes are acknowledged
 //! ```
 //!
 //! `tests/membership/disks.rs` models this. Nodes that are away are skipped, because a node that is
 //! down would otherwise hold up all writes that need a new disk. If the process with the previous
-//! disk is connected only to a skipped node, the two are told apart only when the network is whole
-//! again (docs/design/membership.md).
+//! disk is connected only to a skipped node, the two processes are told apart only when the network
+//! is whole again (docs/design/membership.md).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ enum Knows {
     /// Unknown, or the node is connected with another disk.
     #[default]
     Unknown,
-    /// The node has stored the disk, and has been connected ever since it said so.
+    /// The node has stored the disk, and has been connected ever since it confirmed that.
     Known,
     /// The node could not be reached.
     Away,
@@ -36,21 +36,21 @@ enum Knows {
 #[derive(Debug, Default)]
 struct Other {
     knows: Knows,
-    /// True if the node refused the last connection because it has one with another disk.
+    /// True if the node refused the last connection because it is connected with another disk.
     refuses: bool,
     /// Number of times that the last connection with the node was lost.
     losses: u64,
 }
 
 impl Other {
-    /// Returns the entry without its knowledge. `losses` is kept: otherwise an answer from before
-    /// would count for a later connection.
+    /// Returns the entry without its knowledge. `losses` is kept, because otherwise an answer from
+    /// before would count for a later connection.
     fn forgotten(&self) -> Self {
         Self { losses: self.losses, ..Self::default() }
     }
 }
 
-/// The other nodes' knowledge of this node's disk, shared by the loops of a node.
+/// The other nodes' knowledge of this node's disk, shared by all event loops of this node.
 #[derive(Debug, Default)]
 pub struct KnownDisk {
     others: Mutex<BTreeMap<NodeId, Other>>,
@@ -81,7 +81,8 @@ impl KnownDisk {
         }
     }
 
-    /// Notes the loss of the last connection with a node, which may accept another disk by now.
+    /// Notes the loss of the last connection with a node, which from now on may accept another
+    /// disk.
     pub fn disconnected(&self, node: NodeId) {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();
@@ -92,7 +93,8 @@ impl KnownDisk {
         }
     }
 
-    /// Notes that a node refused a connection because it has one with another disk of this node.
+    /// Notes that a node refused a connection because it is connected with another disk of this
+    /// node.
     pub fn refused(&self, node: NodeId) {
         let mut others = self.others.lock();
         let other = others.entry(node).or_default();

@@ -1,5 +1,6 @@
-//! Log positions that nodes report to each other, by which a node that comes back with less data is
-//! noticed: an older copy of its directory, a file system snapshot, a tail lost in a power cut.
+//! Log positions that nodes report to each other. The reports reveal that a node came back with
+//! less data than it had reported: its directory is an older copy or a file system snapshot, or a
+//! power cut took the end of its log.
 //!
 //! ```text
 //!   N ── each envelope: "my log holds what I acknowledged up to 812" ──▶ P remembers (boot 7, 812)
@@ -8,12 +9,13 @@
 //!   N: boot 8 began at 640, so what boot 7 wrote behind that is lost
 //! ```
 //!
-//! A *boot* (`Life`) is one process on one data directory; its id (`BootId`) is greater than
-//! those of earlier boots, and all boots of a directory form its [`BootHistory`]. A *position* is a
-//! sequence number of the store's log. A report holds for the boot that made it; so two copies of a
-//! directory that both ran on are told apart as well, because neither knows the other's boot. Of
-//! two processes running at once, the one with the greater boot id is accepted and the other is
-//! refused.
+//! A [`Boot`] is one process on one data directory. Its id (`BootId`) is greater than those of
+//! earlier boots, and all boots of a directory form its [`BootHistory`]. A *position* is a sequence
+//! number of the store's log.
+//!
+//! A report holds for the boot that made it. So two copies of a directory that both ran on are told
+//! apart as well, because neither knows the other's boot. Of two processes running at once, the one
+//! with the greater boot id is accepted and the other is refused.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -26,8 +28,8 @@ use crate::membership::layout::VoterId;
 use crate::message::NodeId;
 use record::COUNTER_BITS;
 
-/// Maximum number of boots that a directory remembers. A peer's report by an older one is compared
-/// with the oldest of these.
+/// Maximum number of boots that a directory remembers. A report by an older boot is compared with
+/// the oldest remembered one.
 pub const MAX_BOOTS: usize = 64;
 
 /// Length of an encoded boot in bytes.
@@ -76,7 +78,7 @@ impl BootHistory {
         *self.0.last().expect("there is one")
     }
 
-    /// Encodes the lineage as it is stored.
+    /// Encodes the boots as they are stored.
     pub fn encode(&self) -> Vec<u8> {
         let numbers = self.0.iter().flat_map(|life| [life.id.0, life.begins.0, life.newest]);
         numbers.flat_map(u64::to_le_bytes).collect()
@@ -99,12 +101,13 @@ impl BootHistory {
     }
 
     /// Compares a position that this node once reported with the directory's log. Returns the
-    /// lowest version time that may be lost, 0 if any may be, or `None` if nothing is lost.
+    /// lowest version time that may be lost, 0 if records of any time may be lost, or `None` if
+    /// nothing is.
     pub fn lost(&self, reported: &Reported) -> Option<u64> {
         let by = reported.life.filter(|by| *by != self.current().id)?;
         let Some(next) = self.0.iter().find(|life| life.id > by) else {
-            // A greater boot id than this one: of another copy, which is not an earlier state of
-            // this one.
+            // The reporting boot is later than all boots of this directory, so it belongs to
+            // another copy, which is not an earlier state of this one.
             return Some(0);
         };
         let known = self.0.iter().any(|life| life.id == by);
@@ -121,7 +124,7 @@ impl BootHistory {
 /// Log position that a node reported to another one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reported {
-    /// The boot that reported it; `None` = none did.
+    /// The boot that reported the position; `None` = no boot has reported one.
     pub life: Option<BootId>,
     /// The highest position reported: all that the node acknowledged up to it was in its log.
     pub position: LogPosition,
@@ -217,8 +220,8 @@ impl Logs {
         VoterId(xxh3_64(of.as_flattened()).max(1))
     }
 
-    /// True if the claim was made by an earlier boot than the one that `voter` was derived from, so
-    /// that it says nothing about the votes of that voter.
+    /// True if the claim was made by an earlier boot than the one from which `voter` was derived,
+    /// so that the claim says nothing about the votes of that voter.
     pub fn is_before_voter(&self, claim: &Claim, voter: Option<VoterId>) -> bool {
         let made_voter = |life: &&Boot| voter == Some(self.voter_of(life.id));
         let maker = self.lineage.0.iter().find(made_voter).map(|life| life.id);
@@ -226,8 +229,8 @@ impl Logs {
             && maker.is_some_and(|maker| claim.reported.life.is_some_and(|life| life < maker))
     }
 
-    /// Returns the lowest version time that may be missing if any length of the log's end is lost;
-    /// 0 = any.
+    /// Returns the lowest version time that may be missing if the log's end is lost, however much
+    /// of it; 0 = records of any time may be missing.
     pub fn end(&self) -> u64 {
         self.lineage.current().end()
     }
@@ -241,8 +244,8 @@ impl Logs {
     /// version time that may be lost, or `None` if nothing is.
     pub fn lost(&self, claim: Option<&Claim>) -> Option<u64> {
         let claim = claim?;
-        // Another disk of this name came before or after this one, and its contents are unknown. (A
-        // peer that has streamed all it holds to this disk has seen it.)
+        // Another disk of this name came before or after this one, and its contents are unknown.
+        // (The claim of a peer that has streamed all its records to this disk names this disk.)
         let other = claim.incarnation != self.incarnation;
         if other { Some(0) } else { self.lineage.lost(&claim.reported) }
     }
@@ -254,8 +257,8 @@ impl Logs {
         }
     }
 
-    /// Notes that a node's claim about this node was checked and the consequences are durable: from
-    /// now on this node reports its position to it, which replaces that claim.
+    /// Notes that a node's claim about this node was checked and the consequences are durable. From
+    /// now on this node reports its position to that node, where the report replaces the claim.
     pub fn settle(&self, node: NodeId) {
         self.peers.with(node, |peer| {
             peer.settled.store(true, Ordering::Release);
@@ -264,7 +267,7 @@ impl Logs {
     }
 
     /// Notes that a node claims more of this node's log than exists. Until the claim is settled
-    /// this node does not vote, because nothing would tell the other node of the vote
+    /// this node does not vote, because no position report would tell the other node of the vote
     /// (`docs/design/membership.md`).
     pub fn mark_doubted(&self, node: NodeId) {
         self.peers.with(node, |peer| peer.doubts.store(true, Ordering::Release));
@@ -275,8 +278,8 @@ impl Logs {
         self.peers.any(|peer| peer.doubts.load(Ordering::Acquire))
     }
 
-    /// Returns the log position that envelopes to a node carry; `LogPosition::START` until its
-    /// claim is settled.
+    /// Returns the log position that envelopes to a node carry: [`LogPosition::START`] until the
+    /// node's claim is settled.
     pub fn position_for(&self, node: NodeId) -> LogPosition {
         let settled = self.peers.with(node, |peer| peer.settled.load(Ordering::Acquire));
         LogPosition(if settled { self.position.load(Ordering::Relaxed) } else { 0 })
@@ -288,7 +291,8 @@ impl Logs {
         self.with(node, |known| known.seen.is_some_and(outlives))
     }
 
-    /// Counts a connection with a node that was made or lost. Returns true if any is left.
+    /// Counts a connection with a node, made (`is_new`) or lost. Returns true if any connection is
+    /// left.
     pub fn note_connection(&self, node: NodeId, is_new: bool) -> bool {
         self.with(node, |known| {
             assert!(is_new || known.connections > 0, "a connection ends that was there");
@@ -335,7 +339,7 @@ impl Logs {
     }
 
     /// Notes the log position of an envelope from this boot of a node's disk. Returns false if a
-    /// later boot was seen since; all its messages are then ignored.
+    /// later boot was seen since; the caller then ignores all messages of this boot.
     pub fn received(
         &self,
         node: NodeId,
@@ -372,7 +376,8 @@ impl Logs {
         self.with(node, |known| {
             if known.incarnation != Some(incarnation) {
                 known.incarnation = Some(incarnation);
-                // The reports so far belong to the new disk only if that disk was seen making them.
+                // The reports so far belong to the new disk only if that disk was seen when it made
+                // them.
                 let by = known.reported.life;
                 let is_of = |(disk, life)| disk == incarnation && by == Some(life);
                 if !known.seen.is_some_and(is_of) {

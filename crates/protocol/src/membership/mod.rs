@@ -1,13 +1,14 @@
-//! Cluster membership: the layouts and the decisions that change them, and the check of this node's
+//! Cluster membership: the layouts, the decisions that change them, and the check of this node's
 //! data directory against the peers' records of it.
 //!
 //! ```text
-//!  layout, layouts        members as of one epoch; the layout that this node has adopted
-//!  proposals, stages      tasks that have the next layout decided and advance a transition
-//!  identity, state        this node's membership state, from what peers know of its disk
-//!  logs, directory        the log positions known of the peers and of this node
-//!  known_disk, announcement, founding, cluster_id
-//!                         a new disk is announced to the peers; the cluster id, assigned once
+//!  layout, layouts            members as of one epoch; the layout that this node has adopted
+//!  proposals, stages          drive the next layout to a decision; advance a transition
+//!  transition_progress        how far each node has come in the transition
+//!  identity, state            this node's membership state, from what peers know of its disk
+//!  disk_ids, logs             ids of disk and process; the log positions known of all nodes
+//!  known_disk, announcement   a new disk is announced to the peers
+//!  cluster_id, founding       the cluster id, assigned once
 //! ```
 
 pub(crate) mod announcement;

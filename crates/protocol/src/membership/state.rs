@@ -9,7 +9,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-/// A state that decides whether a node's report that it does *not* hold a record counts.
+/// A node's membership state, which decides whether the node's report that it does *not* hold a
+/// record counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MembershipState {
@@ -132,15 +133,15 @@ impl Membership {
         self.set(MembershipState::Rebuilding);
     }
 
-    /// Notes that a peer knows more of this node's log than exists: until its state is set again,
+    /// Notes that a peer knows more of this node's log than exists. Until the state is set again,
     /// the node is authoritative only for records newer than all that it may have lost.
     pub fn mark_doubted(&self) {
         self.doubted.store(true, Ordering::Release);
     }
 
     /// Notes that this directory may hold deleted records whose tombstones are purged everywhere
-    /// else: the replica refuses all requests of other nodes but those of repair rounds, and
-    /// nothing that this node holds or lacks counts in its own reads.
+    /// else. From then on the replica refuses all requests of other nodes except those of repair
+    /// rounds, and nothing that this node holds or lacks counts in its own reads.
     pub fn mark_outdated(&self) {
         self.outdated.store(true, Ordering::Release);
     }
@@ -181,9 +182,10 @@ impl Membership {
         self.fenced.load(Ordering::Acquire)
     }
 
-    /// True if the node certainly never acknowledged a newer record of a key than the one that it
-    /// holds. `time` is that record's version time, `None` if it holds none. No earlier boot
-    /// acknowledged anything newer than `lost_before`, so a newer record hides nothing.
+    /// True if the node certainly never acknowledged a newer record of a key than the one that the
+    /// node holds. `time` is the held record's version time; `None` = the node holds none. No
+    /// earlier boot acknowledged anything newer than `lost_before`, so a record newer than that
+    /// hides no loss.
     pub fn is_authoritative(&self, time: Option<u64>) -> bool {
         self.is_authoritative_for_all() || time.is_some_and(|time| time > self.lost_before())
     }

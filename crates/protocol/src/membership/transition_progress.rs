@@ -28,7 +28,7 @@ impl TransitionProgress {
     pub(crate) fn state(&self, layout: &Layout, has_all: bool) -> MovesState {
         let epoch = layout.epoch;
         if layout.stage == Stage::Prepare {
-            // The counters are those of the transition before.
+            // The counters are those of the previous transition.
             return MovesState { epoch, has_all, ..MovesState::default() };
         }
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);

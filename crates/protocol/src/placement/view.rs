@@ -21,7 +21,7 @@ use crate::placement::topology::{Topology, partition_of};
 /// The epoch of a cluster's first layout.
 pub const FIRST_EPOCH: u64 = 1;
 
-/// Identifies a view; nodes exchange it.
+/// The identity of a view, which nodes exchange.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewId {
     /// The view's epoch: a node with a lower one is behind.
@@ -38,13 +38,14 @@ pub struct ViewId {
 pub struct View {
     /// The view's epoch, counted from [`FIRST_EPOCH`].
     pub epoch: u64,
-    /// The placement. While partitions move: the one that reads and promises use.
+    /// The placement. While partitions move: the one by which reads and promises choose their
+    /// nodes.
     pub topology: Topology,
-    /// While partitions move: the later or the earlier placement. Its replicas are written too, and
-    /// hold every value that a read returns.
+    /// While partitions move: the later or the earlier placement. Writes go to its replicas too,
+    /// and these hold every value that a read returns.
     pub joint: Option<Topology>,
-    /// Before partitions move: the coming placement. No request uses it yet, but its nodes are
-    /// known.
+    /// Before partitions move: the coming placement. No request uses this placement yet, but its
+    /// nodes are known.
     pub prepared: Option<Topology>,
     placement: u64,
 }
@@ -66,8 +67,8 @@ impl View {
         Self { prepared: Some(next), ..Self::settled(epoch, began, topology) }
     }
 
-    /// Returns a view in which partitions move since the epoch `began`: `read` answers, and `other`
-    /// is written too.
+    /// Returns a view in which partitions move since the epoch `began`: the replicas of `read`
+    /// answer reads, and those of `other` are written too.
     pub fn moving(epoch: u64, began: u64, read: Topology, other: Topology) -> Self {
         let placement = placement(began, &read, Some(&other));
         Self { epoch, topology: read, joint: Some(other), prepared: None, placement }
@@ -90,8 +91,8 @@ impl View {
         self.topology.nodes() + self.only_other().count()
     }
 
-    /// Returns the nodes, including joining and leaving ones: first those that are read, then the
-    /// rest, each sorted by name.
+    /// Returns the nodes, including joining and leaving ones: first those of the placement that is
+    /// read, then the rest, each part sorted by name.
     pub fn ids(&self) -> impl Iterator<Item = NodeId> {
         self.topology.ids().chain(self.only_other())
     }
@@ -174,8 +175,8 @@ impl View {
     }
 }
 
-/// Returns the digest of a placement. For a settled placement since the first epoch it is the
-/// topology's digest. A later one includes `began`, because a node that left and came back in
+/// Returns the digest of a placement. The digest of a settled placement since the first epoch is
+/// that of its topology. A later digest includes `began`, because a node that left and came back in
 /// between starts empty.
 fn placement(began: u64, read: &Topology, other: Option<&Topology>) -> u64 {
     if began == FIRST_EPOCH && other.is_none() {
@@ -191,8 +192,8 @@ pub struct Views {
     current: ArcSwap<View>,
     /// The active view's epoch, by which the holder of a view checks that it is still active.
     epoch: AtomicU64,
-    /// The names of all nodes of any view so far: a request that keeps an earlier view may end in a
-    /// hint for a node that has left.
+    /// The names of all nodes of any view so far. A request that keeps an earlier view may leave a
+    /// hint for a node that has left since.
     names: ByNode<OnceLock<String>>,
 }
 
@@ -220,13 +221,15 @@ impl Views {
         what(&self.current.load())
     }
 
-    /// Returns the active view's epoch, or for a moment that of the next one: a thread that sees a
-    /// view sees its epoch too, so a loop that is handed the results of a view knows of its epoch.
+    /// Returns the active view's epoch or, for a moment during a view change, the next one. A
+    /// thread that sees a view also sees its epoch, so a loop that is handed the results of a view
+    /// knows that the view is active.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Notes the name of a node that may belong to no view any more: this node, once removed.
+    /// Notes the name of a node that may belong to no view any more, such as this node once
+    /// removed.
     pub fn note(&self, node: NodeId, name: &str) {
         note_name(&self.names, node, name);
     }
@@ -247,7 +250,7 @@ impl Views {
     }
 }
 
-/// Notes the names of a view's nodes. They stay valid, because an id is never reused.
+/// Notes the names of a view's nodes. A name stays valid, because an id is never reused.
 fn note_names(names: &ByNode<OnceLock<String>>, view: &View) {
     for topology in view.sets() {
         for node in topology.ids() {

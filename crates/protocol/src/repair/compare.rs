@@ -1,6 +1,6 @@
-//! Messages in which replicas report their records to the driver of a repair round, to locate
-//! differences: sums of records by bucket of keys (`sums.rs`), outlines of the records in differing
-//! buckets, and ranges a node could not read.
+//! Messages in which replicas report their records to the driver of a repair round, which locates
+//! differences by them: sums of records by bucket of keys (`sums.rs`), outlines of the records in
+//! differing buckets, and ranges that a node could not read.
 
 use bytes::Bytes;
 
@@ -11,8 +11,8 @@ use record::RecordSummary;
 /// the rest.
 pub const MAX_DAMAGED: usize = 64;
 
-/// Maximum number of damaged ranges that one round heals, as many as a message about them can hold.
-/// A disk with more is better replaced.
+/// Maximum number of damaged ranges that one round heals, as many as a message about ranges can
+/// hold. A disk with more damage is better replaced.
 pub(crate) const MAX_RANGES: usize = 4096;
 
 /// Encoded length of one sum in bytes: bucket, place, copies, sum.
@@ -25,9 +25,10 @@ pub struct CompareRequest {
     pub start: Bytes,
     /// The first key beyond the range; `None` = unbounded.
     pub end: Option<Bytes>,
-    /// Only records written ([`Rank::write_time`](crate::Rank::write_time)) after this time …
+    /// Lower bound, exclusive, of the compared records' time
+    /// ([`Rank::write_time`](crate::Rank::write_time)).
     pub since: u64,
-    /// … and not after this one are compared.
+    /// Upper bound, inclusive, of the compared records' time.
     pub until: u64,
     /// The round that must have raised the node's repair fence.
     pub round: RoundId,
@@ -46,8 +47,8 @@ pub enum Detail {
     Outlines {
         /// The buckets to report, ascending; empty = all.
         buckets: Vec<u16>,
-        /// Limit on the bytes of keys and outlines, after which the list ends; it has at least one
-        /// entry.
+        /// Limit on the bytes of keys and outlines, after which the list ends; the list has at
+        /// least one entry.
         max_bytes: u32,
     },
 }
@@ -55,12 +56,13 @@ pub enum Detail {
 /// A node's report of the records in a range.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Compared {
-    /// Sums of records with the default number of copies, for each bucket that the node is a
-    /// replica of; and of other numbers of copies, where there are such records.
+    /// The sum over the records with the default number of copies, for each bucket of which the
+    /// node is a replica; and a sum for each other number of copies that some record of a bucket
+    /// has.
     pub sums: Vec<Sum>,
     /// Keys in order, each with the outline of its newest record.
     pub outlines: Vec<(Bytes, RecordSummary)>,
-    /// Key ranges that cannot be read: nothing certain is known about them.
+    /// Key ranges that the node cannot read: it may hold any records there.
     pub damaged: Vec<Damage>,
     /// Number of records that were read.
     pub records: u64,
@@ -88,8 +90,8 @@ pub struct Sum {
     pub place: u8,
     /// The number of copies; 0 = `sum` counts records that are not summed.
     pub copies: u8,
-    /// The sum modulo 2¹²⁸; or the number of records not summed because their base version was
-    /// written within the compared time and continued after it.
+    /// The sum modulo 2¹²⁸. If `copies` is 0: the number of records not summed because their base
+    /// version was written within the compared time and continued after it.
     pub sum: u128,
 }
 

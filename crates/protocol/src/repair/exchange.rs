@@ -6,8 +6,8 @@
 //!      ─▶ read at a replica that holds it ─▶ written to those that lack it ─▶ the next lists
 //! ```
 //!
-//! A conditional write's record is read as a client's majority read: a record held by a minority
-//! may never have been chosen, and must not come to look as if it were.
+//! A conditional write's record is read as a client reads at a majority: a record held by a
+//! minority may never have been chosen, and must not come to look as if it were.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,10 +26,10 @@ const LIST_BYTES: u32 = 256 << 10;
 /// Maximum number of differing keys collected from the lists before they are brought.
 const MAX_DIFFERING: usize = 1024;
 
-/// Maximum number of keys whose records are in flight at once …
+/// Maximum number of keys whose records are in flight at once.
 const MAX_UNDER_WAY: usize = 64;
 
-/// … and of bytes in flight, unless a single record is longer.
+/// Maximum bytes of the records in flight, unless a single record is longer.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// Bytes by which a record may have grown since it was listed.
@@ -40,9 +40,9 @@ pub(super) struct ExchangeRange {
     pub(super) start: Bytes,
     /// The first key beyond the range; `None` = unbounded.
     pub(super) end: Option<Bytes>,
-    /// Only records written after this version time …
+    /// Lower bound, exclusive, of the version times of the exchanged records.
     pub(super) since: u64,
-    /// … whose keys are in these buckets; empty = all.
+    /// The buckets of the exchanged keys; empty = all.
     pub(super) buckets: Vec<u16>,
     /// The node whose damage is being healed; `None` = the exchange heals none.
     pub(super) damaged: Option<NodeId>,
@@ -78,7 +78,9 @@ struct Differing {
     /// The nodes that hold the newest record.
     holders: Vec<NodeId>,
     lacking: Vec<NodeId>,
-    /// The nodes in `lacking` that hold an older record, replicas or not: it must not resurface.
+    /// The nodes in `lacking` that hold an older record, replicas or not. That record must not
+    /// resurface, so these nodes are brought the newest one even if they are not among its
+    /// replicas.
     outdated: Vec<NodeId>,
     /// True if the nodes in `lacking` are brought a tombstone instead.
     deletes: bool,
@@ -122,8 +124,8 @@ impl Round {
             start,
             end: range.end.clone(),
             since: range.since,
-            // A record newer than the round hides the others' older ones, and may be the one that a
-            // node cannot read.
+            // A record newer than the round hides the other nodes' older ones, and may be the one
+            // that a node cannot read.
             until: u64::MAX,
             round,
             watermark,
@@ -144,7 +146,8 @@ impl Round {
 
     /// Takes keys from the lists as far as all nodes have listed. Returns the keys whose newest
     /// record some nodes lack, and the number of keys of which a node holds a record from a clock
-    /// that is ahead: what such a record hides is unknown.
+    /// that is ahead. Such a node is left out for the key, because what its record hides is
+    /// unknown.
     fn differing_keys(
         &self,
         lists: &mut BTreeMap<NodeId, List>,
@@ -174,7 +177,7 @@ impl Round {
         (differing, all_ahead)
     }
 
-    /// Returns which nodes lack the newest of a key's records; `None` = no node does.
+    /// Returns the nodes that lack the newest of a key's records; `None` = no node lacks it.
     fn differs(
         &self,
         key: Bytes,
@@ -183,9 +186,9 @@ impl Round {
         damaged: Option<NodeId>,
     ) -> Option<Differing> {
         let newest = held.values().copied().max_by_key(|outline| outline.rank)?;
-        // A record held only by the damaged node was hidden there by something unreadable: all
-        // others have purged that, and this record with it, because they held the same up to the
-        // watermark.
+        // A record that only the damaged node holds was hidden there by a record that is unreadable
+        // now. All nodes held the same up to the watermark, and the others have purged both
+        // records.
         let is_proven = newest.rank.write_time() <= self.watermark;
         let deletes = is_proven && damaged.is_some_and(|node| held.keys().eq([&node]));
         let lacking: Vec<NodeId> = if deletes {
@@ -194,8 +197,8 @@ impl Round {
             let replicas = self.replicas(&key, newest.copies);
             let is_gone = is_gone(&newest, self.watermark);
             let lacks = |node: &NodeId| match held.get(node) {
-                // The node may be beyond the newest record's copies, but it holds a record which
-                // that hides.
+                // The node may be no replica of the newest record, which has fewer copies. But the
+                // node holds an older record, which the newest must hide.
                 Some(outline) => outline.rank < newest.rank,
                 None => !is_gone && replicas.contains(node),
             };
@@ -210,8 +213,8 @@ impl Round {
         Some(Differing { key, newest, holders, lacking, outdated, deletes })
     }
 
-    /// Brings a key's newest record to the nodes that lack it. Returns `true` if they all have it
-    /// now.
+    /// Brings a key's newest record to the nodes that lack it. Returns `true` if all these nodes
+    /// have the record now.
     async fn bring(&self, differing: Differing) -> bool {
         let Some((record, to)) = self.newest_of(&differing).await else { return false };
         let brought = to.into_iter().map(|node| {
@@ -223,17 +226,17 @@ impl Round {
         task::all(brought).await.into_iter().all(is_stored)
     }
 
-    /// Returns the record to bring, and its recipients; `None` = no holder can be read, or its
-    /// record is older than the listed one. In the latter case a majority may hold something older,
-    /// and need not include the holders of the newest: the key stays different.
+    /// Returns the record to bring, and its recipients; `None` = no holder can be read, or the
+    /// record read is older than the listed one. An older record is read if a majority, which need
+    /// not include the holders of the newest, holds that one: the key stays different.
     ///
     /// A holder may have stored a newer record since, with fewer copies, that does not belong on
-    /// some nodes lacking the listed one. Then the next holder is asked: holders that still have
-    /// the listed record would differ from the nodes that lack it.
+    /// some of the nodes that lack the listed record. Then the next holder is asked, because
+    /// holders that still have the listed record would differ from the nodes that lack it.
     async fn newest_of(&self, differing: &Differing) -> Option<(Record, Vec<NodeId>)> {
         let Differing { key, newest, lacking, outdated, .. } = differing;
         if differing.deletes {
-            // The version is above everything proven, and below everything written since.
+            // This version is above everything proven, and below everything written since.
             let version = Version { time: self.watermark, origin: u32::MAX };
             return Some((Record::tombstone(key, version), lacking.clone()));
         }
@@ -271,7 +274,8 @@ impl Round {
     }
 }
 
-/// True if a record may be purged at this watermark: only nodes that hold what it hides need it.
+/// True if a record may be purged at this watermark. Only nodes that hold a record which it hides
+/// still need it.
 fn is_gone(outline: &RecordSummary, watermark: u64) -> bool {
     let rank = outline.rank;
     rank.kind != Kind::Value && rank.version.time.max(rank.ballot) <= watermark

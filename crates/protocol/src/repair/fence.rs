@@ -1,6 +1,7 @@
-//! Steps of a round around its comparisons. The first raises the *repair fence* (identifier:
-//! `seal`) of all nodes, so that they accept nothing new up to the round's time; the last ones make
-//! the exchanged records durable on all nodes, and advance the watermark to the round's time.
+//! Steps of a round before and after its comparisons. The first raises the *repair fence*
+//! (identifier: `seal`) of all nodes, so that they accept nothing new up to the round's time. The
+//! last ones make the exchanged records durable on all nodes, and advance the watermark to the
+//! round's time.
 //!
 //! ```text
 //!  Seal ─▶ all fences raised, one watermark ─▶ compare, exchange, heal
@@ -37,8 +38,8 @@ enum Sealed {
 }
 
 impl Round {
-    /// Raises the fences of all nodes and brings them to one watermark. They then accept nothing
-    /// new that was written before.
+    /// Raises the fences of all nodes and brings the nodes to one watermark. From then on the nodes
+    /// accept nothing new that was written before the fence.
     pub(super) async fn fence(&mut self) -> Result<(), End> {
         let mut states = self.seal_all().await?;
         let greatest = loop {
@@ -60,7 +61,7 @@ impl Round {
             for (node, result) in task::all(asked).await {
                 match result {
                     Ok(state) if state.proof.proven >= missed => states.insert(node, state),
-                    // The node may have an older copy of its directory, which it will detect
+                    // The node may have an older copy of its directory, and will detect that
                     // itself.
                     _ => {
                         self.continue_without(node)?;
@@ -105,15 +106,15 @@ impl Round {
                 self.id.time = time;
                 self.report.until = time;
             }
-            // If two drivers have fenced some nodes each, the one with the greater node id backs
+            // If two drivers have fenced some nodes each, the driver with the greater node id backs
             // off.
             let yields = is_driven && seal.node < own;
             self.context.pause(if yields { BACK_OFF_MICROS } else { RETRY_MICROS }).await;
         }
     }
 
-    /// Asks all nodes to raise their fences; this node last, because the others' clocks show
-    /// whether its own is right.
+    /// Asks all nodes to raise their fences. This node comes last, because the others' clocks show
+    /// whether this node's clock is right.
     async fn seal(&mut self) -> Result<Sealed, End> {
         let mut states = States::new();
         for nodes in self.others_first() {
@@ -151,13 +152,13 @@ impl Round {
             let asked = nodes.into_iter().map(async |node| {
                 match self.step(node, self.id, commit).await {
                     Err(StepFailed::Ahead) => Err(()),
-                    // A node that did not answer is told when it is back.
+                    // A node that did not answer learns of the commit when it is back.
                     _ => Ok(()),
                 }
             });
             if task::try_all(asked).await.is_err() {
-                // This node's clock has jumped since: no node could adopt the proof for as long as
-                // it is ahead.
+                // This node's clock has jumped since. Until the other clocks reach its time, no
+                // node could adopt the proof.
                 self.report.proven = false;
                 return Err(End::Unproven("this node's clock is ahead of the others"));
             }
@@ -166,7 +167,7 @@ impl Round {
     }
 
     /// Makes the exchanged records durable on all nodes. Returns the last ballot under which a
-    /// conditional write may continue by a promise that one of the nodes has given.
+    /// leader may continue a conditional write by a promise that some node has given.
     async fn ready(&self) -> Result<u64, End> {
         for _ in 0..BUSY_RETRIES {
             let asked = self.nodes.iter().map(async |node| {
@@ -177,14 +178,14 @@ impl Round {
                 }
             });
             let promised = task::try_all(asked).await.map_err(End::Unproven)?;
-            // A key's leader may have cached a ballot that follows a promised one, unknown to any
-            // replica.
+            // A key's leader may have cached a ballot that follows a promised one, without any
+            // replica knowing that ballot.
             let floor = last_following(promised.into_iter().max().unwrap_or_default());
             if !self.context.is_ahead(floor) {
                 return Ok(floor);
             }
-            // After a process start, or if a clock is wrong: the floor would stop conditional
-            // writes for as long as it is ahead.
+            // The floor is ahead after a process start, or if a clock is wrong. A floor that is
+            // ahead would stop conditional writes until the clocks reach it.
             self.context.pause(RETRY_MICROS).await;
         }
         Err(End::Unproven(

@@ -1,18 +1,19 @@
-//! Repair rounds: one node has all nodes compare their records and makes them equal, then proves
-//! it, so that deleted records may be purged.
+//! Repair rounds: one node has all nodes compare their records and makes the nodes equal, then
+//! proves that they are, so that deleted records may be purged.
 //!
 //! ```text
 //!  Repair (starts and stops rounds) ─▶ round.rs, top to bottom:
 //!    fence.rs     all nodes stop accepting anything new up to the round's time
 //!    round.rs     range of keys by range of keys: sums of all nodes ─▶ they differ ─┐
-//!    exchange.rs  keys of both, the newest record of each to nodes lacking it ◀─────┘
+//!    exchange.rs  all keys of the differing buckets are listed; the newest record ◀─┘
+//!                 of each is brought to the nodes that lack it
 //!    round.rs     damaged ranges: rewritten, then discarded
 //!    fence.rs     all are ready ─▶ proven: a watermark
 //! ```
 //!
-//! Any node may drive a round at any time, and several nodes may at once: a round writes only the
-//! newest record of a key as some replica holds it. A node starts a round by itself when none was
-//! driven for `interval`, staggered so that the first node by name starts soonest.
+//! Any node may drive a round at any time, and several nodes may drive rounds at once: a round
+//! writes only the newest record of a key as some replica holds it. A node starts a round by itself
+//! when none was driven for `interval`, staggered so that the first node by name starts soonest.
 
 pub(crate) mod compare;
 mod exchange;
@@ -35,11 +36,10 @@ use crate::repair::status::{RoundConfig, RoundReport};
 use crate::repair::watermark::RoundId;
 use round::Round;
 
-/// The fraction (1 / `STAGGER`) of the interval that each further node waits longer before it
-/// drives a round …
+/// Each further node waits 1 / `STAGGER` of the interval longer before it drives a round.
 const STAGGER: u64 = 8;
 
-/// … up to this number of nodes.
+/// Maximum number of these additional waits of one node; nodes further back wait no longer.
 const MAX_STAGGERED: u64 = 16;
 
 /// The rounds that this node drives, one at a time.
@@ -53,19 +53,20 @@ pub(crate) struct Repair {
 #[derive(Debug, Default)]
 struct Past {
     equal: Equal,
-    /// When the last round that compared everything ended, by the monotonic clock, in microseconds;
-    /// `None` = the next round is full.
+    /// Time when the last round that compared everything ended, in microseconds of the monotonic
+    /// clock; `None` = the next round is full.
     last_full: Option<u64>,
 }
 
 /// The result of a round that made all nodes equal, proven or not.
 #[derive(Debug, Default)]
 struct Equal {
-    /// All nodes hold the same records up to this version time …
+    /// The version time up to which all nodes hold the same records.
     up_to: u64,
-    /// … under these process start ids: records brought to an earlier process may be lost …
+    /// The process start ids of the nodes at that time: a later process may have lost records that
+    /// were brought to an earlier one.
     lives: BTreeMap<crate::message::NodeId, BootId>,
-    /// … and none holds a record with a number of copies other than the default.
+    /// True if no node holds a record with a number of copies other than the default.
     is_uniform: bool,
 }
 
@@ -91,9 +92,9 @@ impl Repair {
         }
     }
 
-    /// Handles a change of placement. A round compares by the placement it began with, so its
-    /// results concern the previous replicas and are dropped; a round for which all nodes were
-    /// ready may still commit.
+    /// Handles a change of placement. A round compares by the placement that it began with, so the
+    /// round under way is stopped, and results about the previous replicas are dropped. A round for
+    /// which all nodes were ready may still commit.
     pub(crate) fn placement_changes(&mut self, tasks: &mut Tasks) {
         *self.past.borrow_mut() = Past::default();
         let current = tasks.context().shared().repair.rounds.status().current;
@@ -168,8 +169,8 @@ impl Repair {
 }
 
 impl Past {
-    /// Notes the end of a round. If it left differences, the next round must be full: an
-    /// incremental one would not see them.
+    /// Notes the end of a round. If the round left differences, the next one must be full: an
+    /// incremental round would not see them.
     fn ended(&mut self, context: &Context, report: &RoundReport) {
         if report.is_equal() && report.full {
             self.last_full = Some(context.now().mono);

@@ -1,4 +1,5 @@
-//! Exchange of proofs outside of rounds: a node adopts proofs it missed, and passes its own on.
+//! Exchange of proofs outside of rounds: a node adopts the proofs that it missed, and passes its
+//! own on.
 
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};
@@ -12,7 +13,7 @@ pub(crate) struct ProofExchange {
     take_over: Option<TaskId>,
 }
 
-/// Asks a node for a step of a round, and notes the proof that the node reports.
+/// Asks a node for a step of a round, and notes the proof in the node's reply.
 async fn exchange(cx: Context, node: NodeId, round: RoundId, step: RoundStep) {
     let result = cx.call(node, Class::Repair, Request::Round { round, step }).await;
     if let Ok(Reply::Round(state)) = result

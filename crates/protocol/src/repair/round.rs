@@ -19,13 +19,13 @@ use crate::repair::status::{RoundReport, Unhealed};
 use crate::repair::sums::differing;
 use crate::repair::watermark::RoundId;
 
-/// Pause before a node that failed is asked again, in microseconds …
+/// Pause before a node that failed is asked again, in microseconds.
 pub(super) const RETRY_MICROS: u64 = 500_000;
 
-/// … attempts if the node cannot be reached or fails …
+/// Attempts with a node that cannot be reached or fails.
 pub(super) const RETRIES: u32 = 3;
 
-/// … and if it is busy, or another node drives a round: half a minute in total.
+/// Attempts with a node that is busy, or while another node drives a round: half a minute in total.
 pub(super) const BUSY_RETRIES: u32 = 60;
 
 /// The reason reported when another node's round has overtaken this one.
@@ -49,7 +49,7 @@ pub(super) struct Round {
     is_mixed: bool,
     /// True if a node holds a record from a clock that is ahead.
     is_ahead: bool,
-    /// True if none of the records not compared again had another number of copies.
+    /// True if no record that this round does not compare again had another number of copies.
     pub(super) is_uniform: bool,
     damaged: BTreeSet<(NodeId, Damage)>,
     /// Nodes that hold records of which they are the only replica.
@@ -99,7 +99,7 @@ impl Round {
         let past = Rc::clone(&self.past);
         let mut past = past.borrow_mut();
         past.ended(&self.context, &self.report);
-        // Records hidden by those from a clock that is ahead must be compared again.
+        // Records that may be hidden by a record from a clock that is ahead must be compared again.
         if self.report.is_equal() && !self.is_ahead {
             let (up_to, is_uniform) = (self.report.until, self.is_uniform);
             past.equal = Equal { up_to, lives: self.lives, is_uniform };
@@ -112,7 +112,7 @@ impl Round {
         self.make_equal().await?;
         self.heal().await?;
         if !self.report.is_equal() {
-            // The report says why.
+            // The report has the reason.
             return Ok(());
         }
         self.may_prove()?;
@@ -141,8 +141,8 @@ impl Round {
         }
     }
 
-    /// Rests after a range, so that a round nobody asked for works only its share of the time. A
-    /// round requested meanwhile, on this or another node, ends the rest.
+    /// Pauses after a range, so that a round nobody asked for works only its share of the time. A
+    /// round requested meanwhile, on this or another node, ends the pause.
     async fn pace(&self, began: u64) {
         if self.report.asked_for {
             return;
@@ -234,7 +234,8 @@ impl Round {
             let (start, since, buckets) = (damage.first.clone(), 0, Vec::new());
             let range = ExchangeRange { start, end, since, buckets, damaged: Some(node) };
             let found = self.exchange(range).await?;
-            // Damage among records too old for this round shows only here.
+            // Another node's damage among records too old for this round's comparison shows only
+            // here.
             let of_others = found.damaged.into_iter().filter(|(other, _)| *other != node);
             let mut is_both = false;
             for (other, theirs) in of_others {
@@ -244,7 +245,8 @@ impl Round {
                     self.report.stays(other, theirs, Unhealed::Both);
                 }
             }
-            // The others' records in the range are all written there, or some could not be.
+            // The range is ready only if all other nodes' records in it were written to the damaged
+            // node.
             match (self.report.absent.is_empty(), is_both, found.failed) {
                 (true, false, 0) => ready.entry(node).or_default().push(damage),
                 (false, ..) => self.report.stays(node, damage, Unhealed::Absent),
@@ -280,8 +282,8 @@ impl Round {
         if self.context.view().awaits_nodes() {
             return Err(End::Unproven("nodes are about to join"));
         }
-        // Only reading everything detects a node that is no replica of a key and holds an older
-        // record of it.
+        // A node that is no replica of a key may hold an older record of it. Only reading
+        // everything detects that.
         self.is_uniform = !self.is_mixed && (self.report.full || self.is_uniform);
         if !self.is_uniform && !self.report.full {
             let why = "keys were written with another number of copies: a full round proves it";

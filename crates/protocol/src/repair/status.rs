@@ -16,8 +16,9 @@ const MAX_NAMED: usize = 16;
 /// Time for which a round counts as under way after its last step, in microseconds.
 const ACTIVE_MICROS: u64 = 2_000_000;
 
-/// Back-off time of a round that yields to one of a node with a lesser id, in microseconds: it
-/// raises no fences until those it has raised count as free.
+/// Back-off time, in microseconds, of a round that yields to the round of a node with a lesser id:
+/// longer than `ACTIVE_MICROS`, so that the fences of the yielding round count as free before that
+/// round raises any again.
 pub(crate) const BACK_OFF_MICROS: u64 = 3_000_000;
 
 /// Time for which a node starts no round by itself after another node has tried to, in
@@ -43,7 +44,8 @@ pub struct RoundConfig {
 }
 
 impl RoundConfig {
-    /// No rounds by itself; requested rounds compare everything not newer than the node's clock.
+    /// The configuration of a node that starts no rounds by itself. Requested rounds compare
+    /// everything not newer than the node's clock.
     pub const NONE: Self =
         Self { interval_micros: 0, full_interval_micros: 0, share: 100, settled_micros: 0 };
 }
@@ -51,13 +53,13 @@ impl RoundConfig {
 /// The state of a node's rounds.
 #[derive(Debug, Default)]
 pub struct Rounds {
-    /// When a node last compared itself with this one, by the monotonic clock, in microseconds; 0 =
-    /// never.
+    /// Time when a node last compared itself with this one, or this one with others, in
+    /// microseconds of the monotonic clock; 0 = never.
     asked: AtomicU64,
-    /// When a round last did work here, by the same clock; 0 = never.
+    /// Time when a round last did work here, in microseconds of the monotonic clock; 0 = never.
     worked: AtomicU64,
-    /// Until when the node starts no round by itself, because another node's round waits for its
-    /// turn.
+    /// Time until which the node starts no round by itself, because another node's round waits for
+    /// its turn; in microseconds of the monotonic clock.
     yields_until: AtomicU64,
     state: Mutex<RoundsState>,
 }
@@ -86,7 +88,7 @@ pub struct RoundStatus {
     pub current: Option<RoundReport>,
     /// The last round that ended.
     pub last: Option<RoundReport>,
-    /// When the last full round with all nodes taking part ended, in microseconds since 1970.
+    /// Time when the last full round with all nodes taking part ended, in microseconds since 1970.
     pub last_full: Option<u64>,
     /// Number of rounds ended since the node's start.
     pub ended: u64,
@@ -105,13 +107,13 @@ pub struct RoundReport {
     pub full: bool,
     /// True if the round was requested: then it runs at full speed.
     pub asked_for: bool,
-    /// Records are compared that were written after this version time …
+    /// Lower bound of the compared records' version times, exclusive.
     pub since: u64,
-    /// … up to this one.
+    /// Upper bound of the compared records' version times, inclusive.
     pub until: u64,
-    /// When the round began, in microseconds since 1970.
+    /// Time when the round began, in microseconds since 1970.
     pub began: u64,
-    /// When the round ended, in microseconds since 1970; `None` = it is under way.
+    /// Time when the round ended, in microseconds since 1970; `None` = the round is under way.
     pub ended: Option<u64>,
     /// Number of this node's records that were compared.
     pub records: u64,
@@ -131,12 +133,12 @@ pub struct RoundReport {
     pub unhealed: Vec<(NodeId, Damage, Unhealed)>,
     /// Nodes that took no part, or left before the end.
     pub absent: Vec<NodeId>,
-    /// The reason why the round ended early; `None` = it did not.
+    /// The reason why the round ended early; `None` = the round ran to its end.
     pub stopped: Option<&'static str>,
-    /// True if it is proven that all nodes hold the same up to `until`, so that records deleted up
-    /// to there may be purged …
+    /// True if the round has proven that all nodes hold the same records up to `until`, so that
+    /// records deleted up to then may be purged.
     pub proven: bool,
-    /// … and the reason if it is not, though they do.
+    /// The reason why a round that found all nodes equal proves nothing; `None` = there is none.
     pub unproven: Option<&'static str>,
 }
 
@@ -186,7 +188,7 @@ impl RoundReport {
         }
     }
 
-    /// True if all replicas hold the same records of those compared.
+    /// True if the round made all replicas equal in the records that it compared.
     pub fn is_equal(&self) -> bool {
         let healed = self.healed == self.damaged && self.failed == 0;
         healed && self.absent.is_empty() && self.stopped.is_none()
@@ -195,7 +197,7 @@ impl RoundReport {
 
 impl Rounds {
     /// Requests a round at full speed that compares everything up to the version time `up_to`,
-    /// which is not after now. Returns the number of the round, the next one to begin.
+    /// which must not be after now. Returns the round's number: that of the next round to begin.
     pub fn ask(&self, full: bool, up_to: u64) -> u64 {
         let mut state = self.state();
         let Wanted { full: or_full, up_to: or_up_to } = state.wanted.unwrap_or_default();
@@ -242,7 +244,8 @@ impl Rounds {
         worked > 0 && now.mono < worked.saturating_add(ACTIVE_MICROS)
     }
 
-    /// When a round last began or tried to, by the monotonic clock, in microseconds; 0 = never.
+    /// Returns when a round last began or tried to, by the monotonic clock, in microseconds; 0 =
+    /// never.
     pub(crate) fn last_asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }

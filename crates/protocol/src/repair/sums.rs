@@ -1,4 +1,5 @@
-//! Sums over the records of a replica, and the buckets in which several replicas' sums differ.
+//! Sums over the records of a replica, and the buckets in which the sums of several replicas
+//! differ.
 //!
 //! ```text
 //!   keys from … to …, on each replica:
@@ -7,9 +8,9 @@
 //! ```
 //!
 //! Sums do not depend on the order of keys, and one record's contribution does not depend on other
-//! records: replicas with the same records have the same sums, and equal sums mean the same records
-//! but for one case in 2^128 per bucket. (A lying peer could make others differ from it forever,
-//! which it can by other means too.)
+//! records. So replicas with the same records have the same sums; replicas with different records
+//! have equal sums in one of 2^128 cases per bucket. (A lying peer could make others differ from it
+//! forever, which it can by other means too.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,8 +63,9 @@ impl<'a> Sums<'a> {
         *sum = sum.wrapping_add(xxh3_128(&self.bytes));
     }
 
-    /// Counts a record that is not summed: its base version would be, but was continued later. A
-    /// record with fewer copies, not on this node, may hide it.
+    /// Counts a record that is not summed: its base version was written within the compared time,
+    /// but was continued later. A record with fewer copies, which this node does not hold, may hide
+    /// it.
     pub fn continued(&mut self, key: &[u8]) {
         *self.continued.entry(self.buckets.of(key)).or_default() += 1;
     }
@@ -76,7 +78,7 @@ impl<'a> Sums<'a> {
         for (bucket, sum) in self.usual.iter().enumerate() {
             self.topology.replicas(self.buckets.examples()[bucket], self.copies, &mut order);
             let place = order.iter().position(|node| *node == self.own);
-            // A node that is no replica may hold an older record of a key.
+            // A node that is no replica of the bucket may hold an older record of a key.
             if place.is_some() || *sum != 0 {
                 let (bucket, place) = (bucket as u16, place.map_or(u8::MAX, |place| place as u8));
                 sums.push(Sum { bucket, place, copies: self.copies, sum: *sum });

@@ -1,5 +1,6 @@
-//! Proofs about all replicas: they held the same records up to a *watermark*, so tombstones up to
-//! there are no longer needed, and nothing older is accepted from any node.
+//! Proofs about all replicas. A proof says that all replicas held the same records up to a
+//! *watermark*. Then tombstones up to the watermark are no longer needed, and no node accepts
+//! anything older.
 //!
 //! ```text
 //!  seal T ─────────▶ nothing new written up to T is accepted, permanently
@@ -9,9 +10,9 @@
 //!  watermark T ────▶ tombstones up to T are purged; earlier promises end (`floor`)
 //! ```
 //!
-//! A *seal* is a repair fence. One node drives this for all nodes of the cluster at once
-//! (`repair/round.rs`); all of it is kept on disk. `docs/design/repair.md` gives the reason for
-//! each step, and the flaws that a model found.
+//! A *seal* is a repair fence. One node drives these steps for all nodes of the cluster at once
+//! (`repair/round.rs`), and each node keeps its state of them on disk. `docs/design/repair.md`
+//! gives the reason for each step, and the flaws that a model found.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,7 +44,7 @@ pub struct Proof {
     /// follow a promised one.
     pub floor: u64,
     /// True if no record up to the watermark had a number of copies other than the default: then
-    /// only a key's replicas hold anything of it.
+    /// only a key's replicas hold any record of the key.
     pub is_uniform: bool,
     /// A version time at or before which the directory was made, and was empty; 0 = unknown.
     pub made: u64,
@@ -67,17 +68,17 @@ impl Proof {
         }
     }
 
-    /// Returns the proof with the repair fence lowered to the watermark, if it stems from the
-    /// making of the directory: the first directory of a node's name needs no fence from its
-    /// beginning.
+    /// Returns the proof with the repair fence lowered to the watermark, if the fence stems from
+    /// the making of the directory: the first directory of a node's name needs no such fence.
     #[must_use]
     pub fn of_first(self) -> Self {
         let is_of_beginning = self.seal.time == self.made && self.ready.time == 0;
         Self { seal: if is_of_beginning { self.proven } else { self.seal }, ..self }
     }
 
-    /// Returns the proof of a directory that `node` makes, which has accepted nothing up to `time`:
-    /// a round that began before cannot count on it for anything older.
+    /// Returns the proof of a directory that `node` makes new, and that has accepted nothing up to
+    /// `time`. A round that began before `time` must not rely on this directory for any older
+    /// record.
     pub fn of_new(node: NodeId, time: u64) -> Self {
         Self { seal: RoundId { time, node }, made: time, ..Self::default() }
     }
@@ -94,7 +95,8 @@ pub enum RoundStep {
     Ready,
     /// Advance the watermark: all nodes were ready, and had promised no ballot above `floor`.
     Commit {
-        /// The greatest ballot that any node had promised.
+        /// The last ballot that a promise of any node can cover, including the ballots that follow
+        /// a promised one.
         floor: u64,
         /// The value for [`Proof::is_uniform`].
         is_uniform: bool,
@@ -104,7 +106,7 @@ pub enum RoundStep {
 /// A node's report of itself in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundState {
-    /// The process start id (`BootId`) on its directory.
+    /// The process start id (`BootId`) of the node's process on its directory.
     pub life: BootId,
     /// The node's knowledge of proofs.
     pub proof: Proof,
@@ -122,8 +124,8 @@ pub struct FencePermit(u8);
 /// This node's knowledge of proofs, shared by all its threads.
 #[derive(Debug)]
 pub struct Proofs {
-    /// Copies of `state.known` to be read without its lock: the fence's time, the watermark and the
-    /// floor.
+    /// Copies of values in `state.known`, to be read without its lock: the fence's time, the
+    /// watermark and the floor.
     seal: AtomicU64,
     watermark: AtomicU64,
     floor: AtomicU64,
@@ -146,7 +148,7 @@ struct ProofState {
     lagging: Vec<NodeId>,
 }
 
-/// A node's options for a proof that it missed.
+/// The treatment of a proof that a node missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissedRound {
     /// The node knows the proof already.
@@ -192,23 +194,23 @@ impl Proofs {
         self.reported_watermark.load(Ordering::SeqCst)
     }
 
-    /// True if a record of this rank counts as absent because any node may have purged it. Expiry
-    /// is not considered.
+    /// True if a record of this rank counts as absent, because any node may have purged it. Its
+    /// expiry is not considered.
     pub(crate) fn counts_as_purged(&self, rank: Rank) -> bool {
         rank.kind != Kind::Value && rank.version.time.max(rank.ballot) <= self.watermark()
     }
 
-    /// True if a record of this rank is refused when it comes as a hint or from another node's
-    /// store. A conditional write's record was chosen, but may continue from a record that was
-    /// deleted and purged since.
+    /// True if a record of this rank is refused when it arrives as a hint or from another node's
+    /// store. A conditional write's record is refused too, although it was chosen: it may continue
+    /// from a record that was deleted and purged since.
     pub fn refuses(&self, rank: Rank) -> bool {
         let is_sealed = rank.write_time() <= self.seal();
         is_sealed || rank.ballot > 0 && rank.ballot <= self.floor.load(Ordering::SeqCst)
     }
 
     /// Admits a plain write that is about to be handed to the store. A record written up to the
-    /// fence is refused; the error is the fence's time. The permit must be handed to
-    /// [`Proofs::passed`] once the write is visible, or will never be.
+    /// fence is refused; the error is the fence's time. The caller must hand the permit to
+    /// [`Proofs::passed`] once the write is visible or has failed.
     pub fn pass(&self, when: u64) -> Result<FencePermit, u64> {
         let passing = self.pass_any();
         let seal = self.seal();
@@ -219,10 +221,11 @@ impl Proofs {
         Err(seal)
     }
 
-    /// Admits a write whatever the fence: of a record that a round brings, and on a node that is
-    /// being rebuilt.
+    /// Admits a write whatever the fence is: the write of a record that a round brings, or any
+    /// write on a node that is being rebuilt.
     pub fn pass_any(&self) -> FencePermit {
-        // The permit is counted before the fence is read: a fence not seen here waits for it.
+        // The permit is counted before the caller reads the fence: a fence raised after that read
+        // waits for the permit.
         let turn = (self.seals.load(Ordering::SeqCst) & 1) as u8;
         self.passing[usize::from(turn)].fetch_add(1, Ordering::SeqCst);
         FencePermit(turn)
@@ -234,8 +237,9 @@ impl Proofs {
         assert!(before > 0, "each write passes once");
     }
 
-    /// Raises the fence at once; a round that is not later changes nothing. Returns `true` once all
-    /// writes admitted under an earlier fence are visible; until then, the caller must call again.
+    /// Raises the fence at once; a round that is not later than the fence changes nothing. Returns
+    /// `true` once all writes admitted under an earlier fence are visible; until then, the caller
+    /// must call again.
     pub(crate) fn raise_seal(&self, round: RoundId) -> bool {
         let mut state = self.state();
         // Permits of the fence before the last must all be returned first, because the next fence
@@ -257,8 +261,8 @@ impl Proofs {
         true
     }
 
-    /// Notes that this node's directory is the first of its name: no round has counted another one,
-    /// so nothing was proven before it was made.
+    /// Notes that this node's directory is the first of its name. No round has relied on another
+    /// directory, so nothing was proven before this one was made.
     pub fn mark_first(&self) {
         let mut state = self.state();
         state.known = state.known.of_first();
@@ -286,7 +290,7 @@ impl Proofs {
         is_of.then_some(Proof { ready: round, ..state.known })
     }
 
-    /// Returns the proof to be stored once all nodes were ready.
+    /// Returns the proof to be stored once all nodes were ready for the round.
     pub(crate) fn to_be_proven(&self, round: RoundId, floor: u64, is_uniform: bool) -> Proof {
         let known = self.known();
         let seal = known.seal.max(round);
@@ -294,11 +298,11 @@ impl Proofs {
         Proof { seal, proven: known.proven.max(round), floor, is_uniform, ..known }
     }
 
-    /// Returns this node's options for a proof. A directory made since the round holds only records
-    /// that came from fenced nodes.
+    /// Returns how this node treats a proof. A directory made since the round may adopt the proof,
+    /// because it holds only records that came from fenced nodes.
     pub(crate) fn missed(&self, proven: RoundId) -> MissedRound {
         let known = self.known();
-        // A node ready for a later round, and so fenced by it, had been fenced for this one before.
+        // A node that was ready for a later round was fenced by it, and before that by this round.
         if known.proven >= proven {
             MissedRound::Known
         } else if known.ready >= proven || known.made >= proven.time {
@@ -347,7 +351,7 @@ impl Proofs {
         state.reported
     }
 
-    /// Returns the nodes noted as lagging since the last call.
+    /// Returns the nodes that were found to lag behind since the last call, by their reports.
     pub(crate) fn take_lagging(&self) -> Vec<NodeId> {
         std::mem::take(&mut self.state().lagging)
     }

@@ -1,6 +1,6 @@
-//! Removal of orphaned records (identifier: `leftovers`), which are now placed on other nodes: one
-//! removal at a time, repeated if it failed or was requested again meanwhile. See
-//! [`OrphanDrops`](crate::Leftovers).
+//! Removal of orphaned records (identifier: `leftovers`), which are now placed on other nodes only.
+//! One removal runs at a time, and is repeated if it failed or was requested again meanwhile. See
+//! [`OrphanDrops`](crate::OrphanDrops).
 
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::Context;
@@ -12,8 +12,8 @@ const AGAIN: u64 = 5_000_000;
 /// The state of the removal.
 #[derive(Debug, Default)]
 pub(crate) struct Cleanup {
-    /// The request count when the removal under way began, and the epoch of the placement at that
-    /// time.
+    /// The request count when the removal under way began, and the epoch in which the placement of
+    /// that moment began.
     begun: Option<(u64, u64)>,
     not_before: u64,
 }
@@ -21,8 +21,9 @@ pub(crate) struct Cleanup {
 impl Cleanup {
     pub(crate) fn tick(&mut self, cx: &Context) {
         let layout = cx.shared().membership.layouts.entered();
-        // At the end of a transition, partitions have left this node, or were about to come to it;
-        // the node may have been away until the next transition is prepared.
+        // A transition that ends has taken partitions from this node, and an aborted one has left
+        // records of partitions that were about to come to it. The node may have been away until
+        // the next transition is prepared.
         let is_due = matches!(layout.stage, Stage::Settled | Stage::Prepare);
         if is_due && cx.shared().membership.layouts.has_orphans() {
             self.want(cx);
@@ -35,8 +36,8 @@ impl Cleanup {
         }
     }
 
-    /// Requests a removal by the placement in force: the removal under way may have begun by
-    /// another one.
+    /// Requests a removal by the placement in force, because the removal under way may have begun
+    /// under another placement.
     pub(crate) fn want(&self, cx: &Context) {
         let began = cx.shared().membership.layouts.entered().placement_epoch;
         let is_of_another = self.begun.is_some_and(|(_, of)| of != began);

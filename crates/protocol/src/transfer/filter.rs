@@ -12,8 +12,8 @@ use record::{Kind, Rank};
 /// Maximum number of digests in a page request: 128 KiB.
 pub const MAX_KNOWN: usize = 16 * 1024;
 
-/// Returns the digest that stands for a record when a node reports the records it holds. That node
-/// draws the seed, so that nobody can construct two records with one digest.
+/// Returns the digest that stands for a record when a node reports the records it holds. The
+/// reporting node draws the seed, so that nobody can construct two records with one digest.
 pub(crate) fn moved_digest(seed: u64, key: &[u8], rank: Rank) -> u64 {
     let mut digest = Xxh3::with_seed(seed);
     digest.update(key);
@@ -28,7 +28,7 @@ pub(crate) fn moved_digest(seed: u64, key: &[u8], rank: Rank) -> u64 {
 struct HeldFilter<'a> {
     node: NodeId,
     since: u64,
-    /// Sorted; empty = all.
+    /// The partitions of the selected keys, sorted; empty = all.
     partitions: &'a [u16],
 }
 
@@ -53,9 +53,9 @@ impl HeldFilter<'_> {
 #[derive(Debug)]
 struct MovedFilter<'a> {
     node: NodeId,
-    /// `Some`: only keys whose first replica this node is, with records written up to this time;
-    /// later ones were sent to the other node too. That is not certain, and the next pass checks
-    /// it.
+    /// `Some` in the first pass, which selects only keys of which this node is the first replica,
+    /// with records written up to this time. Later records were probably sent to the other node
+    /// too; the second pass (`None`) makes sure.
     first: Option<u64>,
     seed: u64,
     /// Digests of the records that the other node holds, sorted.
@@ -82,7 +82,8 @@ impl MovedFilter<'_> {
         let after = replicas.len();
         look_up(self.before, partition, copies, replicas);
         let is_new = !replicas.contains(&self.node);
-        // A node that keeps keys which will have fewer copies is only sent what it lacks.
+        // A node that keeps the key although its number of copies falls gets only the records that
+        // it lacks, so it takes no part in the first pass.
         let is_meant = match self.first {
             Some(until) => is_new && replicas.first() == Some(&own) && rank.write_time() <= until,
             None => is_new || replicas.len() > after,
@@ -97,7 +98,7 @@ impl MovedFilter<'_> {
 struct RememberedFilter {
     node: NodeId,
     lost: bool,
-    /// The last partition that was tested: names come in partition order.
+    /// The last partition that was tested, and the result: names come in partition order.
     last: Option<(u16, bool)>,
 }
 
@@ -124,7 +125,7 @@ fn look_up(topology: &Topology, partition: u16, copies: u8, into: &mut Vec<NodeI
     topology.replicas(partition, topology.copies_of(copies), into);
 }
 
-/// The view that replicas are looked up in, and a buffer for them.
+/// The view by which replicas are looked up, and a buffer for them.
 #[derive(Debug)]
 struct Looked<'a> {
     view: &'a View,
@@ -145,7 +146,7 @@ enum FilterKind<'a> {
     HeldBy(HeldFilter<'a>),
     Moved(MovedFilter<'a>),
     Remembered(RememberedFilter),
-    /// Selects nothing, because nothing moves.
+    /// Selects nothing, because no partition moves.
     None,
 }
 
@@ -179,8 +180,8 @@ impl<'a> PartitionFilter<'a> {
     }
 
     /// True if the page should have this key, or the history entry of this name; `copies` and
-    /// `rank` are those of its record. Where no other node is asked for the key, only values are
-    /// sent: there is no older record that a tombstone would hide.
+    /// `rank` are those of the record. If no other node is asked for the key, the page has only
+    /// values, because no older record of another node has to be hidden by a tombstone.
     pub fn wants(&mut self, key: &[u8], copies: u8, rank: Rank) -> bool {
         let Self { own, kind, looked } = self;
         match kind {
@@ -217,7 +218,7 @@ mod tests {
         Rank { version, ballot: 0, kind: Kind::Value, check: 3 }
     }
 
-    /// Every other key was written since the current placement.
+    /// Returns a rank; every second key was written since the current placement.
     fn rank_of(key: u8) -> Rank {
         rank(PLACED_AT + u64::from(key % 2))
     }

@@ -22,16 +22,16 @@ pub struct ForgottenWords {
 /// The reason why a node may have forgotten writes with an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForgottenWhy {
-    /// The node lost them with its disk, and the other replicas have not reported all they
-    /// remember.
+    /// The node lost its memory of such writes with its disk, and the other replicas have not
+    /// reported all they remember.
     LostDisk,
     /// Keys moved to the node, and their previous replicas have not reported all they remember.
     Moved,
 }
 
 impl Shared {
-    /// True if this node remembers every write with an idempotency key that may be sent again: none
-    /// was lost with a disk, or was not reported to it.
+    /// True if this node remembers every write with an idempotency key that may be sent again: it
+    /// lost no such memory with a disk, and its sources reported all of theirs.
     pub fn remembers_all(&self) -> bool {
         self.membership.state.knows_what_it_lost() && self.forgotten_words().is_none()
     }
@@ -45,11 +45,12 @@ impl Shared {
             .max(self.membership.layouts.forgotten_before(None))
     }
 
-    /// Returns why, and until when, this node cannot answer "never" for some idempotency keys.
+    /// Returns why, and until when, this node cannot answer "never" for some idempotency keys;
+    /// `None` = it can answer for all.
     pub fn forgotten_words(&self) -> Option<ForgottenWords> {
         let (lost, time) = (self.membership.state.words_lost_before(), self.forgot_words_before());
         let until_micros = Clock::micros(time) + REMEMBERED_MICROS;
-        // The latest of this node's clock and all version times it has received.
+        // `last()` is the latest of this node's clock and all version times that it has received.
         let is_over = time == 0 || until_micros <= Clock::micros(self.clock.last());
         let why = if lost > 0 { ForgottenWhy::LostDisk } else { ForgottenWhy::Moved };
         (!is_over).then_some(ForgottenWords { until_micros, why })

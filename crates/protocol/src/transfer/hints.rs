@@ -7,17 +7,17 @@
 //!               └───────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A hint is dropped undelivered if its node is no longer a replica of the record, in either
-//! topology of the view in force, or has left. Nothing relies on a hint: its write was acknowledged
-//! by other replicas or not at all. The current holders of the partition have pulled what the
-//! previous replicas held, or are among them; and the node starts with nothing if it ever gets the
-//! partition back.
+//! A hint is dropped undelivered if its node has left, or is no longer a replica of the record in
+//! either topology of the view in force. Nothing relies on a hint: its write was acknowledged by
+//! other replicas or not at all. The current holders of the partition have pulled what the previous
+//! replicas held, or are among them; and if the hint's node ever gets the partition back, it starts
+//! with nothing.
 //!
-//! A *future hint*, with a timestamp further ahead of this node's or the receiver's wall clock than
-//! clocks may be, is kept while the others are sent; a later pass retries it. A hint that was
-//! delivered but could not be removed, because the store is overloaded or full, is delivered again,
-//! and counts as waiting until it is gone. Otherwise it would be taken for another hint that came
-//! later, which would then wait forever.
+//! A *future hint* has a timestamp further ahead of this node's or the receiver's wall clock than
+//! clocks may be. A pass leaves future hints in the store, and a later pass retries them. A hint
+//! that was delivered but could not be removed, because the store is overloaded or full, is
+//! delivered again, and counts as waiting until it is gone. Otherwise the hint would be taken for
+//! another one that came later, which would then wait forever.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -43,13 +43,13 @@ const BATCH_BYTES: usize = 256 * 1024;
 /// be right by then.
 const LOOK_AGAIN_MICROS: u64 = 60_000_000;
 
-/// The rest after such a pass, as a multiple of its reading time: rereading hints that must stay
-/// may take up to a tenth of a disk's time.
+/// The pause after a pass that left future hints, as a multiple of the pass's reading time:
+/// rereading hints that must stay may take up to a tenth of a disk's time.
 const REST: u64 = 9;
 
-/// Consecutive passes that could not remove delivered hints, after which the rest is based on the
-/// whole duration of a pass: the node is written to in vain. Before that, the store was only
-/// briefly busy.
+/// Consecutive passes that could not remove delivered hints, after which the pause is a multiple of
+/// a pass's whole duration: the node is sent the same hints in vain. After fewer such passes, the
+/// store may have been busy only briefly.
 const VAIN_PASSES: u32 = 3;
 
 /// The delivery of hints to other nodes.
@@ -66,11 +66,12 @@ struct HintDelivery {
 /// The state shared by the passes over a node's hints.
 #[derive(Debug, Default)]
 struct Passes {
-    /// When the next pass may begin, by the monotonic clock, in microseconds.
+    /// Time when the next pass may begin, in microseconds of the monotonic clock.
     not_before: Cell<u64>,
     /// Number of hints left by the last pass.
     stays: Cell<u64>,
-    /// Until then, no pass is due unless more hints wait than were left.
+    /// Time until which no pass is due unless more hints wait than were left, by the monotonic
+    /// clock, in microseconds.
     stays_until: Cell<u64>,
     /// True if hints delivered by the current pass are still in the store.
     undropped: Cell<bool>,
@@ -85,7 +86,7 @@ struct Passes {
 struct Stays {
     hints: u64,
     bytes: u64,
-    /// Microseconds until the first of them can be sent.
+    /// Microseconds until the first of these hints can be sent.
     wait: u64,
 }
 
@@ -94,8 +95,8 @@ struct DeliveryPass {
     context: Context,
     node: NodeId,
     passes: Rc<Passes>,
-    /// Start of the pass by the monotonic clock, and the count at that time: hints, and their
-    /// bytes.
+    /// Start of the pass by the monotonic clock, and the ledger's count at that time: hints, and
+    /// their bytes.
     began: u64,
     counted: (u64, u64),
     /// Microseconds spent waiting for reads of the store.
@@ -171,8 +172,8 @@ impl DeliveryPass {
         }
     }
 
-    /// Goes through all hints of the node. A batch that fails is read again, because newer hints
-    /// may have come.
+    /// Goes through all hints of the node. A batch that fails is read again before it is retried,
+    /// because newer hints may have come.
     async fn run(mut self) {
         let (context, passes) = (self.context.clone(), Rc::clone(&self.passes));
         let batch = async |after| Ok(self.pass_batch(after).await?.map(Some));
@@ -232,8 +233,8 @@ impl DeliveryPass {
                     drop_delivered(&context, node, items);
                     break;
                 }
-                // The node's clock is behind this one's. Halving finds the hints that it would
-                // accept.
+                // The node's clock is behind this one's. The batch is halved until the node accepts
+                // the hints.
                 Ok(Reply::Ahead) => {
                     let mut times: Vec<_> =
                         items.iter().map(|(_, record)| record.write_time()).collect();
@@ -244,7 +245,7 @@ impl DeliveryPass {
                     wait.set((wait.get() * 2).clamp(FIRST_WAIT_MICROS, MOST_WAIT_MICROS));
                     return Err(Failed);
                 }
-                // An unreachable node is to get its hints within a second after its return.
+                // An unreachable node should get its hints within a second after its return.
                 Err(_) => {
                     wait.set(FIRST_WAIT_MICROS);
                     return Err(Failed);
@@ -255,8 +256,8 @@ impl DeliveryPass {
         Ok(())
     }
 
-    /// Ends the pass. New hints may lie before its last key, so another pass follows unless this
-    /// one delivered nothing.
+    /// Ends the pass. New hints may have been stored under keys that the pass has gone beyond, so
+    /// another pass follows unless this one delivered nothing.
     fn end(&self) {
         let (now, stays, passes) = (self.context.now().mono, self.stays, &self.passes);
         let ledger = &self.context.shared().transfer.hints;

@@ -11,17 +11,17 @@
 //!     └───── the next page of each source whose traces are used up ◀─────────────────────┘
 //! ```
 //!
-//! Each source has entered the transition when it answers: anything accepted later is also accepted
-//! by a majority of the next replicas. A restart keeps only what a walk has written; the walk
-//! begins again. If a source has forgotten some writes itself, or does not answer for
-//! [`PATIENCE_MICROS`], the history is incomplete: then this node does not answer "never" for
-//! writes from before its repair fence, or from before its disk was lost, as long as they may be
-//! sent again.
+//! Each source has entered the transition when it answers, so anything that it accepts later is
+//! also accepted by a majority of the next replicas. A walk begins again after a restart, which
+//! keeps only what the walk has written. If a source has forgotten some writes itself, or does not
+//! answer for [`PATIENCE_MICROS`], the history is incomplete. Then this node does not answer
+//! "never" for writes from before its repair fence, or from before its disk was lost, as long as
+//! they may be sent again.
 //!
 //! A node that lost its disk counts as one that may have had a trace of every write: it keeps each
-//! trace that would form a majority together with its own. Each source has promised, before it
-//! streamed its records, to accept nothing that was under way when the disk was lost
-//! (`rebuild.rs`): so a write accepted here, and later there, is in that source's report.
+//! trace that would form a majority together with its own. Before a source streamed its records, it
+//! promised to accept nothing that was under way when the disk was lost (`rebuild.rs`). So if a
+//! write is accepted first here and later at that source, the source's report includes the write.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -38,14 +38,14 @@ use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::placement::view::View;
 use crate::transfer::remembered::{Recollections, Remembered, Until};
 
-/// Limit on the bytes of all pages held at once, approximately …
+/// Approximate limit on the bytes of all pages held at once.
 const PAGES_BYTES: usize = 4 << 20;
 
-/// … and the minimum and maximum of one page.
+/// Minimum and maximum bytes of one page.
 const PAGE_BYTES: (usize, usize) = (4 << 10, 256 << 10);
 
-/// Time for which a source may fail before the walk continues without it, in microseconds: long
-/// enough to restart a node.
+/// Time for which a source may fail before the walk continues without the source, in microseconds:
+/// long enough to restart a node.
 pub(crate) const PATIENCE_MICROS: u64 = 120_000_000;
 
 /// The reason why a node pulls the history.
@@ -61,7 +61,7 @@ pub(crate) enum HistoryReason {
 #[derive(Debug, Default)]
 pub(crate) struct History {
     under_way: Option<HistoryUnderWay>,
-    /// The purpose of a walk that has ended since this was last read.
+    /// The purpose of a walk that has ended since this field was last read.
     ended: Rc<Cell<Option<HistoryReason>>>,
 }
 
@@ -86,9 +86,9 @@ struct HistoryWalk {
 /// The report of one source.
 #[derive(Debug)]
 struct Reporter {
-    /// Traces of its last page that are not processed yet.
+    /// Traces of the source's last page that are not processed yet.
     traces: VecDeque<Remembered>,
-    /// Start of its next page; `None` = the report is complete.
+    /// Start of the source's next page; `None` = the report is complete.
     start: Option<Bytes>,
 }
 
@@ -204,7 +204,7 @@ impl HistoryWalk {
     /// Fetches the next page of each source whose traces are used up. The walk continues without a
     /// source that fails for long.
     async fn fetch_due(&mut self) {
-        // No reporter may be left, once all other replicas were given up.
+        // All reporters may be gone once all other replicas were given up, hence `max`.
         let bytes = PAGES_BYTES / self.reporters.len().max(1);
         let max_bytes = bytes.clamp(PAGE_BYTES.0, PAGE_BYTES.1) as u32;
         let (context, pace, purpose) = (&self.context, &self.pace, self.purpose);
@@ -222,7 +222,7 @@ impl HistoryWalk {
         }
     }
 
-    /// Returns how many of a partition's replicas cannot report all that they ever accepted.
+    /// Returns the number of a partition's replicas that cannot report all that they ever accepted.
     fn unasked(&self, replicas: &[NodeId]) -> usize {
         let own = self.context.shared().own;
         let cannot_tell = |node: &&NodeId| match **node == own {
@@ -342,7 +342,7 @@ async fn fetch(
         if gives_up { Err(Failed) } else { Ok(RETRY_MICROS) }
     };
     let is_all = retry(context, page, pause).await;
-    // This node asks because it has forgotten some itself.
+    // In a rebuild this node's own report is known to be incomplete, which does not count.
     (node, is_all.map(|is_all| is_all || node == own && purpose.is_rebuild()))
 }
 

@@ -7,8 +7,9 @@ use crate::by_node::ByNode;
 use crate::message::NodeId;
 use record::Record;
 
-/// Limit on the bytes of hints that a node keeps for all others together. Further ones are counted
-/// and marked (`missed.rs`): a replica that misses more is better repaired as a whole.
+/// Limit on the bytes of hints that a node keeps for all other nodes together. Further missed
+/// writes are counted and marked (`missed.rs`): a replica that misses more is better repaired as a
+/// whole.
 pub(crate) const MAX_HINT_BYTES: u64 = 1 << 30;
 
 /// Bytes that a hint counts for besides key and record: its target's name and its header.

@@ -1,5 +1,6 @@
-//! Delivery of marks. A node's marks are handed over to that node, which repairs itself. This
-//! node's own marks are deposited with another node while its own store cannot keep them.
+//! Delivery of marks. This node hands over the marks of another node to that node, which then
+//! repairs itself. This node's own marks are deposited with another node while its own store cannot
+//! keep them.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,7 +70,7 @@ impl Marks {
     pub(crate) fn tick(&mut self, tasks: &mut Tasks) {
         let context = tasks.context().clone();
         let (missed, others) = (&context.shared().transfer.missed, context.others());
-        // A node that has left takes no marks any more.
+        // A node that has left accepts no marks any more.
         self.hand_overs.retain(|node, task| {
             let stays = others.contains(node);
             if !stays {
@@ -83,8 +84,9 @@ impl Marks {
                 self.hand_overs.insert(node, task);
             }
         }
-        // The marks may be stored here by now: marks handed over by another node are stored before
-        // they are acknowledged. If they were deposited nevertheless, they would come back forever.
+        // This node's marks may be stored here by now, because marks that another node hands over
+        // are stored before they are acknowledged. If such marks were deposited nevertheless, they
+        // would be handed back forever.
         self.deposit_wanted &= missed.is_unkept(context.shared().own);
         self.deposit.take_if(|task| !tasks.is_under_way(*task));
         if self.deposit_wanted && self.deposit.is_none() {

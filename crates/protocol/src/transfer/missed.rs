@@ -7,8 +7,8 @@
 //!                                             (`transfer/rebuild.rs`)        ─▶ dropped here
 //! ```
 //!
-//! A mark states that in a partition a node may lack records written at `since` or later. Marks of
-//! one partition are merged, with the least time; when a node has too many marks to list, they are
+//! A mark states that a node may lack records of a partition written at `since` or later. Marks of
+//! one partition are merged, with the least time. When a node has too many marks to list, they are
 //! merged into one for all partitions. A mark made again while the first is being processed counts
 //! as another mark, distinguished by its number.
 
@@ -21,7 +21,7 @@ use crate::placement::topology::PARTITIONS;
 use crate::replica::unreadable::Unreadable;
 
 /// Maximum number of partitions of one node marked individually; beyond it, all partitions are
-/// marked. A page request lists its partitions, and this many take 8 KiB.
+/// marked. A page request lists its partitions, and 4,096 of them take 8 KiB.
 pub const MAX_LISTED: usize = 4096;
 
 /// Format version, the first byte of encoded marks.
@@ -115,8 +115,8 @@ impl Missed {
         marks.map(numbered).collect()
     }
 
-    /// Returns the least version time of a record that a node may lack in this partition, by its
-    /// individual mark; 0 = it has none.
+    /// Returns the least version time of a record that a node may lack in this partition, by the
+    /// partition's own mark; 0 = the partition has none.
     pub(crate) fn since(&self, node: NodeId, partition: u16) -> u64 {
         let mut inner = self.lock();
         let marks = &inner.of(node).marks;

@@ -9,8 +9,8 @@
 //!
 //! Each transfer is a task that determines its requests, its rate, and the meaning of its end:
 //! [`Rebuild`] restores what this node lost, and [`Rebalance`] pulls the partitions that move to
-//! this node. [`Hints`] and [`Marks`] go the other way: this node sends other nodes the writes they
-//! missed, or the marks of those.
+//! this node. [`Hints`] and [`Marks`] go the other way: this node sends other nodes the writes that
+//! they missed, or marks of such writes.
 
 pub(crate) mod cleanup;
 pub(crate) mod filter;
@@ -57,10 +57,11 @@ const PAGE_BYTES: u32 = 256 * 1024;
 /// Pause before a source that failed is asked again, in microseconds.
 pub(crate) const RETRY_MICROS: u64 = 500_000;
 
-/// Pause after a failure before a node is sent hints or marks again, in microseconds, at first …
+/// First pause, after a failure, before a node is sent hints or marks again, in microseconds.
 const FIRST_WAIT_MICROS: u64 = 250_000;
 
-/// … and at most, while the node reports that it is busy.
+/// Maximum of that pause, in microseconds; the pause doubles while the node reports that it is
+/// busy.
 const MOST_WAIT_MICROS: u64 = 4_000_000;
 
 /// Number of keys of a page queried at once, and so the number of concurrent reads that a source
@@ -71,8 +72,8 @@ const CHOOSING: usize = 16;
 /// that the whole page is requested again.
 const TRIES: u32 = 5;
 
-/// The page was not stored: its source is unreachable, busy or cannot tell what a majority holds,
-/// or this node's store refuses the page.
+/// The failure to store a page: its source is unreachable, busy or cannot tell what a majority
+/// holds, or this node's store refuses the page.
 pub(crate) struct Failed;
 
 /// Keys, each with its record.
@@ -87,8 +88,9 @@ pub(crate) struct Chosen {
     left: Items,
 }
 
-/// Partitions with a record that was left at its holder because it is from a clock that is ahead. A
-/// mark on this node makes it request the record again later.
+/// Partitions with a record that was left at its holder because the record is from a clock that is
+/// ahead. This node is marked to lack each of these partitions, so it requests such a record again
+/// later.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LeftAhead(Rc<RefCell<BTreeSet<u16>>>);
 
@@ -124,8 +126,8 @@ async fn fetch(context: &Context, source: NodeId, page: PageRequest) -> Result<P
     }
 }
 
-/// Divides a page into records to be stored here and records left. A record counts as it came if
-/// `is_settled` holds for it; otherwise the record that a majority holds of its key is used.
+/// Divides a page into records to be stored here and records left. A record for which `is_settled`
+/// holds is used as it came; of the key of any other, the record that a majority holds is used.
 async fn choose(
     context: &Context,
     source: NodeId,
@@ -151,8 +153,8 @@ async fn choose(
 }
 
 /// Returns the record that a majority holds of a key, in place of a conditional write's `record`.
-/// `None` = a plain write has superseded it, or the key is absent: a plain record need not belong
-/// here, and if it does, some node streams it.
+/// `None` = a plain write has superseded that record, or the key is absent. A plain record need not
+/// belong on this node; if it does, some node streams it.
 ///
 /// The query omits the content, because the page usually has the record already.
 async fn choose_one(

@@ -1,10 +1,10 @@
 //! Rate limiting of the records that this node pulls in a rebalance.
 //!
-//! `--stream-rate` limits the bytes per second: a page delays the next ones by the time it should
-//! have taken. The node also yields to clients by the load it observes, as LEDBAT does (RFC 6817,
-//! section 2): the measure is how much longer a page takes to be written than the quickest did. If
-//! it takes longer, the disk or the loop is busy with something else, and the next pages are
-//! delayed by a multiple of the difference.
+//! `--stream-rate` limits the bytes per second: a page delays the next ones by the time that the
+//! page should have taken. The node also yields to clients by the load that it observes, as LEDBAT
+//! does (RFC 6817, section 2). The measure of load is how much longer a page takes to be written
+//! than the quickest one did: then the disk or the loop is busy with something else, and the next
+//! pages are delayed by a multiple of the difference.
 
 use std::cell::Cell;
 
@@ -15,31 +15,33 @@ use crate::background::task::Context;
 use crate::clock::Now;
 use record::Record;
 
-/// A page whose write takes longer than this multiple of the transition's quickest write met other
-/// load on the disk: pages differ in length, and syncs vary by themselves …
+/// Factor over the transition's quickest write, up to which a page's write counts as unhindered.
+/// Pages differ in length, and syncs vary by themselves; a longer write met other load on the disk.
 const UNHINDERED: u64 = 4;
 
-/// … unless it takes less than this, in microseconds: no client is delayed by that.
+/// Write time in microseconds up to which a page always counts as unhindered: no client is delayed
+/// by that.
 pub(crate) const UNHINDERED_MICROS: u64 = 5_000;
 
-/// The rest, as a multiple of the excess write time …
+/// The pause after a hindered write, as a multiple of the excess write time.
 const REST: u64 = 16;
 
-/// … and its maximum after one page, in microseconds: the transition must come to its end.
+/// Maximum pause after one page, in microseconds: the transition must come to its end.
 pub(crate) const LONGEST_REST_MICROS: u64 = 2_000_000;
 
 /// The rate limiter of one transition.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// When the records pulled so far would have arrived at the permitted rate, by the monotonic
-    /// clock, in microseconds.
+    /// Time when the records pulled so far would have arrived at the permitted rate, in
+    /// microseconds of the monotonic clock.
     paced: Cell<u64>,
     /// The shortest write time of a page, in microseconds; `None` = no page was written.
     quickest: Cell<Option<u64>>,
 }
 
 impl Pace {
-    /// True if more may be requested: up to a tick ahead, so that not every page waits for one.
+    /// True if more may be requested. Requests may run up to a tick ahead of the rate, so that not
+    /// every page waits for a tick.
     pub(crate) fn may_ask(&self, now: Now) -> bool {
         self.paced.get() <= now.mono + NODE_TICK_MICROS
     }
@@ -51,7 +53,7 @@ impl Pace {
         }
     }
 
-    /// Notes the end of a page's write, which was handed to the store at the monotonic time
+    /// Notes the end of a page's write; the page was handed to the store at the monotonic time
     /// `since`.
     pub(crate) fn written(&self, context: &Context, since: u64) {
         let took = context.now().mono.saturating_sub(since);

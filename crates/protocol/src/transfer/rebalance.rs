@@ -19,13 +19,16 @@
 //!
 //! **A future record** (from a clock that is ahead) is accepted by no node, but hides what its
 //! holder acknowledged before, and the hidden record may be the last copy. A holder that keeps the
-//! key hands the future record over once its time has come. If the holder leaves or the key moves
-//! away from it, the transition would drop both records; and if the key gets more replicas, a
-//! majority of them may lack a record that a majority of the fewer acknowledged. In both cases this
-//! node does not finish with that source before the future record's time, however far off. The
-//! future record is not taken along, because it would hide the key here too; nor is the hidden one,
-//! because the holder's store may have dropped it. The wait is reported, along with what ends it
-//! earlier: `kvorum repair-clock` on the holder, or giving the change up.
+//! key hands the future record over once its time has come. In two cases this node must wait for
+//! that time, however far off, before it finishes with the source:
+//!
+//! * The holder leaves, or the key moves away from it: the transition would drop both records.
+//! * The key gets more replicas: a majority of them may lack a record that a majority of the fewer
+//!   replicas acknowledged.
+//!
+//! The future record is not pulled earlier, because it would hide the key here too. Nor is the
+//! hidden record, because the holder's store may have dropped it. The wait is reported, along with
+//! what ends it earlier: `kvorum repair-clock` on the holder, or an abort of the change.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -47,8 +50,8 @@ use crate::repair::watermark::{RoundId, RoundStep};
 use crate::transfer::filter::{MAX_KNOWN, moved_digest};
 use record::Record;
 
-/// Consecutive failures after which the pass continues without a source, which must then take part
-/// in a later pass from its beginning.
+/// Consecutive failures after which the pass continues without a source. The source must then take
+/// part in a later pass from its beginning.
 pub(crate) const FAILURES: u32 = 6;
 
 /// Maximum pause before a source with future records is asked again, in microseconds: the records
@@ -69,12 +72,13 @@ pub(crate) struct Rebalance {
 struct RebalanceProgress {
     /// True if the first pass over the first replicas is done.
     first_is_done: Cell<bool>,
-    /// When a source that failed, or is waited for, is asked again, in microseconds of the
+    /// Time when a source that failed, or is waited for, is asked again, in microseconds of the
     /// monotonic clock.
     not_before: RefCell<BTreeMap<NodeId, u64>>,
-    /// The greatest version time of a future record, by source that does not keep the record's key.
+    /// The greatest version time of a future record, by the source that holds the record but does
+    /// not keep its key.
     ahead: RefCell<BTreeMap<NodeId, u64>>,
-    /// True if progress was made since this was last read.
+    /// True if progress was made since this field was last read.
     is_new: Cell<bool>,
 }
 
@@ -140,9 +144,10 @@ impl Transfer {
         }
     }
 
-    /// Raises this node's repair fence to now: older records are accepted only from sources,
-    /// because they may have been deleted and the deletion purged. A node whose clock is ahead
-    /// would refuse other nodes' writes for as long, so the sources are asked first.
+    /// Raises this node's repair fence to the current time. From then on the node accepts older
+    /// records only from sources, because other nodes' older records may have been deleted and the
+    /// deletions purged. The sources are asked first whether this node's clock is ahead: if so, the
+    /// node would refuse other nodes' writes until their clocks reach the fence.
     async fn seal(&self) {
         loop {
             let (own, time) = (self.context.shared().own, self.now());
@@ -187,7 +192,7 @@ impl Transfer {
         self.context.shared().clock.now(self.context.now())
     }
 
-    /// Returns a seed for digests that no other node knows before its use.
+    /// Returns a seed for digests that no other node can know before it is used.
     fn seed(&self) -> u64 {
         self.now() ^ self.context.shared().membership.logs.life().0.rotate_left(32)
     }
@@ -246,7 +251,8 @@ impl Transfer {
         self.progress.is_new.set(true);
     }
 
-    /// Delays a source's next pass until this version time is no longer ahead.
+    /// Delays a source's next pass until this version time is no longer ahead, or for
+    /// `LOOK_AGAIN_MICROS` if that is sooner.
     fn look_again(&self, source: NodeId, time: u64) {
         let ahead = Clock::micros(time).saturating_sub(Clock::micros(self.context.takes_up_to()));
         let wait = ahead.clamp(RETRY_MICROS, LOOK_AGAIN_MICROS);
@@ -356,9 +362,9 @@ impl Transfer {
         Ok(())
     }
 
-    /// True if a majority of the previous replicas is not left, because others are declared lost.
-    /// Then nothing more is chosen by them, and nobody can tell what was: the remaining records are
-    /// taken.
+    /// True if no majority of the previous replicas is left, because others are declared lost.
+    /// These replicas then choose nothing more, and no node can tell what they chose, so the
+    /// remaining records are pulled as they are.
     fn has_no_majority(&self, layout: &Layout, key: &Bytes, record: &Record) -> bool {
         let (view, mut order) = (self.context.view(), Vec::new());
         let before = &view.topology;
@@ -377,9 +383,10 @@ pub(crate) fn sources(layout: &Layout, own: NodeId) -> Vec<NodeId> {
     before.filter(|node| node.id != own && !node.is_lost).map(|node| node.id).collect()
 }
 
-/// True if a node may gain anything in a transition. If only nodes without zones are added, no
-/// remaining node moves nearer to the front of a partition's replicas. With fewer copies, the
-/// remaining replicas must hold what a majority of more held.
+/// True if a node may gain records in a transition. If nodes without zones are added and nothing
+/// else changes, no remaining node moves nearer to the front of a partition's replicas. If the
+/// number of copies falls, the remaining replicas must come to hold what a majority of more
+/// replicas held.
 pub(crate) fn takes(layout: &Layout, own: NodeId) -> bool {
     let Some(before) = layout.before.as_ref().filter(|_| layout.stage == Stage::ReadOld) else {
         return false;

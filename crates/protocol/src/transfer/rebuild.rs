@@ -1,8 +1,8 @@
-//! Rebuild: what this node is marked to lack (`missed.rs`) is streamed from all other nodes. A node
-//! with a new disk under a known name lacks everything; one that lost the end of its log lacks what
-//! was written since. It is authoritative again only once the walk over each other node, except
-//! those that a plan declares lost, has ended, and it has asked them for their memory of writes
-//! with an idempotency key (`history.rs`).
+//! Rebuild: all other nodes stream the records that this node is marked to lack (`missed.rs`). A
+//! node with a new disk under a known name lacks everything; one that lost the end of its log lacks
+//! what was written since. The node is authoritative again only once the walk over each other node,
+//! except those that a plan declares lost, has ended, and the node has asked them for their memory
+//! of writes with an idempotency key (`history.rs`).
 //!
 //! ```text
 //!   marks of this node ─▶ for each other node: the marks it has not streamed yet
@@ -13,12 +13,14 @@
 //!
 //! Of a key whose record a conditional write made, a member stores the record that a majority
 //! holds, which the source determines: a minority's record, stored where a higher ballot was
-//! promised, would look like a majority's. A node that is being rebuilt needs that record all the
-//! same, because it may have been the second to hold it. It gives no promises, its record does not
-//! count in reads, and both nodes have first promised that nothing older is under way
-//! (`promises.rs`). After a restart each walk begins again. A future record is left at its holder,
-//! and its partition marked: it is requested again periodically, and accepted once its time has
-//! come. Until then a node that lost something is not authoritative for what it lacks.
+//! promised, would look like a majority's. A node that is being rebuilt needs the minority's record
+//! all the same, because that node may have been the second to hold it. A node that is being
+//! rebuilt gives no promises, its record does not count in reads, and both nodes have first
+//! promised that nothing older is under way (`paxos/promises.rs`).
+//!
+//! After a restart each walk begins again. A future record is left at its holder and its partition
+//! marked. The record is requested again periodically, and accepted once its time has come. Until
+//! then a node that lost something is not authoritative for keys that it lacks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -34,7 +36,7 @@ use crate::message::{Filter, NodeId, PageRequest};
 use crate::transfer::missed::Numbered;
 use record::Record;
 
-/// Ticks after which future records are requested again: they may be gone.
+/// Number of ticks after which future records are requested again: they may be gone by then.
 const AHEAD_TICKS: u64 = 240;
 
 /// The rebuild of this node, and each source's progress.
@@ -50,7 +52,7 @@ pub(crate) struct Rebuild {
 struct StreamedMarks {
     /// By source, the number of each mark when a walk for it ended.
     by_node: RefCell<BTreeMap<NodeId, BTreeMap<Option<u16>, u64>>>,
-    /// True if a walk has ended since this was last read.
+    /// True if a walk has ended since this field was last read.
     is_new: Cell<bool>,
 }
 
@@ -116,8 +118,8 @@ impl Rebuild {
         self.done.is_new.take()
     }
 
-    /// Drops marks that all other nodes have streamed, except those that a plan declares lost:
-    /// their records are lost too, and the plan waits for this node.
+    /// Drops marks that all other nodes have streamed, except those nodes that a plan declares
+    /// lost: their records are lost too, and the plan waits for this node.
     pub(crate) fn drop_done(&self, context: &Context) {
         let (shared, others) = (context.shared(), context.others());
         let layout = shared.membership.layouts.entered();
@@ -151,8 +153,8 @@ impl StreamedMarks {
 }
 
 impl RebuildWalk {
-    /// Makes the walk for these marks; `None` if there are none, or if this node cannot give the
-    /// promise it needs.
+    /// Makes the walk for these marks; `None` if there are no marks, or if this node cannot give
+    /// the promise that the walk needs.
     fn over(context: &Context, source: NodeId, marks: Vec<Numbered>) -> Option<Self> {
         let since = marks.iter().map(|marked| marked.mark.since).min()?;
         let partitions: Option<Vec<u16>> =
@@ -203,8 +205,9 @@ impl RebuildWalk {
     }
 }
 
-/// True if a source knows this node's disk, as the other nodes of a member do: a source that does
-/// not may take the previous disk, with the writes it acknowledged, for the node's again.
+/// True if a source knows this node's disk, as the other nodes of a member do. A source that does
+/// not may later take the previous disk for the node's again, with the writes that disk
+/// acknowledged.
 fn is_known_by(context: &Context, source: NodeId) -> bool {
     let shared = context.shared();
     shared.membership.state.is_undoubted_member()

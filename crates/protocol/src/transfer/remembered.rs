@@ -2,14 +2,14 @@
 //! it becomes a replica of a partition, or lost its own.
 //!
 //! ```text
-//!  previous replicas ──▶ accepted it under one ballot: a majority ─▶ chosen
-//!                   └──▶ hold a trace of it: a majority, with those that could not be asked
-//!                          ├─ yes ─▶ came from a replica: neither "never" nor "done" is told
-//!                          └─ no ──▶ nothing: it was not accepted by a majority
+//!  previous replicas ──▶ a majority accepted it under one ballot ─▶ chosen
+//!                   └──▶ else: do a majority hold a trace of it, counting replicas not asked?
+//!                          ├─ yes ─▶ came from a replica: answered neither "never" nor "done"
+//!                          └─ no ──▶ nothing: no majority accepted it
 //! ```
 //!
 //! An invariant before and after each move: a majority of the replicas has a trace of each chosen
-//! write. So if enough replicas answer "never" for that to be believed, the write was not chosen.
+//! write. So if enough replicas answer "never" for that answer to count, the write was not chosen.
 
 use crate::node_id::NodeId;
 use crate::paxos::recent::Via;
@@ -22,12 +22,12 @@ pub struct Remembered {
     pub key_hash: u64,
     /// The id of the write.
     pub id: u64,
-    /// The version time that gives the write's age. Of two traces of one write the later one
-    /// counts; of two with the same time, the one with the greater `via`.
+    /// The version time that gives the write's age. Of two traces of one write the one with the
+    /// greater time counts; of two with the same time, the one with the greater `via`.
     pub time: u64,
-    /// The way in which the write came to this replica.
+    /// The way in which this replica learned of the write.
     pub via: Via,
-    /// The ballot that the write was accepted or chosen under; 0 = it came from a replica.
+    /// The ballot under which the write was accepted or chosen; 0 = the trace came from a replica.
     pub ballot: u64,
     /// The base version of the write's record.
     pub family: Version,
@@ -89,9 +89,10 @@ pub struct Recollections<'a> {
 /// The scope of the traces that a node has itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// Writes accepted up to this repair fence do not belong to the current transition.
+    /// Writes accepted up to this repair fence count as accepted before the current transition.
     Seal(u64),
-    /// The node lost its earlier traces; it accepted those it has later, as one of these replicas.
+    /// The node lost its earlier traces. The writes that it has accepted since, it accepted as one
+    /// of these replicas.
     Lost,
 }
 
@@ -100,13 +101,14 @@ impl Recollections<'_> {
         self.before.len() / 2 + 1
     }
 
-    /// True if so few were asked that a majority may remember a write which none of those do.
+    /// True if a majority of the replicas may remember a write that none of the asked ones
+    /// remembers, because so many could not be asked.
     pub(crate) fn are_too_few(&self) -> bool {
         self.unasked >= self.majority()
     }
 
-    /// Returns what the node must newly remember of a write, given the traces of it on this and
-    /// other nodes; `None` = nothing.
+    /// Returns what the node must newly remember of a write, given the traces of the write on this
+    /// and other nodes; `None` = nothing.
     pub fn remember(&self, traces: &[(NodeId, Remembered)]) -> Option<Remembered> {
         let own = traces.iter().find(|(node, _)| *node == self.own).map(|(_, own)| *own);
         if own.is_some_and(|own| own.via == Via::Chosen) {
@@ -127,8 +129,8 @@ impl Recollections<'_> {
             return Some(Remembered { via: Via::Chosen, time, ..chosen });
         }
         match own {
-            // A write that this node accepted among the previous replicas, or at another time, must
-            // not count among the next ones: only a minority may have accepted it.
+            // A write that this node accepted among the previous replicas, or before the
+            // transition, must not count among the next ones: perhaps only a minority accepted it.
             Some(own) if own.via == Via::Accept => {
                 let is_of_before = match self.until {
                     Until::Seal(seal) => self.before.contains(&self.own) || own.ballot <= seal,

@@ -16,7 +16,7 @@ pub(crate) type Seat = (u8, u8);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Layout {
     pub(crate) epoch: u8,
-    /// The plan that made the layout, and the plan that it succeeds.
+    /// The plan that made the layout, and the plan that made its predecessor.
     pub(crate) plan: u8,
     pub(crate) base: u8,
     pub(crate) council: Vec<Seat>,
@@ -25,7 +25,8 @@ pub(crate) struct Layout {
 /// The rules of the chain, each of which can be switched off.
 #[derive(Debug, Clone)]
 pub(crate) struct ChainRules {
-    /// A layout is decided by the metadata quorum of its predecessor. If off, by its own.
+    /// A layout is decided by the metadata quorum of its predecessor. If the rule is off, a layout
+    /// is decided by its own quorum.
     pub(crate) council_of_base: bool,
     /// A promise survives a restart.
     pub(crate) promise_is_durable: bool,
@@ -35,9 +36,11 @@ pub(crate) struct ChainRules {
     pub(crate) accepted_goes_first: bool,
     /// Seats name disks: a quorum member with a new disk has no vote.
     pub(crate) seats_name_lives: bool,
-    /// A node adopts a layout once it is known to be decided. If off, as soon as it accepts it.
+    /// A node adopts a layout once the layout is known to be decided. If the rule is off, as soon
+    /// as the node accepts it.
     pub(crate) decided_before_known: bool,
-    /// An overtaken plan is made again. If off, it is put on the next layout as it is.
+    /// An overtaken plan is made again. If the rule is off, the plan is put on the next layout as
+    /// it is.
     pub(crate) plan_has_one_base: bool,
     /// A quorum member finds out the outcome of a layout that it accepted.
     pub(crate) accepted_is_completed: bool,
@@ -84,7 +87,7 @@ enum Reply {
     Promise(Option<(u8, Layout)>),
     Accepted,
     Outbid,
-    /// The node knows a layout of that epoch, or a later one.
+    /// The node knows a layout of the requested epoch, or a later one.
     Known(Layout),
     Nothing,
 }
@@ -328,7 +331,8 @@ impl State {
         }
     }
 
-    /// Handles the decision that the proposer's node has learned: its own plan, or another one.
+    /// Handles the decision that the proposer's node has learned: the proposer's own plan, or
+    /// another one.
     fn notice(&mut self, number: usize, at: usize) {
         let known = self.nodes[at].known.clone().expect("it knows one");
         let proposer = &mut self.proposers[number];
@@ -344,7 +348,8 @@ impl State {
         }
     }
 
-    /// Returns the layout that a node accepted, if a majority of the metadata quorum did too.
+    /// Returns the layout that a node accepted, if a majority of the metadata quorum accepted it
+    /// too.
     fn accepted_by_majority(&self, node: usize) -> Option<Layout> {
         let known = self.nodes[node].known.as_ref()?;
         let vote = |node: &Node| node.votes.get(&(known.epoch + 1))?.accepted.clone();
@@ -359,7 +364,8 @@ impl State {
 
     fn retire(&mut self) {
         let done = self.done.clone().expect("a change is done");
-        // A node that has left is never seated again: a node seated since has not left.
+        // A node that has left is never seated again, so a node that a later layout seats has not
+        // left.
         let mut since: Vec<&Layout> = vec![&done];
         since.extend(self.decided.iter().filter(|layout| layout.epoch > done.epoch));
         for (n, node) in self.nodes.iter_mut().enumerate() {
@@ -368,8 +374,8 @@ impl State {
         }
     }
 
-    /// True if nothing can happen any more: every node knows the last layout, and no proposer
-    /// waits, except for a metadata quorum that is gone.
+    /// True if nothing can happen any more: every running node knows the last layout, and no
+    /// proposer waits, except for a metadata quorum whose majority is gone.
     fn has_ended(&self, chain: &Chain) -> bool {
         let last = self.decided.iter().max_by_key(|layout| layout.epoch).expect("the first");
         let is_there = |seat: &&Seat| {
@@ -533,11 +539,11 @@ impl State {
     }
 }
 
-/// Each epoch has one layout, made for its predecessor.
+/// Property: each epoch has one layout, made for its predecessor.
 pub(crate) const CHAIN: &str = "a chain";
 
-/// When nothing more can happen, all nodes know the last layout.
+/// Property: when nothing more can happen, all nodes know the last layout.
 pub(crate) const CONVERGED: &str = "converged";
 
-/// Some path completes every change.
+/// Property: some path completes every change.
 pub(crate) const CHANGED: &str = "all is changed";

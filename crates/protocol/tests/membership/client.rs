@@ -41,7 +41,7 @@ pub(crate) struct Client {
     pub(crate) tries: u8,
     /// True if the client may try again, because a request was refused.
     pub(crate) refused: bool,
-    /// A wrong time that the coordinator's clock gives at first; `None` = it is right.
+    /// A wrong time that the coordinator's clock gives at first; `None` = the clock is right.
     pub(crate) skewed: Option<u8>,
     /// The epoch of the client's layout.
     pub(crate) epoch: u8,
@@ -113,7 +113,7 @@ impl Client {
         self.send(Record::plain(*now, &value))
     }
 
-    /// True if the next try is another write.
+    /// True if the next try counts as another write.
     pub(crate) fn is_another(&self) -> bool {
         self.tries == 0 || self.reissues && !matches!(self.op, Op::Append(_) | Op::Get)
     }
@@ -141,7 +141,7 @@ impl Client {
         }
     }
 
-    /// Returns the message to send again, under the last layout, if a round need not keep to one.
+    /// Returns the message to send again under the last layout, if a round may change its layout.
     pub(crate) fn sends_again(
         &self,
         asked: &Message,
@@ -237,7 +237,7 @@ impl Client {
         record.ballot = ballot;
         if !record.value.contains(&id) {
             if self.tried.as_ref().is_some_and(|tried| tried.time != record.time) {
-                // The earlier try cannot be found any more: the client is never answered.
+                // The earlier try cannot be found any more, so the client is never answered.
                 (self.phase, self.refused) = (Phase::Done, false);
                 return Step::Wait;
             }
@@ -255,7 +255,7 @@ impl Client {
         if !suffice(&counts, by.layout.read_set(), by.acks.read) {
             return Step::Wait;
         }
-        // A record that another replica's watermark proves to be gone does not exist.
+        // A record that another replica's watermark proves to be gone counts as absent.
         let proven = got.values().map(|report| report.2).max().unwrap_or(0);
         let is_there = |(record, _, watermark): &(Option<Record>, Worth, u8)| {
             record.clone().filter(|record| *watermark == proven || record.when() > proven)

@@ -1,6 +1,6 @@
 //! Two processes that run as one node, each with a disk of its own: the member, and one that was
-//! started in its place with an empty directory. Each of the two other nodes takes one of them for
-//! the node.
+//! started in its place with an empty directory. Each of the two other nodes accepts one of the
+//! processes as the node.
 //!
 //! ```text
 //!   old, a member ──┐                 ┌── P: writes and reads with two of three
@@ -8,19 +8,20 @@
 //!   new, rebuilt  ──┘   a node, a disk └── Q
 //! ```
 //!
-//! A request and its reply are one step: a node reads nothing from a connection to a disk of which
-//! it has seen a later one since.
+//! A request and its reply are one step. A node reads nothing from a connection to a disk if the
+//! node has seen a later disk since.
 
 use stateright::{Model, Property};
 
 use crate::STATES;
 use crate::search::{can_end, look, steps_to, walk, wanted};
 
-/// Number of nodes that run once.
+/// Number of the other nodes, each of which runs as one process.
 const OTHERS: usize = 2;
 
-/// The rules for disks, each of which can be switched off. Without the first or the second nothing
-/// is lost either: they keep the processes from taking turns, and tell the replaced one of it.
+/// The rules for disks, each of which can be switched off. Nothing is lost without the first or the
+/// second: these two keep the processes from alternating, and tell the replaced one that it is
+/// replaced.
 #[derive(Debug, Clone)]
 struct DiskRules {
     /// A node that has a connection with one disk refuses the other one.
@@ -63,7 +64,7 @@ enum MembershipState {
     Fenced,
 }
 
-/// A process of the node that runs twice.
+/// One of the two processes that run as the same node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Process {
     state: MembershipState,
@@ -73,7 +74,7 @@ struct Process {
     answered: [bool; OTHERS],
 }
 
-/// A node that runs once.
+/// A node that runs as one process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Other {
     value: u8,
@@ -93,7 +94,7 @@ struct State {
     was_missed: bool,
 }
 
-/// Coordinator and replica of a request: the other nodes among themselves, or one and a process.
+/// The coordinator and the replica of a request: the two other nodes, or one of them and a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Pair {
     Others(usize),
@@ -114,10 +115,10 @@ enum Action {
     Read(Pair),
 }
 
-/// A read finds every write acknowledged before.
+/// Property: a read finds every write that was acknowledged before.
 const FOUND: &str = "found";
 
-/// Some path makes the new disk a member.
+/// Property: some path makes the new disk a member.
 const REPLACED: &str = "replaced";
 
 impl State {
@@ -128,7 +129,7 @@ impl State {
         is_up && self.others[n].connected[disk] && self.others[n].known == disk
     }
 
-    /// True if a process's acknowledgements count.
+    /// True if acknowledgements of a process count.
     fn serves(&self, disk: usize, rules: &DiskRules) -> bool {
         let process = &self.processes[disk];
         process.state == MembershipState::Member

@@ -1,4 +1,4 @@
-//! A layout, reduced to one partition: its replicas, or the sets from which and to which it moves.
+//! A layout, reduced to one partition: its replicas or, while it moves, its old and its new set.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ fn count(nodes: Nodes, of: &BTreeSet<u8>) -> usize {
     nodes.iter().filter(|node| of.contains(node)).count()
 }
 
-/// True if enough nodes of a set are in `of`: `ack`, or a majority if that is `None`.
+/// True if enough nodes of a set are in `of`: `ack` nodes, or a majority if `ack` is `None`.
 pub(crate) fn suffice(of: &BTreeSet<u8>, nodes: Nodes, ack: Option<usize>) -> bool {
     count(nodes, of) >= ack.unwrap_or(nodes.len() / 2 + 1)
 }
@@ -64,9 +64,9 @@ impl Layout {
         self.new.contains(&node) && !self.old.contains(&node)
     }
 
-    /// Returns the nodes of the new set that must pull the old one's records: the receivers or, if
-    /// the new set is smaller, all of its nodes, because those that stay may form a quorum that
-    /// misses an old one.
+    /// Returns the nodes of the new set that must pull the old set's records: the receivers or, if
+    /// the new set is smaller, all of its nodes. The nodes that stay in a smaller set may form a
+    /// quorum that misses a quorum of the old set.
     pub(crate) fn takers(&self, rules: &Rules) -> impl Iterator<Item = u8> {
         let all = self.new.len() < self.old.len() && rules.stayers_take_if_fewer;
         self.new.iter().copied().filter(move |node| all || self.is_receiver(*node))

@@ -1,4 +1,4 @@
-//! Each rule switched off, with a world that shows its effect. Most worlds begin in the midst of a
+//! Each rule, switched off in a world that shows the effect. Most worlds begin in the midst of a
 //! transition.
 
 use crate::layout::Nodes;
@@ -25,17 +25,17 @@ fn take(from: u8, to: u8) -> Action {
     Action::Take { from, to }
 }
 
-/// A transition has begun, and these nodes have entered it.
+/// Returns the actions that begin a transition, which the nodes `by` enter.
 fn begun(by: &[u8]) -> Vec<Action> {
     [vec![Action::Change], enter(by)].concat()
 }
 
-/// The receiver has pulled all.
+/// Returns the actions after which the receiver has pulled all.
 fn taken() -> Vec<Action> {
     [begun(&[0, 1, 2, 3]), vec![take(0, 3), take(1, 3)]].concat()
 }
 
-/// The switch to reading the new set is decided.
+/// Returns the actions after which the switch to reading the new set is decided.
 fn switched() -> Vec<Action> {
     [taken(), vec![Action::Switch]].concat()
 }
@@ -52,15 +52,17 @@ fn message(to: u8, epoch: u8, message: Message) -> Action {
     Action::Deliver { asker: 0, to, epoch, message }
 }
 
-/// An append has its promises under the transition's first layout when the second comes.
+/// Returns the actions after which an append has its promises under the transition's first layout,
+/// and the second layout is in force.
 fn promised() -> Vec<Action> {
     let promise = |to| message(to, 1, Message::Prepare(3));
     let asked = vec![Action::Begin(0, 1), promise(0), promise(1), Action::Switch];
     [taken(), asked, enter(&[0, 1, 2, 3]), vec![Action::End], enter(&[2, 3])].concat()
 }
 
-/// One node becomes three. An append has its promise from the old set, of one node; others already
-/// read the new set, and a second append reaches two nodes of that under a lower ballot.
+/// Returns the actions of a move from one node to three. An append has its promise from the old
+/// set, of one node. Other nodes already read the new set, and a second append reaches two nodes of
+/// that set under a lower ballot.
 fn promised_apart() -> Vec<Action> {
     let to = |asker, to, epoch, message| Action::Deliver { asker, to, epoch, message };
     let record = Record { time: 1, ballot: 2, value: vec![1, 6] };
@@ -75,7 +77,8 @@ fn promised_apart() -> Vec<Action> {
     all.concat()
 }
 
-/// The receiver has pulled an append that only one node stored, while another append is under way.
+/// Returns the actions after which the receiver has pulled an append that only one node stored,
+/// while another append is under way.
 fn took_unchosen() -> Vec<Action> {
     let promise = |to| message(to, 1, Message::Prepare(3));
     let record = Record { time: 1, ballot: 3, value: vec![1, 6] };
@@ -107,11 +110,11 @@ pub(crate) fn rules_of_coordinators() -> Vec<LeftOut> {
     ]
 }
 
-/// Rules whose absence is detected only after many states.
+/// Returns the rules whose absence shows only after many states.
 pub(crate) fn rules_of_promises() -> Vec<LeftOut> {
     let two = moves(put(&[0, 1, 2], 4), vec![appends(5), appends(6)]);
     let two = World { skewed: Some(3), ..two }.after(&promised());
-    // If promises come from both sets, the absence of this rule is not detected.
+    // If promises come from both sets, the absence of `rounds_keep_their_layout` is not detected.
     let one_set =
         Rules { rounds_keep_their_layout: false, promises_are_of_both_sets: false, ..RULES };
     let apart = world(put(&[0], 3), &[0], &[0, 1, 2], vec![appends(5), appends(6), gets(), gets()]);

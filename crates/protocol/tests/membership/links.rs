@@ -12,7 +12,8 @@ fn chain(wishes: Vec<Wish>, faults: &[Fault]) -> Chain {
     Chain { rules: CHAIN_RULES, nodes, first, wishes, faults }
 }
 
-/// One proposer wants three other quorum members, another one wants to replace one.
+/// Returns two wishes: one proposer wants three other quorum members, another one replaces one
+/// member.
 fn two_wishes() -> Vec<Wish> {
     vec![(0, vec![3, 4, 5], 2), (1, vec![1, 2, 3], 2)]
 }

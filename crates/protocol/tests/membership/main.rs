@@ -36,8 +36,8 @@ use scenes::{calm, faulty};
 use search::{can_end, look, steps_to, walk, wanted};
 use worlds::World;
 
-/// Number of states that a test visits in each world, repeated ones included, unless `MODEL_STATES`
-/// sets another.
+/// Number of states, repeated ones included, that a test visits in each world, unless
+/// `MODEL_STATES` sets another number.
 pub(crate) const STATES: usize = 2_000;
 
 #[test]

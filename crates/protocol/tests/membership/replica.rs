@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::layout::{Layout, Stage, suffice};
 use crate::rules::Rules;
 
-/// A record: a plain write (ballot 0) begins a base version, a conditional write continues it.
+/// A record: a plain write (ballot 0) begins a base version, and a conditional write continues it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Record {
     pub(crate) time: u8,
@@ -44,13 +44,13 @@ pub(crate) struct Replica {
     pub(crate) epoch: u8,
     /// The entered layout after a restart.
     pub(crate) durable_epoch: u8,
-    /// The highest ballot promised; survives a restart, like the clock's bound.
+    /// The highest ballot promised. A promise survives a restart, like the clock's bound.
     pub(crate) promise: u8,
     /// The repair fence: records up to this time are accepted only from the replica's sources.
     pub(crate) seal: u8,
-    /// The time up to which all replicas held the same.
+    /// The time up to which all replicas were proven to hold the same.
     pub(crate) watermark: u8,
-    /// True if the replica holds all that it has to: its absences count.
+    /// True if the replica holds all records that it should, so that its absences count.
     pub(crate) is_full: bool,
     /// Number of disks replaced so far.
     pub(crate) life: u8,
@@ -65,7 +65,7 @@ pub(crate) struct Replica {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
     Stored,
-    /// A newer record is held, or nothing of that time is accepted any more.
+    /// The replica holds a newer record, or accepts nothing of the request's time any more.
     Newer(u8),
     Outbid,
     /// A promise, with the held record.
@@ -97,8 +97,8 @@ impl Replica {
         if layout.stage == Stage::ReadOld || self.is_full || self.rebuilt_by.is_some() {
             return;
         }
-        // The replica is read but lacks records: its disk was lost since it reported that it had
-        // all.
+        // The replica is read but lacks records, because its disk was lost after it reported that
+        // it had all.
         if rules.progress_is_on_receiver {
             self.rebuilt_by = Some(BTreeSet::new());
         } else {
@@ -174,7 +174,8 @@ impl Replica {
         reply(self.record.clone())
     }
 
-    /// Handles a conditional record from its coordinator, or from a reader that found it elsewhere.
+    /// Handles a conditional record from its coordinator, or from a reader that found the record
+    /// elsewhere.
     pub(crate) fn accept(&mut self, record: &Record) -> Reply {
         if record.ballot < self.promise || record.ballot <= self.seal {
             return Reply::Outbid;
@@ -206,7 +207,7 @@ impl Replica {
         Reply::Holds(self.record.clone(), self.is_full, self.watermark)
     }
 
-    /// Pulls the record of a replica of the old set. Returns true if that was the last one.
+    /// Pulls the record of a replica of the old set. Returns true if the replica now has all.
     pub(crate) fn take(&mut self, from: u8, source: &Self, layout: &Layout, rules: &Rules) -> bool {
         if let Some(record) = source.record.as_ref().filter(|record| !self.has(*record)) {
             self.record = Some(record.clone());
@@ -254,7 +255,7 @@ impl Replica {
         self.enter(own, layout, epoch, now, rules);
     }
 
-    /// Receives the record of another node, after this one's disk was lost.
+    /// Receives the record of another node, after this replica's disk was lost.
     pub(crate) fn stream(&mut self, from: u8, source: &Self, others: &BTreeSet<u8>) {
         if let Some(record) = source.record.as_ref().filter(|record| !self.has(*record)) {
             self.store(record);

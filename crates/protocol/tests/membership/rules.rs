@@ -9,26 +9,27 @@ pub(crate) struct Rules {
     pub(crate) entering_is_durable: bool,
     /// A replica that receives a request under a later layout enters that layout first.
     pub(crate) later_is_entered: bool,
-    /// A request bears the layout by which its answers are counted. If off, it bears the one that
-    /// its coordinator has entered when it is sent.
+    /// A request bears the layout by which its answers are counted. If the rule is off, the request
+    /// bears the layout that its coordinator has entered when the request is sent.
     pub(crate) requests_bear_their_layout: bool,
     /// All requests of a conditional write's round bear one layout.
     pub(crate) rounds_keep_their_layout: bool,
-    /// Acknowledgements are counted separately in the old and in the new set. If off, by their sum.
+    /// Acknowledgements are counted separately in the old and in the new set. If the rule is off,
+    /// only the sum of both sets' acknowledgements counts.
     pub(crate) acks_are_counted_in_sets: bool,
-    /// As long as the old set is read, writes need the new one too.
+    /// As long as the old set is read, writes need the new set too.
     pub(crate) writes_need_new: bool,
-    /// Once the new set is read, writes need the old one too.
+    /// Once the new set is read, writes need the old set too.
     pub(crate) writes_need_old: bool,
-    /// As long as the old set is read, a reader confirms that the new one holds the returned value.
+    /// As long as the old set is read, a reader confirms that the new set holds the returned value.
     pub(crate) reads_confirm_new: bool,
-    /// Once the new set is read, a reader confirms that the old one holds the returned value.
+    /// Once the new set is read, a reader confirms that the old set holds the returned value.
     pub(crate) reads_confirm_old: bool,
-    /// Promises come from the set that is read: those of a node that has not pulled all do not show
-    /// what was written before.
+    /// Promises come from the set that is read: promises of a node that has not pulled all do not
+    /// show what was written before.
     pub(crate) promises_are_of_read_set: bool,
-    /// Promises come from the other set too, also from nodes that have not pulled all: each set by
-    /// itself must separate ballots, because one of them is alone later.
+    /// Promises come from the other set too, even from nodes that have not pulled all. Each set
+    /// must order ballots by itself, because one of the sets is alone later.
     pub(crate) promises_are_of_both_sets: bool,
     /// A conditional write that a receiver refuses because of a newer record continues from that
     /// record.
@@ -47,8 +48,8 @@ pub(crate) struct Rules {
     pub(crate) data_before_cursor: bool,
     /// The new set is read once all receivers have pulled all.
     pub(crate) switch_waits: bool,
-    /// A receiver notes its progress on its own disk. If off, the driver of the transition keeps
-    /// it, and tells the receiver.
+    /// A receiver notes its progress on its own disk. If the rule is off, the driver of the
+    /// transition keeps the progress, and tells it to the receiver.
     pub(crate) progress_is_on_receiver: bool,
     /// The noted progress names the transition.
     pub(crate) progress_names_transition: bool,

@@ -32,7 +32,7 @@ pub(crate) fn one_of_three(world: World) -> World {
     World { acks: Acks { write: Some(1), read: Some(3) }, ..world }
 }
 
-/// Declares node 2 lost, though it is up and may not know that.
+/// Declares node 2 lost, though node 2 is up and may not know that.
 pub(crate) fn losing(world: World) -> World {
     let plan = vec![(&[0, 1, 3][..], Some(2))];
     World { plan, ..world }
@@ -43,7 +43,8 @@ pub(crate) fn hinted(mut before: Before, to: u8) -> Before {
     before
 }
 
-/// A put reached the receiver alone; another node is away, so that an append needs the receiver.
+/// Returns a world in which a put reached the receiver alone. Another node is away, so that an
+/// append needs the receiver.
 pub(crate) fn newer_at_receiver(tries: u8) -> World {
     let world = moves(at_receiver(), vec![(Op::Append(5), tries)]).without(2).open();
     let begun = [Action::Change, Action::Enter(0), Action::Enter(1), Action::Enter(3)];

@@ -1,5 +1,5 @@
 //! Votes of a metadata quorum member, and copies of its data directory. A member may be restored to
-//! an earlier copy; the claims of other nodes about the end of its log reveal that. The member then
+//! an earlier copy, which other nodes' claims about the end of its log reveal. The member then
 //! becomes a new voter, because its seat belongs to a voter that remembers its votes.
 //!
 //! ```text
@@ -26,7 +26,7 @@ type Life = (u8, u8);
 struct VoterRules {
     /// A quorum member that may have lost votes is a new voter.
     loss_makes_another_voter: bool,
-    /// A claim by a boot before the one that made the voter says nothing of that voter's votes.
+    /// A claim by a boot before the one that made the voter says nothing about that voter's votes.
     earlier_claims_keep_the_voter: bool,
     /// No vote is given before the consequences of each met claim are durable.
     claims_are_settled_first: bool,
@@ -58,7 +58,7 @@ struct Directory {
     log: u8,
     /// The boot that made the voter.
     maker: u8,
-    /// The node that the vote was given to.
+    /// The node that received the vote.
     vote: Option<usize>,
 }
 
@@ -89,7 +89,8 @@ struct Other {
     claim: Life,
     /// True if the member's running process has met the node.
     is_met: bool,
-    /// True if the consequences are durable: from then on the member reports its log position.
+    /// True if the consequences of the node's claim are durable: from then on the member reports
+    /// its log position.
     is_settled: bool,
 }
 
@@ -100,11 +101,11 @@ struct State {
     others: [Other; OTHERS],
     left: [u8; 4],
     next_life: u8,
-    /// The votes that were given: the voter, and the node that asked.
+    /// The votes that were given: each voter, and the node that asked it.
     given: BTreeSet<(u8, usize)>,
     /// True if the directory was restored since the voter was made.
     was_put_back: bool,
-    /// True if a voter was given up although its directory had not been restored.
+    /// True if a voter was replaced although its directory had not been restored.
     was_given_up: bool,
 }
 
@@ -120,13 +121,13 @@ enum Action {
     Vote(usize),
 }
 
-/// A voter votes for one node.
+/// Property: a voter votes for one node.
 const ONE_VOTE: &str = "one vote";
 
-/// A directory that was not restored keeps its voter.
+/// Property: a directory that was not restored keeps its voter.
 const STAYS: &str = "the voter stays";
 
-/// Some path has a second vote, after the directory was restored.
+/// Property: some path has a second vote, after the directory was restored.
 const VOTED_AGAIN: &str = "voted after it was put back";
 
 impl State {
@@ -225,8 +226,8 @@ impl Model for Voters {
             Action::Copy => {
                 state.left[0] -= 1;
                 state.copy = Some(state.directory.clone());
-                // A copy lacks what comes after it: restoring a copy that lacks nothing would be no
-                // loss.
+                // The log grows after the copy, because restoring a copy that lacks nothing would
+                // lose nothing.
                 state.directory.log += 1;
                 let (life, log) = (state.directory.life(), state.directory.log);
                 for other in state.others.iter_mut().filter(|other| other.is_settled) {

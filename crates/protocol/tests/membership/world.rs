@@ -40,10 +40,10 @@ pub(crate) struct State {
     layouts: Vec<Layout>,
     replicas: Vec<Replica>,
     clients: Vec<Client>,
-    /// Messages on their way, in any order; one that is never delivered is lost.
+    /// Messages on their way, in any order; a message that is never delivered is lost.
     sent: BTreeSet<Sent>,
     history: History,
-    /// The receivers that reported that they have pulled all, and in which transition.
+    /// Each receiver that reported that it has pulled all, and the transition of the report.
     reported: BTreeSet<(u8, u8)>,
     /// Number of transitions that began.
     changes: usize,
@@ -51,7 +51,7 @@ pub(crate) struct State {
     faults: Vec<Fault>,
     /// The highest time issued.
     clock: u8,
-    /// The newest record that a client was told of, as stored or as read.
+    /// The newest record that a client knows to be stored, or has read.
     kept: Option<Record>,
     /// The time of a tombstone that was purged on some replica.
     purged: u8,
@@ -67,7 +67,7 @@ pub(crate) enum Action {
     Change,
     /// The switch to reading the new set is decided.
     Switch,
-    /// The end of the transition is decided: the old set is given up.
+    /// The end of the transition is decided: the old set is dropped.
     End,
     /// The abort of the transition is decided.
     Abort,
@@ -116,7 +116,7 @@ impl State {
         self.sent.extend(all.into_iter().map(|to| (client, to, epoch, message.clone())));
     }
 
-    /// Withdraws a client's requests that change nothing but promises and are not needed any more.
+    /// Withdraws requests of a client that change nothing but promises and are not needed any more.
     fn withdraw(&mut self, client: u8) {
         let is_idle = |message: &Message| matches!(message, Message::Prepare(_) | Message::Read);
         self.sent.retain(|(asker, _, _, message)| *asker != client || !is_idle(message));
@@ -139,7 +139,7 @@ impl State {
     fn ask(&mut self, to: u8, (asker, epoch): (u8, u8), message: &Message, rules: &Rules) -> Reply {
         let own = self.replica(to).epoch;
         if asker != HINTS {
-            // A proof of an earlier round still holds.
+            // A proof of a repair round under an earlier layout still holds.
             if epoch < own && asker != ROUND && rules.earlier_is_refused {
                 return Reply::Entered(own);
             }
@@ -155,7 +155,7 @@ impl State {
             Message::Read => replica.read(),
             Message::Repair(record) => replica.repair(record),
             Message::Hint(record) => {
-                // A node that does not hold the partition any more stores it too.
+                // A node that does not hold the partition any more stores the hint too.
                 replica.take_hint(record);
                 Reply::Nothing
             }
@@ -547,20 +547,20 @@ impl State {
     }
 }
 
-/// Each answer is one that a single register could have given.
+/// Property: each answer is one that a single register could have given.
 pub(crate) const LINEARIZABLE: &str = "linearizable";
 
-/// Every read quorum holds all that was acknowledged or returned.
+/// Property: every read quorum holds all that was acknowledged or returned.
 pub(crate) const KEPT: &str = "kept";
 
-/// Any two live quorums intersect.
+/// Property: any two live quorums intersect.
 pub(crate) const MEET: &str = "meeting";
 
-/// No deleted value comes back after its tombstone is purged.
+/// Property: no deleted value comes back after its tombstone is purged.
 pub(crate) const PURGED: &str = "purged";
 
-/// When nothing more can happen, all clients are answered and the transitions have ended.
+/// Property: when nothing more can happen, all clients are answered and the transitions have ended.
 pub(crate) const ENDED: &str = "ended";
 
-/// Some path answers all clients and ends the transitions.
+/// Property: some path answers all clients and ends the transitions.
 pub(crate) const CHANGED: &str = "all is changed";

@@ -45,7 +45,7 @@ pub(crate) struct World {
     pub(crate) aborts: u8,
     /// The operation of each client, and its maximum number of tries.
     pub(crate) ops: Vec<(Op, u8)>,
-    /// A wrong initial time of the first client's coordinator clock; `None` = it is right.
+    /// A wrong initial time of the first client's coordinator clock; `None` = the clock is right.
     pub(crate) skewed: Option<u8>,
     pub(crate) acks: Acks,
     pub(crate) faults: Vec<Fault>,
@@ -59,15 +59,16 @@ pub(crate) struct World {
     pub(crate) ends: bool,
     /// True if the answers must be those of a single register.
     pub(crate) is_register: bool,
-    /// Actions taken at the start: failures that take many steps are found sooner from there.
+    /// Actions taken at the start, from which failures that take many steps are found sooner.
     pub(crate) prelude: Vec<Action>,
 }
 
-/// Three of four nodes hold the partition, and one of them hands it to the fourth.
+/// The default move: three of four nodes hold the partition, and one of them hands it to the
+/// fourth.
 pub(crate) const OLD: Nodes = &[0, 1, 2];
 pub(crate) const NEW: Nodes = &[1, 2, 3];
 
-/// The value that was put first.
+/// Returns the record of the first put.
 pub(crate) fn value() -> Record {
     Record::plain(1, &[1])
 }
@@ -77,20 +78,20 @@ pub(crate) fn held(record: &Record, by: &[u8], nodes: u8) -> Vec<Option<Record>>
     (0..nodes).map(|node| by.contains(&node).then(|| record.clone())).collect()
 }
 
-/// The key was never written.
+/// Returns the state of a key that was never written.
 pub(crate) fn absent(nodes: u8) -> Before {
     let records = vec![None; usize::from(nodes)];
     let (done, begun, hints) = (Vec::new(), Vec::new(), Vec::new());
     Before { clock: 1, records, done, kept: None, begun, purged: 0, hints }
 }
 
-/// A value was put; the nodes `by` hold it.
+/// Returns a state in which a value was put, and the nodes `by` hold it.
 pub(crate) fn put(by: &[u8], nodes: u8) -> Before {
     let records = held(&value(), by, nodes);
     Before { records, done: vec![Op::Put(1)], kept: Some(value()), ..absent(nodes) }
 }
 
-/// A world with all rules and without faults, in which a partition moves.
+/// Returns a world with all rules and without faults, in which a partition moves.
 pub(crate) fn world(before: Before, first: Nodes, new: Nodes, ops: Vec<(Op, u8)>) -> World {
     World {
         rules: RULES,
@@ -134,7 +135,7 @@ impl World {
         Self { prelude: prelude.to_vec(), ..self }
     }
 
-    /// Lets a transition wait for a client to complete a conditional write.
+    /// Allows a transition to wait for a client to complete a conditional write.
     pub(crate) fn open(self) -> Self {
         Self { ends: false, ..self }
     }
@@ -144,20 +145,21 @@ impl World {
     }
 }
 
-/// A put reached these replicas alone, and was not acknowledged.
+/// Returns a state in which a put reached the nodes `by` alone, and was not acknowledged.
 pub(crate) fn unacknowledged(by: &[u8], nodes: u8) -> Before {
     let records = held(&value(), by, nodes);
     Before { records, begun: vec![Op::Put(1)], ..absent(nodes) }
 }
 
-/// A conditional write of the value reached the first replica alone, and was not acknowledged.
+/// Returns a state in which a conditional write of the value reached the first replica alone, and
+/// was not acknowledged.
 pub(crate) fn unchosen(nodes: u8) -> Before {
     let mut before = put(&[0, 1, 2], nodes);
     before.records[0] = Some(Record { ballot: 2, value: vec![1, 5], ..value() });
     Before { clock: 2, begun: vec![Op::Append(5)], ..before }
 }
 
-/// The value was deleted; the nodes `by` hold the tombstone.
+/// Returns a state in which the value was deleted, and the nodes `by` hold the tombstone.
 pub(crate) fn deleted(by: &[u8], nodes: u8) -> Before {
     let tombstone = Record::plain(2, &[]);
     let records = held(&tombstone, by, nodes);
@@ -165,7 +167,7 @@ pub(crate) fn deleted(by: &[u8], nodes: u8) -> Before {
     Before { clock: 2, records, done, kept, ..absent(nodes) }
 }
 
-/// The first replica missed the deletion, of which a hint is on its way.
+/// Returns a state in which the first replica missed the deletion, and a hint of it is on its way.
 pub(crate) fn missed_by_leaver() -> Before {
     let mut before = deleted(&[1, 2], 4);
     before.records[0] = Some(value());
@@ -173,20 +175,21 @@ pub(crate) fn missed_by_leaver() -> Before {
     before
 }
 
-/// The receiver held the partition before, and has a value that was deleted since.
+/// Returns a state in which the receiver held the partition before, and has a value that was
+/// deleted since.
 pub(crate) fn with_leftover() -> Before {
     let mut before = deleted(&[], 4);
     before.records[3] = Some(value());
     Before { kept: None, purged: 2, ..before }
 }
 
-/// A put that began during the transition reached the receiver alone.
+/// Returns a state in which a put that began during the transition reached the receiver alone.
 pub(crate) fn at_receiver() -> Before {
     let hints = vec![(3, Record::plain(2, &[2]))];
     Before { clock: 1, begun: vec![Op::Put(2)], hints, ..put(&[0, 1, 2], 4) }
 }
 
-/// A conditional write of the value was chosen by the first two.
+/// Returns a state in which the first two replicas have chosen a conditional write of the value.
 pub(crate) fn chosen() -> Before {
     let mut before = put(&[0, 1, 2], 4);
     let appended = Record { ballot: 2, value: vec![1, 5], ..value() };

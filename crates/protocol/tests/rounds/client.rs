@@ -13,10 +13,10 @@ pub(crate) const MAJORITY: usize = 2;
 /// Special conditions of a client's first try.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct First {
-    /// The time that its coordinator's clock shows, if the clock is behind.
+    /// The time that the coordinator's clock shows, if the clock is behind.
     pub(crate) time: Option<u8>,
-    /// The record that its coordinator has cached from its last conditional write of the key, and
-    /// the ballot that all replicas have promised it.
+    /// The record that the coordinator has cached from its last conditional write of the key, and
+    /// the ballot that all replicas have promised to the coordinator.
     pub(crate) kept: Option<(Record, u8)>,
 }
 
@@ -38,11 +38,11 @@ pub(crate) enum Phase {
     Done,
 }
 
-/// A client with its one operation, and the coordinator of it.
+/// A client with its one operation, and the operation's coordinator.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) op: Op,
-    /// The node that coordinates it.
+    /// The node that coordinates the operation.
     pub(crate) at: u8,
     first: First,
     pub(crate) phase: Phase,
@@ -58,7 +58,8 @@ pub(crate) struct Client {
 pub(crate) enum Step {
     Wait,
     Send(Message),
-    /// The answer to the client, `None` = the write is done; and the record that it is based on.
+    /// The answer to the client (`None` = the write is done), and the record on which the answer is
+    /// based.
     Answer(Option<Vec<u8>>, Option<Record>),
 }
 
@@ -79,8 +80,8 @@ impl Client {
             *now = ballot.max(*now);
             return self.send(record);
         }
-        // A read that cannot bring its record to a majority because of a fence does so as a
-        // conditional write that changes nothing.
+        // If a fence keeps a read from bringing its record to a majority, the read brings the
+        // record as a conditional write that changes nothing.
         if self.op == Op::Get && (self.tries == 1 || !rules.refused_read_takes_ballot) {
             self.phase = Phase::Reading { got: BTreeMap::new() };
             return Message::Read;
@@ -191,10 +192,10 @@ impl Client {
 
     /// Handles the promises of a majority.
     ///
-    /// Later ballots must make later base versions; otherwise what one replica stored of an earlier
-    /// one outranks what a majority stored of a later one. So all promises are of one watermark,
-    /// and a base version not above it that a promising replica lacks has ended: its record
-    /// continues under another.
+    /// Later ballots must belong to later base versions. Otherwise a record of an earlier base
+    /// version, stored by one replica, outranks a record of a later one, stored by a majority. So
+    /// all promises are of one watermark. A base version up to that watermark which a promising
+    /// replica lacks has ended, and its record continues under another base version.
     fn promised(
         &mut self,
         ballot: u8,
@@ -225,8 +226,8 @@ impl Client {
             if is_held {
                 return self.answer(found);
             }
-            // The record is chosen only once a majority holds it: it is completed under this
-            // ballot.
+            // The record is chosen only once a majority holds it, so the record is completed under
+            // this ballot.
             return Step::Send(self.send(Record { ballot, ..record.clone() }));
         }
         let absent = Record::plain(0, &[]);
@@ -234,7 +235,7 @@ impl Client {
         let absent = if rules.absent_is_watermark { of_absent(absent) } else { absent };
         let mut record = newest.unwrap_or(absent);
         if self.tried.as_ref().is_some_and(|tried| family(tried) != family(&record)) {
-            // Its earlier try cannot be found any more: the client never gets an answer.
+            // The earlier try cannot be found any more, so the client never gets an answer.
             self.phase = Phase::Done;
             return Step::Wait;
         }

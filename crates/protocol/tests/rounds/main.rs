@@ -31,11 +31,11 @@ use state::Message;
 use world::{AGREED, LINEARIZABLE, PROVEN, PURGED, SETTLED};
 use worlds::*;
 
-/// Number of states that a test visits in each world, repeated ones included, unless `MODEL_STATES`
-/// says otherwise.
+/// Number of states, repeated ones included, that a test visits in each world, unless
+/// `MODEL_STATES` sets another number.
 const STATES: usize = 4_000;
 
-/// Worlds in which all properties must hold: without faults, …
+/// Returns worlds without faults, in which all properties must hold.
 fn calm() -> Vec<(&'static str, World)> {
     let (get, delete) = (|| client(Op::Get, 2).at(1), || client(Op::Delete, 2));
     let append = |id| client(Op::Append(id), 2);
@@ -87,7 +87,7 @@ fn calm() -> Vec<(&'static str, World)> {
     ]
 }
 
-/// … and with faults.
+/// Returns worlds with faults, in which all properties must hold.
 fn faulty() -> Vec<(&'static str, World)> {
     use Fault::{Driver, PowerCut, Restart, Rollback, Rot, Wipe};
     let get = || client(Op::Get, 2).at(1);
@@ -141,7 +141,8 @@ fn with_all_rules_nothing_is_lost_and_nothing_rises() {
     assert_eq!(broken.collect::<Vec<_>>(), []);
 }
 
-/// A left-out rule, a world in which its absence shows, and the property violated there.
+/// A left-out rule, a world in which the absence of the rule shows, and the property violated
+/// there.
 type LeftOut = (&'static str, Rules, World, &'static str);
 
 macro_rules! without {
@@ -277,7 +278,8 @@ fn all_can_come_to_their_end() {
     assert!(can_end("a missed deletion", &world));
 }
 
-/// These rules cost little, and help: see the documentation.
+/// No property fails without these rules. The protocol keeps the rules because they cost little and
+/// help (`docs/design/repair.md`).
 #[test]
 fn without_these_rules_nothing_is_missed() {
     let left_out = [

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use crate::rules::Rules;
 
-/// A record: a plain write (ballot 0) sets the base version, a conditional one continues it.
+/// A record: a plain write (ballot 0) sets the base version, and a conditional write continues it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Record {
     pub(crate) time: u8,
-    /// True if the version has the greatest origin: the record was made of an absent key, or in
-    /// place of a purged tombstone. It is newer than all plain writes of its time.
+    /// True if the version has the greatest origin, because the record continues an absent key or
+    /// replaces a purged tombstone. Such a record is newer than all plain writes of its time.
     pub(crate) on_absent: bool,
     pub(crate) ballot: u8,
     /// The value that was put, then the appended ids; empty = a tombstone.
@@ -76,15 +76,15 @@ impl Proof {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Directory {
     pub(crate) record: Option<Record>,
-    /// An older record that surfaces if `record` is unreadable, or one that a round has brought
-    /// since.
+    /// An older record, which surfaces if `record` is unreadable, or a record that a round has
+    /// brought since then.
     pub(crate) beneath: Option<Record>,
     /// True if the record is unreadable.
     pub(crate) is_rotten: bool,
     pub(crate) proof: Proof,
     /// Writes up to this time may have been acknowledged and lost.
     pub(crate) lost_before: u8,
-    /// The end of its log, as a time: everything acknowledged later is newer.
+    /// The end of the directory's log, as a time: everything acknowledged later is newer.
     pub(crate) end: u8,
 }
 
@@ -97,7 +97,7 @@ impl Directory {
     }
 }
 
-/// A node as a replica. See the module.
+/// A node as a replica; see the module's documentation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Replica {
     pub(crate) held: Directory,
@@ -105,20 +105,20 @@ pub(crate) struct Replica {
     pub(crate) durable: Directory,
     /// An older copy of the directory.
     pub(crate) copy: Option<Directory>,
-    /// The greatest ballot promised. It outlives a restart, like the clock's bound.
+    /// The greatest ballot promised. A promise outlives a restart, like the clock's bound.
     pub(crate) promise: u8,
-    /// Number of starts, …
+    /// Number of process starts.
     pub(crate) life: u8,
-    /// … and the last round that has fenced the current process.
+    /// The last round that has fenced the current process.
     pub(crate) sealed: RoundId,
-    /// The nodes that have streamed so far, if this one is not authoritative.
+    /// The nodes that have streamed so far to this one; `None` = this one is authoritative.
     pub(crate) rebuilt_by: Option<BTreeSet<u8>>,
-    /// Up to when all held the same by the last round that this node drove, and the nodes' process
-    /// start ids at that time.
+    /// The time up to which all nodes held the same by the last round that this node drove, and the
+    /// nodes' process start ids at that time.
     pub(crate) equal: Option<(u8, Vec<u8>)>,
-    /// True if the node, as a member, was brought a tombstone that it may have purged.
+    /// True if the node was brought, as a member, a tombstone that it may have purged.
     pub(crate) is_brought_back: bool,
-    /// Number of times its directory was set aside.
+    /// Number of times that the node's directory was set aside.
     pub(crate) set_aside: u8,
 }
 
@@ -134,7 +134,7 @@ pub(crate) struct RoundState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
     Stored,
-    /// The node holds something newer, or accepts nothing of that time any more.
+    /// The node holds a newer record, or accepts nothing of that time any more.
     Newer(u8),
     Outbid,
     /// The node's record, and whether the node is authoritative.
@@ -143,12 +143,12 @@ pub(crate) enum Reply {
     Round(RoundState),
     /// The node's record, and whether a newer one is unreadable.
     Listed(Option<Record>, bool),
-    /// The request is of another round than the one that has fenced the node.
+    /// The request is not of the round that has fenced the node.
     WrongEpoch,
     Nothing,
 }
 
-/// A node's options for a proof that it missed.
+/// The treatment of a proof that a node missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missed {
     Known,
@@ -230,7 +230,8 @@ impl Replica {
         }
     }
 
-    /// Returns the ballot up to which nothing is stored, apart from promises to coordinators.
+    /// Returns the ballot up to which the fence and the last commit forbid any record. The
+    /// replica's own promises are not included.
     fn promised(&self, rules: &Rules) -> u8 {
         let floor = if rules.commit_raises_promises { self.held.proof.floor } else { 0 };
         self.seal_if(rules.seal_refuses_ballots).max(floor)
@@ -249,7 +250,8 @@ impl Replica {
         self.read()
     }
 
-    /// Handles a conditional record, from its coordinator or from a node that found it elsewhere.
+    /// Handles a conditional record from its coordinator, or from a node that found the record
+    /// elsewhere.
     pub(crate) fn accept(&mut self, record: &Record, rules: &Rules) -> Reply {
         if self.held.is_rotten {
             return Reply::Nothing;
@@ -332,7 +334,7 @@ impl Replica {
         Reply::Stored
     }
 
-    /// Discards the unreadable record, once all that others hold of it was brought.
+    /// Discards the unreadable record, once everything that others hold of the key was brought.
     pub(crate) fn discard(&mut self, rules: &Rules) -> Reply {
         if self.held.is_rotten {
             (self.held.record, self.held.is_rotten) = (self.held.beneath.take(), false);
@@ -341,7 +343,7 @@ impl Replica {
         Reply::Stored
     }
 
-    /// Makes durable what a round brought.
+    /// Makes everything durable that a round brought.
     pub(crate) fn ready(&mut self, round: RoundId, rules: &Rules) -> Reply {
         let is_same_life = self.sealed == round || !rules.ready_in_sealed_life;
         if self.is_of(round, rules) && is_same_life {
@@ -367,7 +369,7 @@ impl Replica {
     }
 
     /// Handles a commit: all nodes were ready, and had promised no ballot above the floor. Returns
-    /// the node's options for the proof.
+    /// how the node treats the proof.
     pub(crate) fn commit(&mut self, proven: RoundId, floor: u8, rules: &Rules) -> (Missed, Reply) {
         let missed = self.missed(proven, rules);
         if missed == Missed::TakesOver {
@@ -395,15 +397,15 @@ impl Replica {
         self.sync(rules);
     }
 
-    /// Restarts with what is durable.
+    /// Restarts the node with its durable state.
     pub(crate) fn restart(&mut self) {
         (self.held, self.equal, self.sealed) = (self.durable.clone(), None, (0, 0));
         self.rebuilt_by = self.rebuilt_by.take().map(|_| BTreeSet::new());
         self.life = self.life.saturating_add(1);
     }
 
-    /// Starts with another directory. The clock is ahead of everything that the node may have
-    /// acknowledged and promised.
+    /// Starts the node with another directory. The clock is ahead of everything that the node may
+    /// have acknowledged and promised.
     pub(crate) fn replace(&mut self, directory: Directory, now: u8, rules: &Rules) {
         self.durable = Directory { lost_before: now, ..directory };
         self.restart();
@@ -412,8 +414,8 @@ impl Replica {
         self.sync(rules);
     }
 
-    /// Handles the stream of one of `all` other nodes to this one, which is not authoritative: an
-    /// older copy accepts only what is newer than the copy.
+    /// Handles the stream of one of `all` other nodes to this one, which is not authoritative. An
+    /// older copy accepts only records that are newer than the copy.
     pub(crate) fn stream(&mut self, from: u8, record: Option<&Record>, all: usize, rules: &Rules) {
         let end = self.held.end;
         if let Some(record) = record.filter(|record| end == 0 || record.when() > end) {

@@ -16,10 +16,11 @@ use crate::replica::{Record, Reply, RoundId, RoundState};
 use crate::rules::Rules;
 use crate::state::{Message, REPLICAS};
 
-/// Maximum number of times that a round takes a later time because another one was later.
+/// Maximum number of times that a round takes a later time because another round was later.
 const MOST_RAISES: u8 = 2;
 
-/// Maximum number of reads of a conditional write's record, repeated while replicas refuse it.
+/// Maximum number of reads of a conditional write's record: a read is repeated while replicas
+/// refuse it.
 const MOST_READS: u8 = 3;
 
 /// The phase of a round.
@@ -28,9 +29,9 @@ pub(crate) enum Phase {
     #[default]
     Idle,
     Sealing,
-    /// Has freed the nodes it had fenced, until another round is over.
+    /// The round has freed the nodes it had fenced, until another round is over.
     Waiting,
-    /// Lagging nodes adopt what they missed.
+    /// Lagging nodes adopt the proofs that they missed.
     Leveling,
     Comparing,
     /// A conditional write's record is read.
@@ -41,26 +42,26 @@ pub(crate) enum Phase {
     Over,
 }
 
-/// A repair round. See the module.
+/// A repair round; see the module's documentation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Round {
-    /// The round's id; time 0 = it has not begun.
+    /// The round's id; time 0 = the round has not begun.
     pub(crate) id: RoundId,
     pub(crate) phase: Phase,
     is_full: bool,
-    /// The nodes that take part …
+    /// The nodes that take part.
     nodes: BTreeSet<u8>,
-    /// … those that have not done the current step …
+    /// The nodes that have not done the current step.
     open: BTreeSet<u8>,
-    /// … and whether any has left the round.
+    /// True if any node has left the round.
     is_without: bool,
     reported: BTreeMap<u8, RoundState>,
     lives: BTreeMap<u8, u8>,
     watermark: u8,
-    /// Only records written after this time are compared.
+    /// Lower bound, exclusive, of the times of the compared records.
     since: u8,
     listed: BTreeMap<u8, (Option<Record>, bool)>,
-    /// While it is read: the newest record, and the nodes that lack it.
+    /// The newest record while it is read, and the nodes that lack it.
     newest: Option<Record>,
     lacking: BTreeSet<u8>,
     reads: Option<Client>,
@@ -74,7 +75,7 @@ pub(crate) struct Round {
 /// Messages to be sent, each with its recipient.
 pub(crate) type Sent = Vec<(u8, Message)>;
 
-/// The parts of its driver's state, and the clock, that a round sees.
+/// The clock and the parts of the driver's state that a round sees.
 #[derive(Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) clock: &'a mut u8,
@@ -94,17 +95,17 @@ impl Round {
         (self.id, self.phase) = (id, Phase::Sealing);
         self.reported.clear();
         self.open = self.nodes.clone();
-        // The driver comes last: the others' clocks show whether its own is right.
+        // The driver comes last: the other nodes' clocks show whether the driver's is right.
         self.open.iter().filter(|to| **to != id.1).map(|to| (*to, Message::Seal(id))).collect()
     }
 
-    /// True if other rounds wait for its end.
+    /// True if other rounds wait for the end of this one.
     pub(crate) fn is_active(&self) -> bool {
         !matches!(self.phase, Phase::Idle | Phase::Waiting | Phase::Over)
     }
 
-    /// Returns up to when the round found all nodes equal, as far as it compared, and their process
-    /// start ids at the fence.
+    /// Returns the time up to which the round found all nodes equal, as far as it compared, and the
+    /// nodes' process start ids at the fence.
     pub(crate) fn equal(&self) -> Option<(u8, Vec<u8>)> {
         let is_equal = !self.is_failed && !self.is_without && !self.listed.is_empty();
         is_equal.then(|| (self.id.0, self.lives.values().copied().collect()))
@@ -140,7 +141,7 @@ impl Round {
         *self = Self { id, phase, is_committed, is_void, ..Self::default() };
     }
 
-    /// Ends the round because its driver's process has ended.
+    /// Ends the round because the driver's process has ended.
     pub(crate) fn ends_with_its_node(&mut self) {
         if self.is_active() || self.phase == Phase::Waiting {
             (self.phase, self.is_void) = (Phase::Over, true);
@@ -162,7 +163,7 @@ impl Round {
             (Message::Commit { .. }, Reply::Round(state)) if self.phase == Phase::Leveling => {
                 let most = self.reported.values().map(|state| state.proof.proven).max();
                 if Some(state.proof.proven) < most {
-                    // Its directory is an older copy.
+                    // The node's directory is an older copy.
                     return self.goes_on_without(from, seen);
                 }
                 self.reported.insert(from, state);
@@ -203,7 +204,7 @@ impl Round {
         Vec::new()
     }
 
-    /// Notes that a node has done its step.
+    /// Notes that a node has done the round's current step.
     fn has_done(&mut self, node: u8, seen: &mut Seen<'_>) -> Sent {
         self.open.remove(&node);
         match self.phase {
@@ -268,8 +269,8 @@ impl Round {
         self.listed.values().any(|(_, is_damaged)| *is_damaged)
     }
 
-    /// Once all nodes have listed their records: determines the record to bring, and its
-    /// recipients.
+    /// Determines the record to bring, and its recipients, once all nodes have listed their
+    /// records.
     fn look(&mut self, seen: &mut Seen<'_>) -> Sent {
         let rules = seen.rules;
         let since = if self.is_healing() { 0 } else { self.since };
@@ -309,7 +310,7 @@ impl Round {
         let lacking: BTreeSet<u8> = lacking.map(|(node, _)| *node).collect();
         let is_it = |entry: &(Option<Record>, bool)| !entry.1 && entry.0.as_ref() == Some(&newest);
         let Some((holder, _)) = listed.iter().rev().find(|(_, entry)| is_it(entry)) else {
-            // The record surfaces in place of an unreadable one, and is unreadable itself.
+            // The record surfaced in place of an unreadable one, and is unreadable itself.
             self.is_failed = true;
             return self.heal(seen);
         };
@@ -363,7 +364,7 @@ impl Round {
         self.open.iter().map(|to| (*to, bring.clone())).collect()
     }
 
-    /// Discards an unreadable record once all other nodes have reported what they hold of it.
+    /// Discards an unreadable record once all other nodes have reported what they hold of the key.
     fn heal(&mut self, seen: &mut Seen<'_>) -> Sent {
         let damaged = self.listed.iter().filter(|(_, entry)| entry.1).map(|(node, _)| *node);
         self.open = damaged.collect();
@@ -401,7 +402,7 @@ impl Round {
         }
         (self.phase, self.is_committed) = (Phase::Over, true);
         let promised = self.reported.values().map(|state| state.promise).max().unwrap_or(0);
-        // Here one ballot follows each; in the protocol there are 63.
+        // In the model one ballot follows each promised one; in the protocol there are 63.
         let floor = promised + u8::from(seen.rules.commit_outbids_following);
         let commit = Message::Commit { round: self.id, floor };
         self.nodes.iter().map(|to| (*to, commit.clone())).collect()

@@ -1,52 +1,53 @@
-//! The rules of the protocol. Each can be left out to see its purpose.
+//! The rules of the protocol. Each rule can be left out to see its purpose.
 
 /// The behavior of nodes, coordinators and rounds.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     /// A repair fence (`seal`) is durable before its node answers the round.
     pub(crate) seal_is_durable: bool,
-    /// A fenced node refuses a client's plain write up to the fence, …
+    /// A fenced node refuses a client's plain write up to the fence.
     pub(crate) seal_refuses_writes: bool,
-    /// … and a hint, …
+    /// A fenced node refuses a hint up to the fence.
     pub(crate) seal_refuses_hints: bool,
-    /// … and a record that a reader found elsewhere, …
+    /// A fenced node refuses a record up to the fence that a reader found elsewhere.
     pub(crate) seal_refuses_repair: bool,
-    /// … and promises no ballot up to it, nor stores one.
+    /// A fenced node promises no ballot up to the fence, and stores none.
     pub(crate) seal_refuses_ballots: bool,
-    /// A coordinator that is told of a fence gives its write a new version. Without the rule, the
-    /// refusal counts as "stored", as for a write that is overtaken.
+    /// A coordinator whose write is refused for a fence gives the write a new version. Without the
+    /// rule, the refusal counts as "stored", as for a write that is overtaken.
     pub(crate) refused_is_reissued: bool,
-    /// A reader that cannot bring its record to a majority does so under a ballot.
+    /// A reader that cannot bring its record to a majority brings it under a ballot.
     pub(crate) refused_read_takes_ballot: bool,
     /// A round proves something only if all nodes take part to its end.
     pub(crate) all_take_part: bool,
-    /// A node fenced by a later round does nothing for an earlier one.
+    /// A node fenced by a later round does no step of an earlier one.
     pub(crate) later_round_ends_earlier: bool,
-    /// Of two rounds that have fenced some nodes each, the one whose driver comes later backs off.
+    /// If two rounds have fenced some nodes each, the round whose driver has the greater id backs
+    /// off.
     pub(crate) later_lets_go: bool,
-    /// A node that missed a commit adopts it before it is compared.
+    /// A node that missed a commit adopts the proof before the node is compared.
     pub(crate) lagging_takes_over: bool,
     /// A record that may be purged is not compared, nor brought to a node without it.
     pub(crate) sums_skip_purgeable: bool,
     /// A round brings the newest record of a key, even if it is newer than the fence.
     pub(crate) exchange_brings_newest: bool,
-    /// A conditional record is read as by a client before a round brings it. Without the rule, it
-    /// is brought as if it were chosen.
+    /// A conditional record is read as a client reads it before a round brings it. Without the
+    /// rule, the record is brought as if it were chosen.
     pub(crate) minority_is_completed: bool,
-    /// The record so read is brought only if it is not older than the differing one.
+    /// The record read in this way is brought only if it is not older than the differing one.
     pub(crate) read_is_not_older: bool,
-    /// A node reports that it cannot read a record. Without the rule, it reports absence.
+    /// A node reports that it cannot read a record. Without the rule, the node reports absence.
     pub(crate) damage_is_told: bool,
-    /// An unreadable record is discarded once all others have reported what they hold.
+    /// An unreadable record is discarded once all other nodes have reported what they hold.
     pub(crate) healing_waits: bool,
-    /// A record is deleted that surfaced because a newer one is unreadable, and which others have
-    /// purged.
+    /// A record is deleted if it surfaced because a newer one is unreadable, and other nodes have
+    /// purged it.
     pub(crate) risen_is_deleted: bool,
     /// Records brought by a round are durable before their node is ready.
     pub(crate) ready_is_durable: bool,
-    /// A node is ready only in the process in which it was fenced; …
+    /// A node is ready only in the process in which it was fenced.
     pub(crate) ready_in_sealed_life: bool,
-    /// … and the driver of the round checks whether the node still runs that process.
+    /// The driver of a round checks whether a ready node still runs the process that was fenced.
     pub(crate) lives_are_compared: bool,
     /// Records found equal by the last round are compared again after a restart of any node.
     pub(crate) equal_needs_lives: bool,
@@ -54,11 +55,12 @@ pub(crate) struct Rules {
     pub(crate) purge_waits_for_commit: bool,
     /// A commit is durable before anything is purged.
     pub(crate) commit_is_durable: bool,
-    /// A commit raises promises to the greatest that a node had given when it was ready, …
+    /// A commit raises promises to the greatest ballot that a node had promised when it was ready.
     pub(crate) commit_raises_promises: bool,
-    /// … and to the following ballots, under which the promised coordinator may continue; …
+    /// A commit also covers the ballots after that one, under which the promised coordinator may
+    /// continue.
     pub(crate) commit_outbids_following: bool,
-    /// … and hints of conditional writes obey this, though they are chosen.
+    /// Hints of conditional writes obey the raised promises, though their records are chosen.
     pub(crate) hints_obey_commit: bool,
     /// A conditional write uses promises of replicas with its coordinator's watermark.
     pub(crate) promises_of_one_watermark: bool,
@@ -66,22 +68,22 @@ pub(crate) struct Rules {
     pub(crate) what_ended_goes_on_in_another: bool,
     /// A record made of an absent key is newer than any that may have been purged.
     pub(crate) absent_is_watermark: bool,
-    /// A reader ignores records up to its watermark that a replica which is not authoritative
-    /// holds.
+    /// A reader ignores a record up to its watermark that is held by a replica which is not
+    /// authoritative.
     pub(crate) reads_heed_watermark: bool,
     /// An acknowledgement from a disk that is lost while the write is under way does not count.
     pub(crate) lost_votes_are_dropped: bool,
     /// A node whose directory is an older copy is not authoritative at first.
     pub(crate) rollback_is_noticed: bool,
-    /// A directory that was not ready for a later proof does not adopt it, …
+    /// A directory that was not ready for a later proof does not adopt the proof.
     pub(crate) outdated_is_noticed: bool,
-    /// … but is set aside, and its node rebuilt as one with a new disk.
+    /// Such a directory is set aside, and its node rebuilt as one with a new disk.
     pub(crate) outdated_is_set_aside: bool,
     /// A node that is not authoritative takes no part in rounds.
     pub(crate) rebuilt_does_not_count: bool,
-    /// A new directory is fenced from its beginning, …
+    /// A new directory is fenced from its beginning.
     pub(crate) new_is_sealed: bool,
-    /// … and adopts earlier proofs.
+    /// A new directory adopts earlier proofs.
     pub(crate) new_takes_over: bool,
 }
 

@@ -15,10 +15,10 @@ use crate::worlds::Fault;
 /// Number of nodes that hold the key: the first ones of all nodes.
 pub(crate) const REPLICAS: usize = 3;
 
-/// Number of the first round as a sender, beside clients 0, 1, …; …
+/// Sender number of the first round; clients are 0, 1, ….
 pub(crate) const ROUNDS: u8 = 8;
 
-/// … and of the sender of hints.
+/// Sender number of hints.
 pub(crate) const HINTS: u8 = 16;
 
 /// A request to a node.
@@ -48,7 +48,7 @@ pub(crate) enum Message {
         round: RoundId,
         floor: u8,
     },
-    /// A page that a node has streamed, to the process that asked for it.
+    /// A page that a node has streamed to another one, for the process that asked for the page.
     Page {
         from: u8,
         life: u8,
@@ -57,7 +57,7 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// True if the message has no effect that matters once its round is over or starts again.
+    /// True if the message has no effect that matters once its round is over or has started again.
     fn is_asked_first(&self) -> bool {
         matches!(self, Self::Seal(_) | Self::List { .. })
     }
@@ -73,7 +73,8 @@ pub(crate) struct State {
     pub(crate) nodes: Vec<Replica>,
     pub(crate) clients: Vec<Client>,
     pub(crate) rounds: Vec<Round>,
-    /// Messages in flight, as (sender, node, message), delivered in any order; those left are lost.
+    /// Messages in flight, as (sender, recipient, message). They are delivered in any order, and
+    /// those that stay are lost.
     pub(crate) sent: BTreeSet<(u8, u8, Message)>,
     pub(crate) history: History,
     /// The faults that may still happen.
@@ -95,7 +96,7 @@ pub(crate) enum Action {
         to: u8,
         message: Message,
     },
-    /// A node tells another one of its proof.
+    /// A node sends its proof to another one.
     Inform {
         from: u8,
         to: u8,
@@ -111,10 +112,10 @@ pub(crate) enum Action {
     },
 }
 
-/// The replica that faults happen to.
+/// The index of the replica that faults happen to.
 pub(crate) const THIRD: usize = REPLICAS - 1;
 
-/// Returns the round that sends; `None` = the sender is not a round.
+/// Returns the number of the round that is the sender; `None` = the sender is not a round.
 pub(crate) fn round_of(asker: u8) -> Option<usize> {
     (ROUNDS..HINTS).contains(&asker).then(|| usize::from(asker - ROUNDS))
 }
@@ -124,8 +125,8 @@ impl State {
         self.sent.extend((0..REPLICAS as u8).map(|to| (asker, to, message.clone())));
     }
 
-    /// Drops a client's messages that can only cause promises and are no longer needed; turns those
-    /// that a replica missed of an acknowledged write into hints.
+    /// Drops messages of a client that can only cause promises and are no longer needed. Turns a
+    /// message of an acknowledged write that a replica missed into a hint.
     fn withdraw(&mut self, client: u8, is_answered: bool) {
         for asked in std::mem::take(&mut self.sent) {
             let (asker, to, message) = asked;
@@ -207,7 +208,8 @@ impl State {
         clients.for_each(|client| client.lost(node));
     }
 
-    /// Ends a node's process, the operations that it coordinates, and the round that it drives.
+    /// Ends a node's process, the operations that the node coordinates, and the round that it
+    /// drives.
     fn ends(&mut self, node: u8) {
         for number in 0..self.clients.len() {
             let client = &mut self.clients[number];
@@ -275,7 +277,7 @@ impl State {
             self.nodes[node].equal = round.equal().or(self.nodes[node].equal.take());
             round.end();
         }
-        // Its earlier requests are late.
+        // The round's earlier requests are late.
         let is_over = !round.is_active();
         if is_over || sent.iter().any(|(_, message)| matches!(message, Message::Seal(_))) {
             self.sent.retain(|(by, _, message)| *by != asker || !message.is_asked_first());
@@ -283,7 +285,7 @@ impl State {
         self.sent.extend(sent.into_iter().map(|(to, message)| (asker, to, message)));
     }
 
-    /// Returns the round that a node is fenced by, if another one must wait for it.
+    /// Returns the round by which a node is fenced, if another round must wait for it.
     pub(crate) fn held_by(&self, node: u8, number: usize) -> Option<&Round> {
         let seal = self.nodes[usize::from(node)].held.proof.seal;
         let rounds = self.rounds.iter().enumerate();
@@ -346,15 +348,15 @@ impl State {
         self.sent.insert((HINTS, to, Message::Page { from, life, record }));
     }
 
-    /// True if such a page is in flight.
+    /// True if a page of this source is in flight to the node.
     pub(crate) fn streams(&self, from: u8, to: u8) -> bool {
         let is_it =
             |message: &Message| matches!(message, Message::Page { from: by, .. } if *by == from);
         self.sent.iter().any(|(_, node, message)| *node == to && is_it(message))
     }
 
-    /// True if two replicas hold the same up to the watermark of the first, ignoring what may be
-    /// purged or is superseded by something newer.
+    /// True if two replicas hold the same up to the watermark of the first, apart from records that
+    /// may be purged or are superseded by newer ones.
     fn agree(one: &Replica, other: &Replica) -> bool {
         let watermark = one.watermark();
         let has = |record: &Record, other: &Replica| {
@@ -368,8 +370,8 @@ impl State {
             && value(other).is_none_or(|value| has(&value, one))
     }
 
-    /// True if all replicas agree. An older copy of a directory need not, until its node has heard
-    /// of later proofs.
+    /// True if all replicas agree. An older copy of a directory need not agree until its node has
+    /// heard of later proofs.
     pub(crate) fn is_agreed(&self, rules: &Rules) -> bool {
         let counts = |replica: &&Replica| replica.is_authoritative() && !replica.held.is_rotten;
         let replicas = || self.nodes.iter().take(REPLICAS).filter(counts);
@@ -395,7 +397,7 @@ impl State {
     }
 }
 
-/// Returns the name of a client's try in the history.
+/// Returns the thread number of a client's try in the history.
 fn thread(number: u8, client: &Client) -> u8 {
     let is_plain = matches!(client.op, Op::Put(_) | Op::Delete);
     number * 8 + if is_plain { client.tries } else { 1 }

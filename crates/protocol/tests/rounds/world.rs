@@ -57,7 +57,7 @@ impl World {
                 Fault::PowerCut | Fault::Wipe | Fault::Restart => true,
                 Fault::Driver => state.rounds[0].id.0 > 0,
                 Fault::Rollback => state.nodes[THIRD].copy.is_some(),
-                // After the last round has begun, no round would find it.
+                // Damage after the last round has begun would be found by no round.
                 Fault::Rot => {
                     let is_left = state.rounds.iter().any(|round| round.id.0 == 0);
                     is_left && state.nodes[THIRD].held.record.is_some()
@@ -174,7 +174,8 @@ impl Model for World {
             Action::Purge(n) => state.nodes[n].purge(rules),
             Action::Fail(fault) => state.fail(fault, rules),
             Action::Copy => {
-                // Messages in flight at the time of the copy are not far behind.
+                // A message in flight at the time of the copy may be older than the copy, but not
+                // older than the world's initial clock.
                 let end = self.before.clock;
                 let third = &mut state.nodes[THIRD];
                 third.copy = Some(Directory { end, ..third.durable.clone() });
@@ -210,21 +211,21 @@ impl Model for World {
         ]
     }
 }
-/// Each answer is one that a single register could have given.
+/// Property: each answer is one that a single register could have given.
 pub(crate) const LINEARIZABLE: &str = "linearizable";
 
-/// Up to a watermark, all replicas hold the same.
+/// Property: up to a watermark, all replicas hold the same.
 pub(crate) const AGREED: &str = "agreed";
 
-/// No replica is brought a record that it may have purged.
+/// Property: no replica is brought a record that it may have purged.
 pub(crate) const PURGED: &str = "purged";
 
-/// When nothing more can happen, the last round has ended, and all clients are answered where a
-/// world requires it.
+/// Property: when nothing more can happen, the last round has ended, and all clients are answered
+/// where a world requires it.
 pub(crate) const PROVEN: &str = "proven";
 
-/// No directory is set aside that was made since the last one was.
+/// Property: no directory is set aside that was made since the last one was.
 pub(crate) const SETTLED: &str = "settled";
 
-/// Some run answers all clients and proves the last round.
+/// Property: some run answers all clients and proves the last round.
 pub(crate) const ANSWERED: &str = "all are answered";

@@ -1,5 +1,5 @@
-//! Initial states of the worlds that the tests check. Most begin where a round or a fault has
-//! something to spoil, because an empty key is many steps away from there.
+//! Initial states of the worlds that the tests check. Most worlds begin where a round or a fault
+//! has something to spoil, because an empty key is many steps away from there.
 
 use crate::client::First;
 use crate::register::Op;
@@ -17,28 +17,28 @@ pub(crate) struct Before {
     pub(crate) copy: Option<Directory>,
     /// A promise that all replicas gave.
     pub(crate) promise: u8,
-    /// The acknowledged operations, in their order, …
+    /// The acknowledged operations, in their order.
     pub(crate) done: Vec<Op>,
-    /// … those that began and were never answered, …
+    /// The operations that began and were never answered.
     pub(crate) begun: Vec<Op>,
-    /// … and the messages in flight since.
+    /// The messages that are in flight since before the start, each with its recipient.
     pub(crate) late: Vec<(u8, Message)>,
 }
 
-/// A fault, which may happen once.
+/// A fault that happens at most once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Fault {
-    /// All nodes end, and restart with what is durable; …
+    /// All nodes end, and restart with their durable state.
     PowerCut,
-    /// … only the third one does; …
+    /// The third replica ends, and restarts with its durable state.
     Restart,
-    /// … only the driver of the first round does.
+    /// The driver of the first round ends, and restarts with its durable state.
     Driver,
-    /// The third replica's disk is replaced by an empty one, …
+    /// The third replica's disk is replaced by an empty one.
     Wipe,
-    /// … is replaced by a copy made earlier, …
+    /// The third replica's disk is replaced by a copy made earlier.
     Rollback,
-    /// … or rots.
+    /// A record on the third replica's disk becomes unreadable.
     Rot,
 }
 
@@ -46,7 +46,7 @@ pub(crate) enum Fault {
 #[derive(Debug, Clone)]
 pub(crate) struct Does {
     pub(crate) op: Op,
-    /// The node that coordinates it.
+    /// The node that coordinates the operation.
     pub(crate) at: u8,
     pub(crate) first: First,
     /// Maximum number of starts.
@@ -98,7 +98,7 @@ pub(crate) struct World {
     pub(crate) answers_all: bool,
     /// True if rounds continue without nodes that do not answer.
     pub(crate) leaves: bool,
-    /// True if a round is never so slow that nodes take it for ended.
+    /// True if no round is ever so slow that nodes take it for ended.
     pub(crate) takes_turns: bool,
 }
 
@@ -157,17 +157,17 @@ pub(crate) fn world(before: Before, ops: Vec<Does>, rounds: &[Drive]) -> World {
     }
 }
 
-/// The record of the first put.
+/// Returns the record of the first put.
 pub(crate) fn value() -> Record {
     Record::plain(1, &[1])
 }
 
-/// The tombstone of that record's deletion.
+/// Returns the tombstone of the first put's deletion.
 fn tombstone() -> Record {
     Record::plain(2, &[])
 }
 
-/// The record of a conditional write based on it.
+/// Returns the record of a conditional write based on the first put.
 fn appended() -> Record {
     Record { ballot: 3, value: vec![1, 5], ..value() }
 }
@@ -180,44 +180,45 @@ fn holds_value() -> Directory {
     holds(value())
 }
 
-/// All were ready for a round of the first node up to this time, but the commit is not known.
+/// Returns the proof of a node that was ready for a round of the first node up to this time, and
+/// does not know the commit.
 fn ready(time: u8) -> Proof {
     Proof { seal: (time, 0), ready: (time, 0), ..Proof::default() }
 }
 
-/// The commit is known.
+/// Returns the proof of a node that knows the commit of such a round.
 fn proof(time: u8, floor: u8) -> Proof {
     Proof { proven: (time, 0), floor, ..ready(time) }
 }
 
-/// A deletion was proven, and its tombstone purged.
+/// Returns a directory after a proven deletion, whose tombstone is purged.
 fn purged() -> Directory {
     Directory { proof: proof(2, 3), ..Directory::default() }
 }
 
-/// A deletion was proven, but the commit did not arrive.
+/// Returns a directory after a proven deletion, to which the commit did not arrive.
 fn unpurged() -> Directory {
     Directory { proof: ready(2), ..holds(tombstone()) }
 }
 
-/// The key was never written.
+/// Returns the state of a key that was never written.
 pub(crate) fn absent() -> Before {
     Before { clock: 1, nodes: vec![Directory::default(); REPLICAS], ..Before::default() }
 }
 
-/// A value was put, and is held by all.
+/// Returns a state in which a value was put, and all replicas hold it.
 pub(crate) fn put() -> Before {
     Before { nodes: vec![holds_value(); REPLICAS], done: vec![Op::Put(1)], ..absent() }
 }
 
-/// A replica missed the put.
+/// Returns a state in which one replica missed the put.
 pub(crate) fn missed_by(replica: usize) -> Before {
     let mut before = put();
     before.nodes[replica] = Directory::default();
     before
 }
 
-/// A replica missed a put that is younger than what a round settles.
+/// Returns a state in which a replica missed a put that is younger than what a round settles.
 pub(crate) fn young() -> Before {
     let mut before = Before { clock: 2, ..missed_by(1) };
     let held = before.nodes.iter_mut().filter_map(|held| held.record.as_mut());
@@ -225,59 +226,62 @@ pub(crate) fn young() -> Before {
     before
 }
 
-/// A put reached this replica alone, and was not acknowledged.
+/// Returns a state in which a put reached this replica alone, and was not acknowledged.
 pub(crate) fn unacknowledged(replica: usize) -> Before {
     let mut before = Before { begun: vec![Op::Put(1)], ..absent() };
     before.nodes[replica] = holds_value();
     before
 }
 
-/// A put reached the first replica alone, and an abandoned round has fenced all nodes.
+/// Returns a state in which a put reached the first replica alone, and an abandoned round has
+/// fenced all nodes.
 pub(crate) fn sealed() -> Before {
     let mut before = Before { clock: 2, ..unacknowledged(0) };
     before.nodes.iter_mut().for_each(|held| held.proof.seal = (2, 1));
     before
 }
 
-/// A put has long been in flight to all replicas.
+/// Returns a state in which a put has long been in flight to all replicas.
 pub(crate) fn late_put() -> Before {
     let late = (0..3).map(|to| (to, Message::Write(value()))).collect();
     Before { begun: vec![Op::Put(1)], late, ..absent() }
 }
 
-/// A put reached no replica; a hint of it is left.
+/// Returns a state in which a put reached no replica, and a hint of it is left.
 pub(crate) fn only_hint() -> Before {
     hinted(Before { begun: vec![Op::Put(1)], ..absent() })
 }
 
-/// The value was deleted, which all know.
+/// Returns a state in which the value was deleted, and all replicas hold the tombstone.
 pub(crate) fn deleted() -> Before {
     let done = vec![Op::Put(1), Op::Delete];
     Before { clock: 2, nodes: vec![holds(tombstone()); REPLICAS], done, ..Before::default() }
 }
 
-/// The third replica missed the deletion.
+/// Returns a state in which the third replica missed the deletion.
 pub(crate) fn missed_deletion() -> Before {
     let mut before = deleted();
     before.nodes[2] = holds_value();
     before
 }
 
-/// The deletion was proven, and purged by these replicas; the others missed the commit.
+/// Returns a state in which the deletion was proven. The replicas `by` have purged the tombstone;
+/// the others missed the commit.
 pub(crate) fn proven(by: &[usize]) -> Before {
     let directory = |n: usize| if by.contains(&n) { purged() } else { unpurged() };
     let nodes = (0..REPLICAS).map(directory).collect();
     Before { clock: 3, promise: 3, nodes, ..deleted() }
 }
 
-/// Adds a node that holds nothing, and that knows of the proof or missed it too.
+/// Adds a node that holds nothing, and that knows of the proof or missed the commit too.
 pub(crate) fn with_another(mut before: Before, knows: bool) -> Before {
     let proof = if knows { proof(2, 3) } else { ready(2) };
     before.nodes.push(Directory { proof, ..Directory::default() });
     before
 }
 
-/// The deletion was proven, and the third replica has not purged it yet: there is a value beneath.
+/// Returns a state in which the deletion was proven, and the third replica has not purged the
+/// tombstone yet, so that the value is still beneath it.
 pub(crate) fn partly_purged() -> Before {
     let mut before = proven(&[0, 1]);
     let beneath = Some(value());
@@ -285,7 +289,7 @@ pub(crate) fn partly_purged() -> Before {
     before
 }
 
-/// The put was proven; only the third replica knows.
+/// Returns a state in which the put was proven, and only the third replica knows of the proof.
 pub(crate) fn proven_put() -> Before {
     let mut before = put();
     before.nodes.iter_mut().for_each(|held| held.proof = ready(1));
@@ -293,15 +297,17 @@ pub(crate) fn proven_put() -> Before {
     Before { promise: 2, ..before }
 }
 
-/// The put was proven, which all know; the third replica missed the deletion since.
+/// Returns a state in which the put was proven, and all know of the proof. The third replica missed
+/// a later deletion.
 pub(crate) fn missed_since() -> Before {
     let mut before = missed_deletion();
     before.nodes.iter_mut().for_each(|held| held.proof = proof(1, 2));
     Before { promise: 2, ..before }
 }
 
-/// All were ready for a round that proves the deletion, which nobody knows: the commit is in flight
-/// to the first replica. The third replica's directory is now an older copy, and holds the value.
+/// Returns a state in which all were ready for a round that proves the deletion, and no node knows
+/// of the commit, which is in flight to the first replica. The third replica's directory is now an
+/// older copy, and holds the value.
 pub(crate) fn untold() -> Before {
     let mut before = proven(&[]);
     before.nodes[2] = holds_value();
@@ -309,32 +315,36 @@ pub(crate) fn untold() -> Before {
     before
 }
 
-/// A clock is ahead: its coordinator has a promise for a ballot later than the times that others
-/// issue.
+/// Sets a clock ahead: the coordinator with this clock has a promise for a ballot later than the
+/// times that other nodes issue.
 pub(crate) fn ahead(before: Before) -> Before {
     Before { clock: 3, promise: 3, ..before }
 }
 
-/// As `ahead`, but the promise is for the ballot before, which the coordinator may continue from.
+/// Sets a clock ahead like [`ahead`], but the promise is for the ballot before, from which the
+/// coordinator may continue.
 pub(crate) fn follows(before: Before) -> Before {
     Before { promise: 2, ..ahead(before) }
 }
 
-/// A conditional write was based on the value, and its hint is in flight to the third replica.
+/// Returns a state in which a conditional write was based on the value, and a hint of the write is
+/// in flight to the third replica.
 pub(crate) fn chosen() -> Before {
     let nodes = vec![holds(appended()), holds(appended()), holds_value()];
     let done = vec![Op::Put(1), Op::Append(5)];
     with(ahead(Before { nodes, done, ..put() }), Message::Hint(appended()))
 }
 
-/// A conditional write of the value reached the first replica alone, and was not acknowledged.
+/// Returns a state in which a conditional write of the value reached the first replica alone, and
+/// was not acknowledged.
 pub(crate) fn unchosen() -> Before {
     let nodes = vec![holds(appended()), holds_value(), holds_value()];
     let begun = vec![Op::Append(5)];
     Before { clock: 3, nodes, begun, ..put() }
 }
 
-/// The conditional write was deleted and purged everywhere; its hint is still in flight.
+/// Returns a state in which the conditional write was deleted and purged everywhere, while a hint
+/// of it is still in flight.
 pub(crate) fn ended() -> Before {
     let done = vec![Op::Put(1), Op::Append(5), Op::Delete];
     with(Before { done, ..proven(&[0, 1, 2]) }, Message::Hint(appended()))

@@ -9,9 +9,9 @@
 //! n1: w0 client write …          (a message to n1)
 //! ```
 //!
-//! Keys lie on n0, n1, n2, … in this order, or as `key` says. A record is `value@version`, a
-//! version is the milliseconds since the start of the script and the node: `x@5n1`; a following
-//! `*2` means two copies, `!` a damaged record. `w0` is a slot and its messages, `w0.1` the next
+//! Keys lie on n0, n1, n2, … in this order, or as `key` says. A record is `value@version`, and a
+//! version is the milliseconds since the start of the script and the node: `x@5n1`. After it, `*2`
+//! means two copies, and `!` a damaged record. `w0` is a slot and its messages, `w0.1` the next
 //! slot in the same place, `s` the slot used last.
 //!
 //! To rewrite all scripts with their current effects, and then read the difference:
@@ -38,7 +38,7 @@ use std::path::Path;
 use world::World;
 
 /// Returns the script's commands, comments and empty lines, with the current effects of the
-/// commands. An error is one in the script.
+/// commands. An error is an error of the script itself.
 fn rewritten(script: &str) -> Result<String, String> {
     let mut text = String::new();
     let mut world: Option<World> = None;
@@ -104,7 +104,7 @@ fn what_happens_is_what_the_scripts_say() {
     assert!(wrong.is_empty(), "{wrong}UPDATE_SCRIPTS=1 rewrites them; read the difference then");
 }
 
-/// Detected are: a changed line, a missing one, an additional one, and an invalid command.
+/// The test finds a changed line, a missing one, an additional one, and an invalid command.
 #[test]
 fn a_script_that_says_something_else_is_noticed() {
     let script = "> nodes 1\n> get c1 a\nstore: r0 read a\n> store s absent\nc1: absent\n";

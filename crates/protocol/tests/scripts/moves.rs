@@ -28,7 +28,8 @@ const DEADLINE: u64 = 150_000;
 /// Number of nodes in any world.
 const NODES: u16 = 6;
 
-/// Maximum number of client operations: checking is exponential in those without an answer.
+/// Maximum number of client operations: checking is exponential in the operations without an
+/// answer.
 const MOST_OPS: usize = 7;
 
 /// Maximum number of requests for these operations.
@@ -81,14 +82,14 @@ impl SequentialSpec for Number {
 #[derive(Debug)]
 struct Asked {
     op: Op,
-    /// True if it may be sent again.
+    /// True if the client may send the operation again.
     has_idempotency_key: bool,
-    /// The number of its unanswered requests.
+    /// The number of the client's unanswered requests.
     open: u32,
-    /// True if it may have been done, although no answer says so.
+    /// True if the operation may have been done, although no answer says so.
     may_be_done: bool,
     told: Option<Option<i64>>,
-    /// Versions under which a plain write was sent: it may be seen under each of them.
+    /// Versions under which a plain write was sent; a reader may see the write under each of them.
     versions: BTreeSet<u64>,
 }
 
@@ -111,7 +112,7 @@ struct Member {
     protocol: Protocol,
     held: Option<Record>,
     seal: u64,
-    /// Requests to the node's store that are not done yet.
+    /// Requests to the node's store that the store has not done yet.
     pending: VecDeque<Effect>,
     taken: BTreeSet<u16>,
     has_all: bool,
@@ -132,9 +133,9 @@ struct Moves {
     /// The node that is away, and for how many more steps.
     away: Option<(u16, u32)>,
     asked: Vec<Asked>,
-    /// The operation of each request: further requests for one operation are repetitions.
+    /// The operation of each request. Further requests for one operation are repetitions.
     clients: Vec<usize>,
-    /// Calls and answers, in their order.
+    /// Calls and answers, in the order in which they happened.
     history: Vec<(usize, Option<Option<i64>>)>,
 }
 
@@ -184,7 +185,7 @@ impl Moves {
         Now { mono: self.mono, wall: BASE + self.mono }
     }
 
-    /// Starts a node with this view; a node of the new set alone starts fenced and with nothing.
+    /// Starts a node with this view; a node that is only in the new set starts fenced and empty.
     fn starts(&mut self, node: u16, view: usize) {
         let copies = self.views[0].topology.default_copies().max(3);
         let clock = Arc::new(Clock::start(u32::from(node) + 7, BASE, 0));
@@ -271,7 +272,7 @@ impl Moves {
             Answer::Found(found) => Some(found.as_ref().and_then(number)),
             Answer::Written(..) => Some(None),
             Answer::Done(Done::Changed { result, .. }, _) => Some(*result),
-            // The write was begun before.
+            // The call of the write is in the history already.
             Answer::Done(..) => None,
             Answer::Failed(failed) => {
                 asked.may_be_done |= asked.op != Op::Get && failed.unknown;
@@ -336,7 +337,8 @@ impl Moves {
             Effect::Write { op, record, via, look, .. } => {
                 let held = member.held.as_ref().map(|held| held.rank());
                 let result = if held.is_some_and(|held| held >= record.rank()) {
-                    // The record is put below the newer one, and its operations are noted.
+                    // The store puts the record below the newer one, and notes the record's
+                    // operations.
                     member.traces.note(&member.shared, &record, via);
                     let is_newer = |held: &protocol::Rank| look && *held > record.rank();
                     Ok(held.filter(is_newer).map(|held| held.version.time))
@@ -411,7 +413,7 @@ impl Moves {
         if self.epoch(node) < 2 || self.epoch(source) < 2 || self.members[&node].has_all {
             return;
         }
-        // All earlier admitted writes must be visible.
+        // All writes that the source admitted earlier must be visible.
         while !self.members[&source].pending.is_empty() {
             self.stores(source);
         }
@@ -421,7 +423,7 @@ impl Moves {
                 self.members[node].held.as_ref().is_some_and(|held| held.rank() == record.rank())
             };
             if self.old.iter().filter(holds).count() <= self.old.len() / 2 {
-                // The record is completed first.
+                // A read first completes the record at a majority.
                 return self.asks_if_few(source, Op::Get, false);
             }
         }
@@ -431,7 +433,7 @@ impl Moves {
         let member = self.members.get_mut(&node).expect("it has entered");
         let rank = |record: &Option<Record>| record.as_ref().map(|record| record.rank());
         if let Some(record) = held.filter(|held| Some(held.rank()) > rank(&member.held)) {
-            // As with all stored records: the writer of an older one is told of it.
+            // As with all stored records, the writer of an older record learns of this newer one.
             member.shared.replica.newest.note_and_check(
                 record.version(),
                 u32::from(node) + 7,
@@ -452,7 +454,8 @@ impl Moves {
         }
     }
 
-    /// Gives a node that has pulled everything the history of the others, which have all entered.
+    /// Gives a node that has pulled everything the history of its sources, once all of them have
+    /// entered.
     fn remembers(&mut self, node: u16) {
         let before = self.old.clone();
         if before.iter().any(|source| self.epoch(*source) < 2) {
@@ -598,7 +601,7 @@ impl Moves {
 
     fn settles(&mut self) {
         for _ in 0..40 {
-            // No node sends messages without end while no time passes.
+            // Without time passing, no node sends messages without end.
             for n in 0.. {
                 if self.mail.is_empty() {
                     break;
@@ -677,33 +680,34 @@ proptest! {
 }
 
 /// The view change gave up this node's read for storing a conditional write, which was answered
-/// meanwhile: the store's reply to that read belongs to no request.
+/// meanwhile. The store's reply to that read belongs to no request.
 #[test]
 fn a_reply_to_what_was_given_up_is_nobodys() {
     assert!(run(14_774_542_465_345_383_200, 5, 147).is_linearizable());
 }
 
-/// A pulled record is newer than the next write, by another clock: the writer is told.
+/// A pulled record is newer than the next write, by another clock. The writer learns of that
+/// record.
 #[test]
 fn what_is_taken_is_looked_at_by_who_writes() {
     assert!(run(15_352_397_974_940_723_940, 1, 115).is_linearizable());
 }
 
-/// A node that is alone notes how new its writes are: once others have joined, that tells it to
-/// look.
+/// A node that is alone notes how new its writes are. Once others have joined, this note makes the
+/// node look for newer records.
 #[test]
 fn what_a_node_wrote_alone_is_looked_at_by_who_writes_once_others_have_joined() {
     assert!(run(5_253_317_634_787_021_014, 0, 107).is_linearizable());
 }
 
-/// A node that has left, and does not know what another one wrote, still answers its clients: a
+/// A node that has left, and does not know of another node's write, still answers its clients. A
 /// node that is alone by now looks whether it holds something newer.
 #[test]
 fn a_node_that_is_alone_looks_for_what_others_wrote() {
     assert!(run(9_250_833_366_283_705_318, 6, 178).is_linearizable());
 }
 
-/// The worlds are not too rough: most moves end, and most clients are answered.
+/// The worlds must not be too rough: most moves end, and most clients are answered.
 #[test]
 fn most_moves_end_and_most_clients_are_served() {
     let (mut ended, mut served, mut all) = (0, 0, 0);

@@ -100,7 +100,7 @@ impl World {
         BackgroundEvent::Returned { call, result: Ok(Reply::Page(page)) }
     }
 
-    /// Executes commands that are no events: passing time, counts, queries.
+    /// Executes commands that are not events: passing time, counts, queries.
     fn asked_of_node(
         &mut self,
         what: &str,
@@ -152,7 +152,8 @@ impl World {
         })
     }
 
-    /// Returns a line for each effect; calls are numbered as they come, pings apart.
+    /// Returns a line for each effect. Calls are numbered in the order in which they come, apart
+    /// from pings.
     fn node_texts(&mut self, effects: &[BackgroundEffect]) -> Vec<String> {
         let mut lines = Vec::new();
         for effect in effects {

@@ -1,6 +1,6 @@
-//! Random events in any order, with any answers from peers and the store, late, twice, never, or to
-//! another question, while members come and go: nothing panics, every requester is answered once
-//! and in time, and no answer claims more than what the replicas said.
+//! Random events in any order, while members come and go. Answers of peers and of the store come
+//! late, twice, never, or belong to another question. Nothing panics, every requester is answered
+//! once and in time, and no answer claims more than what the replicas said.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -40,21 +40,21 @@ struct Asked {
     key: Bytes,
     /// The record of a write.
     record: Option<Record>,
-    /// True if a connection has been up since the request.
+    /// True if a connection has been up since the request was made.
     arrived: bool,
     /// True if a long record is to be reported by its outline only.
     brief: bool,
     what: What,
-    /// The answer; an answerer that answers twice says the same.
+    /// The answer that was given. A node that answers twice gives the same answer.
     said: Option<u16>,
-    /// The epoch of the request: a request from before a change of placement no longer counts.
+    /// The epoch of the request. A request made before a change of placement no longer counts.
     epoch: u64,
 }
 
 /// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// A read, or with a record a write.
+    /// A read or, with a record, a write.
     Usual,
     Prepare,
     /// A request to a leader; true for an addition.
@@ -72,7 +72,7 @@ fn recalled(b: u16) -> OpLookup {
     }
 }
 
-/// The least id of a conditional write that is in no other records.
+/// The lowest id of a conditional write that no other record has.
 const OWN_IDS: u64 = 100;
 
 impl Asked {
@@ -103,11 +103,13 @@ struct Client {
     authoritative: HashSet<NodeId>,
     /// Nodes that reported, since the last view came into force, a record at least this new.
     holds: Vec<(NodeId, Rank)>,
-    /// True if a node reported one earlier.
+    /// True if a node reported such a record earlier.
     was_held: bool,
-    /// Nodes that reported to hold the write, each with the time of the newest record beside it.
+    /// Nodes that reported to hold the write, each with the time of the newest record beside the
+    /// write.
     beside: Vec<(NodeId, u64)>,
-    /// Nodes that said something senseless about the write: their word counts for anything.
+    /// Nodes whose answers about the write contradict the protocol: they may be counted for any
+    /// outcome.
     confused: HashSet<NodeId>,
 }
 
@@ -121,7 +123,7 @@ impl Client {
         sets(self.view(), key, copies)
     }
 
-    /// Checks a failure because too few nodes have done their part.
+    /// Checks a failure that was reported because too few nodes have done their part.
     fn failed(&mut self, failed: &RequestFailed) {
         assert_eq!(failed.quorum, self.quorum);
         assert!(usize::from(failed.acked) <= usize::from(self.quorum.from));
@@ -135,8 +137,8 @@ impl Client {
         assert!(!self.done_nowhere || nobody, "somebody holds it");
     }
 
-    /// True if the replicas named by an answer are enough, and have reported such a record or are
-    /// confused.
+    /// True if the replicas named by an answer are enough, and each has reported such a record or
+    /// contradicted the protocol.
     fn is_held_by(&self, key: &[u8], acks: Acks, is: impl Fn(&Rank) -> bool) -> bool {
         assert_eq!(acks.epoch, self.view().epoch);
         let replicas = self.sets(key, self.quorum.from).remove(0);
@@ -158,7 +160,7 @@ fn sets(view: &View, key: &[u8], copies: u8) -> Vec<Vec<NodeId>> {
 }
 
 struct Random {
-    /// Number of nodes that are members at some time.
+    /// Number of nodes that are ever members.
     nodes: u16,
     protocol: Protocol,
     shared: Arc<Shared>,
@@ -224,8 +226,9 @@ impl Random {
         }
     }
 
-    /// Lets some nodes leave or come back: the nodes whose bit is not set are the members, always
-    /// including this one; at once, beside the previous ones, or beside others.
+    /// Lets some nodes leave or come back. The members are the nodes whose bit is not set, and
+    /// always this one. The change takes effect at once, beside the previous members, or beside
+    /// other ones.
     fn change_members(&mut self, bits: u16) {
         let topology = without(self.nodes, bits & !1, COPIES);
         let epoch = self.shared.view().epoch + 1;
@@ -245,7 +248,7 @@ impl Random {
         self.handle(Event::Tick);
     }
 
-    /// Lets a node send an unsolicited reply, or one to another request.
+    /// Lets a node send an unsolicited reply, or a reply to another request.
     fn confuse(&mut self, peer: NodeId, a: u16, b: u16) {
         let asked = self.pick(a).map(|place| self.asked[place].clone());
         let (id, key) = match asked {
@@ -325,7 +328,7 @@ impl Random {
         (ClientId(self.next), key)
     }
 
-    /// Begins a conditional write. Only those forwarded by another node wait for each other,
+    /// Begins a conditional write. Only writes forwarded by another node wait for each other,
     /// because their keys are alike.
     fn begin_change(&mut self, a: u16, b: u16) {
         let from = COPIES.min(self.nodes as u8);
@@ -407,13 +410,13 @@ impl Random {
         self.mono = end;
     }
 
-    /// Notes what an answer means for the clients waiting for it.
+    /// Notes the meaning of an answer for the clients waiting for it.
     fn note(&mut self, asked: &Asked, found: Option<&Record>, b: u16) {
         let (verb, authoritative) = (b % 8, b & 64 == 0);
         let node = asked.peer.unwrap_or(NodeId(0));
         let is_recall = asked.what == What::Recall;
         let client = self.clients.get(&asked.key);
-        // A statement about an earlier view by a node that has a later one is stale.
+        // A node's answer about an earlier view is stale if the client has a later view.
         if client.is_some_and(|client| asked.epoch < client.view().epoch)
             && !matches!(asked.what, What::Change(_) | What::Recall)
         {
@@ -663,7 +666,7 @@ impl Random {
                 let mut ranks = client.holds.iter().map(|(_, rank)| rank);
                 let chosen = ranks.any(|rank| is_told(rank) && is_held(rank));
                 let absent = matches!(done, Done::Unmet { current: None } | Done::Impossible(_));
-                // This node itself knows what was stored under an earlier view.
+                // This node itself knows which writes were stored under an earlier view.
                 let is_said = client.told || client.recalled || client.was_held;
                 assert!(chosen || is_said || absent, "what is told is not chosen: {done:?}");
                 let is_recalled = client.recalled || client.was_held;

@@ -1,6 +1,6 @@
 //! Random tests of the background work that a node does once for all its loops: events in any
-//! order, arbitrary replies, members that come and go. Nothing panics, and nothing proceeds before
-//! what must be durable first is.
+//! order, arbitrary replies, members that come and go. Nothing panics, and no step proceeds before
+//! the state on which it depends is durable.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ enum Waits {
     Stand(MembershipState),
     Missed(NodeId),
     Layouts(LayoutsKept),
-    /// No result, unless the hints cannot be removed.
+    /// No result, unless the store reports that it cannot remove the hints.
     Drop(NodeId),
 }
 
@@ -83,7 +83,7 @@ impl RandomNode {
                 self.shared.membership.views.install(View::settled(epoch, epoch, topology));
             }
             (5, _) => {
-                // No such call was made.
+                // The answer belongs to a call that was never made.
                 let call = CallId(1_000_000 + u64::from(a));
                 self.handle(BackgroundEvent::Returned { call, result: result(b) });
             }
@@ -224,9 +224,9 @@ fn result(b: u16) -> Result<Reply, FailureKind> {
     })
 }
 
-/// Two peers know of different losses. No peer is told of this node's log before everything that
-/// the node is marked to lack is durable: a peer that is told forgets what it knows of earlier
-/// processes.
+/// Two peers know of different losses. This node reports no log position to any peer before all
+/// that the node is marked to lack is durable: a peer that receives the position forgets what it
+/// knows of earlier processes.
 #[test]
 fn no_peer_is_told_of_the_log_before_all_that_is_lost_is_durable() {
     let life = |id, begins| {

@@ -27,7 +27,7 @@ pub(crate) fn conditional(key: &[u8], b: u16) -> Record {
         operations.map(|id| Operation { id, result: None, digest: 0 }).collect();
     let step = u32::from(b >> 12 & 3);
     let ballot = (BASE - 10 + u64::from(b >> 11)) << 12;
-    // Around the time of the test.
+    // Some of the expiries lie before, and some after, the time of the test.
     let expiry_ms = if b & 1 == 0 { 0 } else { BASE / 1000 + u64::from(b >> 8 & 63) };
     let plain = Fields::new(Kind::Value, version);
     let fields = Fields { ballot, step, operations: &operations, expiry_ms, ..plain };

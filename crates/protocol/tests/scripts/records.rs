@@ -77,7 +77,7 @@ pub(crate) fn text(record: &Record) -> String {
     text
 }
 
-/// Returns the record as a rotting disk or network would deliver it.
+/// Returns the record as a faulty disk or network would deliver it.
 pub(crate) fn damaged(record: &Record) -> Record {
     let mut raw = record.raw().to_vec();
     *raw.last_mut().expect("a record ends with its check") ^= 1;

@@ -1,5 +1,5 @@
-//! Repair rounds with nodes that cannot read all they hold, are away or were restarted: what is
-//! healed, reported and proven.
+//! Repair rounds with nodes that cannot read all they hold, are away or were restarted: the tests
+//! check which damage is healed, and what is reported and proven.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ const SICK: NodeId = NodeId(1);
 
 const OTHER: NodeId = NodeId(2);
 
-/// Ticks and answers after which a round must be over.
+/// Maximum number of ticks and answers within which a round must end.
 const PATIENCE: usize = 300;
 
-/// Microseconds between ticks: a node that failed is asked again after some ticks.
+/// Microseconds between ticks. A node that failed is asked again after some ticks.
 const TICK_MICROS: u64 = 500_000;
 
 /// The result of a driver's round.
@@ -160,8 +160,8 @@ fn damage_across_parts_of_the_keys_is_counted_once() {
     assert_eq!(given_up, [(SICK, vec![rotten])]);
 }
 
-/// Old records are not read until something is to be healed. If another node cannot read them
-/// either, nothing is discarded: the two may have been the only holders.
+/// Old records are not read until a range is to be healed. If another node cannot read them either,
+/// nothing is discarded: the two may have been the only holders.
 #[test]
 fn damage_that_shows_only_while_another_node_is_healed_keeps_that_from_it() {
     let (here, there) = (damage("k", "p"), damage("m", "r"));
@@ -189,7 +189,7 @@ fn all_that_are_ready_in_the_lives_in_which_they_were_sealed_prove() {
     assert_eq!(commits.count(), 3);
 }
 
-/// Records that the node reported may be gone with its disk.
+/// Records that the node reported may be lost with its disk.
 #[test]
 fn a_node_that_was_restarted_since_it_was_sealed_proves_nothing() {
     let driven = Driver::new().round(true, |node, request| match request {
@@ -202,7 +202,7 @@ fn a_node_that_was_restarted_since_it_was_sealed_proves_nothing() {
     assert_eq!(driven.report.unproven, Some("a node was restarted, or nodes are about to join"));
 }
 
-/// A node outside the round would find its directory older than the proof.
+/// A node that joins after the round would find its directory older than the proof.
 #[test]
 fn nothing_is_proven_while_nodes_are_about_to_join() {
     let mut driver = Driver::new();
@@ -214,8 +214,8 @@ fn nothing_is_proven_while_nodes_are_about_to_join() {
     assert_eq!(driven.report.unproven, Some("nodes are about to join"));
 }
 
-/// A coordinator that was promised a ballot may continue under 63 more without asking, from a
-/// record that may now be purged.
+/// A coordinator to which a ballot was promised may continue under 63 more ballots without asking,
+/// from a record that may now be purged.
 #[test]
 fn what_follows_a_promise_is_outbid_with_it() {
     let promised = BASE << 12;
@@ -234,8 +234,8 @@ fn what_follows_a_promise_is_outbid_with_it() {
     assert_eq!(floors, [promised + 63; 3]);
 }
 
-/// The node hears of a proof from a participant of that round, and holds nothing that the proof
-/// could concern.
+/// The joining node hears of a proof from a participant of that round, and holds nothing that the
+/// proof could concern.
 #[test]
 fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() {
     let (before, next, own) = (topology(3, 3), topology(4, 3), NodeId(3));
@@ -258,7 +258,7 @@ fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() 
     }
 }
 
-/// The brought records may not be durable, or the node may be fenced by a later round.
+/// The records brought to the node may not be durable, or a later round may have fenced it.
 #[test]
 fn a_node_that_is_not_ready_or_does_not_say_so_proves_nothing() {
     let silent = |_: RoundId| None;
@@ -277,7 +277,7 @@ fn a_node_that_is_not_ready_or_does_not_say_so_proves_nothing() {
     }
 }
 
-/// A promise shows what a clock has shown, not what it shows now.
+/// A promise shows which time a clock has shown once, not its present time.
 #[test]
 fn a_promise_that_is_ahead_is_not_said_to_be_a_clock() {
     let promised = (BASE + 3_600_000_000) << 12;
@@ -292,8 +292,8 @@ fn a_promise_that_is_ahead_is_not_said_to_be_a_clock() {
     assert!(why.starts_with("a node has promised timestamps ahead of this node's clock"), "{why}");
 }
 
-/// No other node accepts ballots promised by a clock that has jumped ahead, for as long: neither
-/// may the driver.
+/// While a clock is ahead, no other node accepts the ballots promised by it. So the driver must not
+/// commit them either.
 #[test]
 fn a_driver_whose_clock_is_ahead_commits_nothing() {
     let driven = Driver::new().round(true, |node, request| match request {
@@ -309,7 +309,8 @@ fn a_driver_whose_clock_is_ahead_commits_nothing() {
     assert!(!driven.steps.iter().any(is_own), "{:?}", driven.steps);
 }
 
-/// The node may hold what all others have deleted. The next round compares again what it may lack.
+/// The absent node may hold records that all others have deleted. The next round compares again the
+/// records that it may lack.
 #[test]
 fn a_node_that_is_away_keeps_the_others_from_a_proof() {
     for is_away_from_the_start in [true, false] {
@@ -327,7 +328,7 @@ fn a_node_that_is_away_keeps_the_others_from_a_proof() {
     }
 }
 
-/// The node may be the only holder of what is unreadable.
+/// The absent node may be the only holder of the unreadable records.
 #[test]
 fn nothing_is_given_up_while_a_node_is_away() {
     let rotten = damage("k", "p");
@@ -343,8 +344,8 @@ fn nothing_is_given_up_while_a_node_is_away() {
     assert_eq!(driven.report.unhealed, [(SICK, rotten, Unhealed::Absent)]);
 }
 
-/// A node with an older record is brought the newest one, even if that has fewer copies than when
-/// it was listed.
+/// A node with an older record is brought the newest one, even if the newest one has fewer copies
+/// than when it was listed.
 #[test]
 fn who_is_no_replica_any_more_does_not_keep_what_is_older() {
     let key = Bytes::from("k");
@@ -374,8 +375,8 @@ fn who_is_no_replica_any_more_does_not_keep_what_is_older() {
     assert_eq!(brought, [(last, 1)], "of {first:?}, {second:?}, {last:?}");
 }
 
-/// Between the list and the read, a holder has stored a newer record of one copy, which hides the
-/// listed one there and belongs on no other node. The other holder still has the listed one.
+/// Between the list and the read, one holder has stored a newer record of one copy, which hides the
+/// listed record there and belongs on no other node. The other holder still has the listed record.
 #[test]
 fn what_one_holder_has_hidden_since_is_read_at_the_next_one() {
     let key = Bytes::from("k");
@@ -409,14 +410,14 @@ fn what_one_holder_has_hidden_since_is_read_at_the_next_one() {
     assert!(driven.report.is_equal(), "{:?}", driven.report);
 }
 
-/// Returns a node's only record of a key, as listed.
+/// Returns a node's list with a single record.
 fn listed(time: u64, ballot: u64) -> (Bytes, RecordSummary) {
     let version = Version { time, origin: 1 };
     let rank = Rank { version, ballot, kind: Kind::Value, check: 7 };
     (Bytes::from("k"), RecordSummary { rank, copies: 0, bytes: 9 })
 }
 
-/// All others have purged what hid the record.
+/// All other nodes have purged the record that hid this one.
 #[test]
 fn what_damage_has_hidden_is_deleted_again() {
     let mut brought = Vec::new();
@@ -437,7 +438,8 @@ fn what_damage_has_hidden_is_deleted_again() {
 }
 
 /// A record hidden by damage may be newer than the compared ones, and acknowledged by this node and
-/// one other: if the damage were discarded without it, only that other node would hold it.
+/// one other. If the damage were discarded before the record is brought, only that other node would
+/// hold the record.
 #[test]
 fn what_was_written_since_is_brought_before_anything_is_given_up() {
     let rotten = damage("k", "k");
@@ -471,7 +473,7 @@ fn what_was_written_since_is_brought_before_anything_is_given_up() {
     assert_eq!(driven.given_up, [(SICK, vec![rotten])]);
 }
 
-/// The record may not be chosen, and must not look as if it were.
+/// The record may not have been chosen, and must not come to look as if it were.
 #[test]
 fn a_conditional_record_is_read_as_one_that_a_majority_holds() {
     let mut reads = 0;
@@ -523,7 +525,7 @@ fn is_dropped_after(answers: usize) -> bool {
     let mut driver = Driver::new();
     let (rotten, record) = (damage("a", "z"), written(1, 0));
     let outlines = vec![(Bytes::from("k"), record.summary())];
-    // One node holds a record that the others lack, and another cannot read some of its own.
+    // One node holds a record that the others lack, and another node cannot read some of its own.
     let reply = |node: NodeId, request: &Request| match request {
         Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
             let sum = Sum { bucket: 0, place: node.0 as u8, copies: 3, sum: 1 << node.0 };
@@ -554,13 +556,13 @@ fn is_dropped_after(answers: usize) -> bool {
         assert_eq!(driven.report.stopped, Some("the members of the cluster change"));
         assert!(!driven.report.proven && driver.shared.repair.rounds.status().current.is_none());
     }
-    // Answers to its earlier requests are late, and belong to no call.
+    // Answers to the dropped round's requests are late, and belong to no call.
     let next = driver.round(true, |_, request| Some(willing(request))).report;
     assert!(next.proven && next.is_equal() && next.number == 2, "after {answers}: {next:?}");
     is_dropped
 }
 
-/// A round can be dropped wherever it waits.
+/// A round can be dropped at each point where it waits.
 #[test]
 fn a_round_that_is_dropped_leaves_nothing() {
     let dropped: Vec<bool> = (0..40).map(is_dropped_after).collect();
@@ -569,8 +571,8 @@ fn a_round_that_is_dropped_leaves_nothing() {
     assert!(dropped[waits..].iter().all(|is_dropped| !is_dropped), "{dropped:?}");
 }
 
-/// A comparison under one placement says nothing about the replicas of another; and while
-/// partitions move, a receiver may lack what all others hold.
+/// A comparison under one placement says nothing about the replicas of another placement. And while
+/// partitions move, a receiver may lack records that all others hold.
 #[test]
 fn a_round_keeps_the_placement_that_it_began_with() {
     let mut driver = after_a_full_one();
@@ -608,8 +610,8 @@ fn a_round_keeps_the_placement_that_it_began_with() {
     assert!(driven.report.full && driven.report.proven, "{:?}", driven.report);
 }
 
-/// Only reading everything detects older records on nodes that are not replicas of their key: a key
-/// with another number of copies may have been written before.
+/// Older records on nodes that are not replicas of their key are detected only by reading
+/// everything. Such records may exist if a key was written with another number of copies before.
 #[test]
 fn an_incremental_round_proves_nothing_where_keys_have_other_numbers_of_copies() {
     let one = Sum { bucket: 0, place: 0, copies: 1, sum: 5 };
@@ -627,15 +629,16 @@ fn an_incremental_round_proves_nothing_where_keys_have_other_numbers_of_copies()
         let driven = driver.round(false, |node, request| told(node, request, since));
         assert!(!driven.report.full);
         assert_eq!(driven.report.proven, proves, "{before} {since}: {:?}", driven.report);
-        // Records found equal are not compared again, but not forgotten either.
+        // Records found equal earlier are not compared again, but their number of copies is not
+        // forgotten.
         let next = driver.round(false, |node, request| told(node, request, false));
         assert_eq!(next.report.since, driven.report.until);
         assert_eq!(next.report.proven, proves, "{before} {since}: {:?}", next.report);
     }
 }
 
-/// Records brought to a node may be gone with the process that received them: a result of equality
-/// without a proof, which makes them durable, is then useless.
+/// Records brought to a node may be lost with the process that received them. A proof makes them
+/// durable; without a proof, the result that all nodes are equal is useless after a restart.
 #[test]
 fn what_was_equal_before_a_node_was_restarted_is_compared_again() {
     let mut driver = after_a_full_one();
@@ -653,8 +656,8 @@ fn what_was_equal_before_a_node_was_restarted_is_compared_again() {
     assert_eq!(next.report.since, PROVEN.time, "{:?}", next.report);
 }
 
-/// Records hidden by the future record are compared again once that record is gone: until then, all
-/// only appear to be equal.
+/// Records hidden by the future record are compared again once that record is gone. Until then, all
+/// nodes only appear to be equal.
 #[test]
 fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
     let version = |micros: u64| Version { time: (BASE + micros) << 12, origin: 1 };
@@ -666,7 +669,7 @@ fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
     let mut driver = after_a_full_one();
     let driven = driver.round(false, |node, request| match request {
         Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
-            // Only the other nodes have sums of what is hidden.
+            // Only the other nodes have sums of the hidden records.
             let place = node.0 as u8;
             let sum = Sum { bucket: 0, place, copies: 3, sum: u128::from(node != OTHER) };
             Some(Reply::Compared(Compared { sums: vec![sum], ..Compared::default() }))
@@ -683,7 +686,7 @@ fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
 }
 
 /// A conditional write's record that one node holds is read at a majority, which need not include
-/// its holders. An older result does not make all equal.
+/// the holder. If the read returns an older record, that record does not make all nodes equal.
 #[test]
 fn what_is_read_of_a_minority_and_older_is_not_taken_for_it() {
     let key = Bytes::from("k");
@@ -725,8 +728,9 @@ fn what_is_read_of_a_minority_and_older_is_not_taken_for_it() {
     assert!(!report.proven);
 }
 
-/// A node that is the only replica of other keys may have been that of some unreadable ones, too.
-/// These are discarded, so that the others' records are readable again, but do not count as healed.
+/// A node that is the only replica of other keys may also have been the only replica of some
+/// unreadable ones. The unreadable ranges are discarded, so that the others' records are readable
+/// again, but do not count as healed.
 #[test]
 fn what_a_node_may_have_held_alone_is_named() {
     let rotten = damage("k", "p");
@@ -736,7 +740,7 @@ fn what_a_node_may_have_held_alone_is_named() {
             let is_sick = node == SICK && request.detail == Detail::Sums;
             let (damaged, sums) = match is_sick {
                 true => (vec![rotten.clone()], vec![sum(sick_copies)]),
-                // Other nodes that hold keys alone have no effect.
+                // Other nodes that are the only replica of some keys have no effect.
                 false if request.detail == Detail::Sums => (Vec::new(), vec![sum(1)]),
                 false => (Vec::new(), Vec::new()),
             };
@@ -750,13 +754,13 @@ fn what_a_node_may_have_held_alone_is_named() {
     }
 }
 
-/// A client that asks for a round need not know how long a write takes to reach all replicas.
+/// A client that requests a round need not know how long a write takes to reach all replicas.
 #[test]
 fn a_round_that_is_asked_for_leaves_out_nothing_that_was_written_before() {
     const SETTLED: u64 = 1_000_000;
     let begins = |age: u64, waited: i64| {
         let mut driver = Driver::settling(SETTLED);
-        // A first round was driven, so the driver is known to be whole.
+        // A first round was driven, so the driver is known to be authoritative.
         driver.round(false, |_, request| Some(willing(request)));
         let Driver { shared, mut node, mono } = driver;
         let asked = BASE + mono;

@@ -1,5 +1,5 @@
-//! A small world's node's history of writes with an idempotency key, kept as the real node keeps it
-//! on its disk (`crates/server/src/idempotency.rs`).
+//! History of writes with an idempotency key, for a node of a small world. It is kept as the real
+//! node keeps its history on disk (`crates/server/src/idempotency.rs`).
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl Traces {
         }
     }
 
-    /// Inserts a trace; of two, the later one counts.
+    /// Inserts a trace; of two traces of one write, the later one counts.
     pub(crate) fn keep(&mut self, trace: Remembered) {
         let order = |trace: &Remembered| (trace.time, trace.via as u32);
         let held = self.0.entry(trace.id).or_insert(trace);
@@ -58,7 +58,7 @@ impl Traces {
         Some(asked.stored(digest, ballot, done))
     }
 
-    /// Returns what a node is to remember once these nodes have reported everything.
+    /// Returns what a node must remember once these nodes have reported everything.
     pub(crate) fn recollections(
         own: NodeId,
         seal: u64,

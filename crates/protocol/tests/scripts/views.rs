@@ -1,4 +1,4 @@
-//! Membership changes while requests are under way: an unanswered request restarts under the view
+//! Membership changes while requests are under way. An unanswered request restarts under the view
 //! in force, and no node's hints, marks or claims become another node's.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::world::{topology, without};
 
 const NOW: Now = Now { mono: 1, wall: BASE + 1 };
 
-/// The node that joins. Its name precedes all others, so it moves all their places.
+/// The node that joins. Its name precedes all others, so the positions of all others change.
 const JOINED: NodeId = NodeId(9);
 
 const QUORUM: Quorum = Quorum { ack: 2, from: 2 };
@@ -35,7 +35,8 @@ struct Cluster {
     shared: Arc<Shared>,
     protocol: Protocol,
     later: Topology,
-    /// A key whose first replicas are n1 and n2 before, and include the joining node after.
+    /// A key whose first replicas are n1 and n2 before the join; then they include the joining
+    /// node.
     key: Bytes,
 }
 
@@ -129,8 +130,8 @@ fn what_began_before_begins_anew() {
     assert!(cluster.protocol.is_empty());
 }
 
-/// A source's report of moving records, or of its history, is complete only if nothing can reach it
-/// under an earlier view any more.
+/// A source's report of moving records, or of its history, is complete only once no write can reach
+/// the source under an earlier view.
 #[test]
 fn a_source_tells_what_moves_once_it_has_entered() {
     let moved = Filter::Moved { node: JOINED, first: true, seed: 1, known: Vec::new() };
@@ -150,8 +151,8 @@ fn a_source_tells_what_moves_once_it_has_entered() {
     }
 }
 
-/// A node that is still to pull a partition, or was not told its history, cannot answer "never" for
-/// any write.
+/// A node that is still to pull a partition, or did not receive its history, cannot answer "never"
+/// for any write.
 #[test]
 fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done() {
     let mut cluster = Cluster::new();
@@ -198,7 +199,8 @@ fn who_was_not_told_what_others_remember_says_of_no_write_that_it_was_never_done
 }
 
 /// A round brings a key's newest record to holders of an older one. This node is no replica of the
-/// newer record: while such orphaned records are dropped, nothing would be left of the key.
+/// newest record. If this node replaced the older record while it drops orphaned records, it would
+/// keep no record of the key.
 #[test]
 fn a_round_replaces_nothing_by_what_is_dropped() {
     let mut cluster = Cluster::new();
@@ -223,7 +225,7 @@ fn a_round_replaces_nothing_by_what_is_dropped() {
     assert!(stores(&brought(3)), "that is placed here");
 }
 
-/// A majority of the previous replicas must accept the record too, and nobody asks those
+/// A majority of the previous replicas must accept the record too, and nobody asks those replicas
 /// afterwards.
 #[test]
 fn what_is_accepted_while_its_key_moves_proves_nothing_later() {
@@ -257,7 +259,7 @@ fn what_is_accepted_while_its_key_moves_proves_nothing_later() {
     assert_eq!(both, [Via::Replica, Via::Accept]);
 }
 
-/// Only the metadata quorum changes: no request is repeated.
+/// Only the metadata quorum changes, so no request is repeated.
 #[test]
 fn what_keeps_its_placement_goes_on() {
     let mut cluster = Cluster::new();
@@ -272,7 +274,7 @@ fn what_keeps_its_placement_goes_on() {
     assert_eq!(acks.epoch, FIRST_EPOCH + 1);
 }
 
-/// A restarted read repairs the node that joined, and not one that is no replica any more.
+/// A restarted read repairs the node that joined, and not a node that is no longer a replica.
 #[test]
 fn a_read_repairs_whom_it_asked_last() {
     let mut cluster = Cluster::new();
@@ -451,7 +453,7 @@ fn hints_for_who_comes_or_goes_are_sent() {
     assert!(matches!(sent[..], [BackgroundEffect::Call { node: NodeId(2), .. }]), "{sent:?}");
 }
 
-/// Requests and replies identify nodes by id: ids are no places in a list.
+/// Requests and replies identify nodes by id, which is not a position in a list.
 #[test]
 fn replies_count_for_the_node_that_gives_them() {
     let mut cluster = Cluster::new();

@@ -23,8 +23,8 @@ pub(crate) const BASE: u64 = 1_700_000_000_000_000;
 /// only.
 pub(crate) const OVERHEAD: u32 = MIN_RECORD_LEN as u32;
 
-/// Length above which records are first reported by their outlines; those of short conditional
-/// writes are shorter.
+/// Length in bytes above which records are first reported by their outlines. Records of short
+/// conditional writes are shorter.
 pub(crate) const BRIEF_BYTES: u32 = 32 + OVERHEAD;
 
 /// Names of keys and nodes, for one topology.
@@ -70,8 +70,8 @@ pub(crate) fn micros(text: &str) -> Result<u64, String> {
     Ok((count * f64::from(unit)).round() as u64)
 }
 
-/// Returns the version time of a newer record, given as an offset from the start of the script;
-/// without one, a time long before.
+/// Returns the version time of a newer record, given as an offset from the start of the script.
+/// Without an offset, returns a time long before the start.
 pub(crate) fn newer(text: Option<&str>) -> Result<u64, String> {
     text.map_or(Ok(0), |text| Ok((BASE + micros(text)?) << 12))
 }
@@ -417,7 +417,7 @@ impl Words {
         }
     }
 
-    /// Parses `a@5`: the partition of that key, since then; `all@5`, `all@ever`.
+    /// Parses `a@5`: the partition of key a, lacking since then; `all@5`, `all@ever`.
     pub(crate) fn mark(&mut self, word: &str) -> Result<Mark, String> {
         let (what, since) = word.split_once('@').ok_or("a mark is like a@5")?;
         let since = if since == "ever" { 0 } else { version(since)?.time };

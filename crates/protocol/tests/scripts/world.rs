@@ -34,7 +34,7 @@ enum Asked {
 pub(crate) struct World {
     protocol: Protocol,
     pub(crate) node: Background,
-    /// The node's calls, in the order in which a script numbers them, each with its key; and the
+    /// The node's calls, each with its key, in the order in which a script numbers them; and the
     /// last ping of each node.
     pub(crate) calls: Vec<(CallId, bytes::Bytes)>,
     pub(crate) pings: BTreeMap<NodeId, CallId>,
@@ -61,7 +61,7 @@ fn option<'a>(words: &[&'a str], name: &str, default: &'a str) -> &'a str {
     words.iter().find_map(value).unwrap_or(default)
 }
 
-/// Parses `ID:BEGINS,…`, the oldest first; each process began with records of its own time.
+/// Parses `ID:BEGINS,…`, the oldest process first; each process began with records of its own time.
 fn lineage(text: &str) -> Result<BootHistory, String> {
     let mut lives = text.split(',').map(|life| {
         let (id, begins) = life.split_once(':').ok_or_else(|| format!("{life:?} is no life"))?;
@@ -139,7 +139,7 @@ impl World {
                 remembered: |_, _| None,
             },
         );
-        // All other nodes know its disk.
+        // All other nodes know this node's disk.
         topology.ids().for_each(|node| shared.membership.known_disk.answered(node, 0));
         shared.membership.known_disk.set_waiting(false);
         Ok(Self {
@@ -151,7 +151,8 @@ impl World {
             range: None,
             shared,
             words: Words::new(topology),
-            // Not 0: the first version is that of a full microsecond, without a counter.
+            // The monotonic clock does not begin at 0, so that the first version is that of a full
+            // microsecond, without a counter.
             mono: 1000,
             off: 0,
             stuck: false,
@@ -251,8 +252,8 @@ impl World {
         }
     }
 
-    /// Returns a line for each effect. For the store's work on behalf of other nodes, the line
-    /// states how long the requester waits, unless that is a second.
+    /// Returns a line for each effect. For work that the store does on behalf of other nodes, the
+    /// line states how long the requester waits, unless that is one second.
     fn texts(&self, effects: &[Effect]) -> Vec<String> {
         let text = |effect: &Effect| {
             let (Effect::Read { op, demand, .. }
@@ -459,8 +460,8 @@ impl World {
     }
 
     /// Parses `store r0 found x@5n1`, `absent`, `wrote`, `wrote newer`, `sealed 5ms` (a write up to
-    /// that repair fence), `busy`, `nospace`, `failed` (a write may have been done), `refused` (it
-    /// was not), `page ITEM…`.
+    /// that repair fence), `busy`, `nospace`, `failed` (the write may have been done), `refused`
+    /// (the write was not done), `page ITEM…`.
     fn store(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
         let name = next(words, "a slot or a connection's request")?;
         let op = match name {

@@ -10,11 +10,13 @@
 //! *Read old* and *read new* have two sets of members. A partition moves unless its replicas are
 //! the same in both sets. docs/design/membership.md describes the effect of each stage on requests.
 //!
-//! One node makes a layout (`plan.rs`) and the metadata quorum decides it (`council.rs`); from then
-//! on every node stores the layout and sends it to nodes that are behind (`bytes.rs`). If the
-//! majority of the quorum is lost for good, an operator forces a layout without it (`decree.rs`). A
-//! layout also has the access tokens (`access.rs`) and the storage quotas (`quota.rs`); a change of
-//! these alone makes a layout of the same stage.
+//! One node makes a layout (`plan/mod.rs`) and the metadata quorum decides it (`council/mod.rs`).
+//! From then on every node stores the layout (`bytes/mod.rs`) and sends it to nodes that are
+//! behind. If the majority of the quorum is lost for good, an operator forces a layout without the
+//! quorum (`decree/mod.rs`).
+//!
+//! A layout also carries the access tokens (`access/mod.rs`) and the storage quotas (`quota.rs`). A
+//! change of these alone makes a layout of the same stage.
 
 mod access;
 mod bytes;
@@ -80,8 +82,8 @@ pub struct Node {
     /// Incarnation of the directory with which the node joined; no other directory had the node's
     /// name before. `None` if unknown.
     pub first_disk: Option<Incarnation>,
-    /// True if the node was declared lost when it was removed: nothing waits for data that it alone
-    /// may hold.
+    /// True if the node was declared lost when it was removed: nothing waits for data that only
+    /// this node may hold.
     pub is_lost: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Cache of topologies by the nodes of a layout. Placing takes at least a microsecond per node and
-//! thousand partitions, and a layout's nodes are placed by planning, applying and adopting it: the
-//! process computes a topology once, as long as some clone of it is in use.
+//! thousand partitions, and planning, applying and adopting a layout each need its topology. So the
+//! process computes a topology once, as long as a clone of it is in use.
 
 use parking_lot::Mutex;
 

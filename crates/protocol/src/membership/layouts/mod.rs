@@ -47,7 +47,7 @@ struct LayoutsState {
     entered: Arc<Layout>,
     /// The highest epoch reported by another node, and that node.
     reported: Option<(u64, NodeId)>,
-    /// The highest epoch of another node's that turned out to belong to a fork.
+    /// The highest epoch reported by another node that turned out to belong to a fork.
     forked: u64,
     change: Option<ChangeReport>,
     /// The id of the last layout that this node proposed to change only tokens or quotas, and the
@@ -94,7 +94,7 @@ pub struct LayoutsKept {
 }
 
 impl LayoutsKept {
-    /// Returns what the node lacks under the record's layout once that is active.
+    /// Returns what the node will lack under the record's layout once that layout is active.
     pub(crate) fn lacks(&self, own: NodeId) -> PullNeed {
         self.taking.lacks_by(&self.layout, own)
     }
@@ -137,8 +137,8 @@ impl Layouts {
     }
 
     /// Decodes the record of the node's disk. As long as the node knows only the first layout,
-    /// `first`, built from the current settings, replaces the stored one: a changed URL makes no
-    /// difference to an accepted layout.
+    /// `first`, built from the current settings, replaces the stored one. An accepted layout stays
+    /// valid even if a URL has changed, because the first layout's id ignores URLs.
     ///
     /// Errors: the record is damaged or of a later version.
     pub fn decode(mut bytes: &[u8], first: Layout) -> Result<Self, Unreadable> {
@@ -149,15 +149,15 @@ impl Layouts {
         Ok(Self::of(LayoutVoter::new(own, known, vote), taking))
     }
 
-    /// Returns the record's node and known layout if that is later than the first one; it then
+    /// Returns the record's node and known layout if that layout is later than the first one and so
     /// takes precedence over the settings.
     pub fn rules(mut bytes: &[u8]) -> Result<Option<(NodeId, Layout)>, Unreadable> {
         let (own, _, known, _) = read(&mut bytes)?;
         Ok((known.epoch > FIRST_EPOCH).then_some((own.node, known)))
     }
 
-    /// Returns the record without its votes, for a node that may have lost some: the node is no
-    /// voter until its next boot assigns a voter id.
+    /// Returns the record without its votes, for a node that may have lost some: the node has no
+    /// vote until its next boot assigns a voter id.
     pub fn without_votes(mut bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
         let (own, _, known, taking) = read(&mut bytes)?;
         let nobody = Voter { id: None, is_first: false, ..own };
@@ -165,9 +165,9 @@ impl Layouts {
         Ok(without.encode().0)
     }
 
-    /// Returns the record of a single node with the member, URL and number of copies that the
-    /// settings give it (`first`), and its layout. No other node knows the layout. `None` = the
-    /// node has a change under way, which counts on the layout as it stands.
+    /// Returns the record of a single node, with the member, URL and number of copies that the
+    /// settings give it (`first`), and the record's layout, which no other node knows. `None` = the
+    /// node has a change under way, which depends on the layout as it stands.
     pub fn of_single(
         mut bytes: &[u8],
         first: &Layout,
@@ -214,8 +214,8 @@ impl Layouts {
         (out, LayoutsKept { changes, layout, taking })
     }
 
-    /// Notes that a record is durable and makes its layout active if that is later than the active
-    /// one. Returns true if it did.
+    /// Notes that a record is durable, and makes its layout active if that is later than the active
+    /// one. Returns true if the active layout changed.
     pub(crate) fn kept(&self, kept: &LayoutsKept, views: &Views) -> bool {
         let mut state = self.state();
         if kept.changes >= state.kept {
@@ -344,8 +344,8 @@ impl Layouts {
         self.state().council.vote().promise
     }
 
-    /// Notes that another node has adopted the layout of `epoch`. Returns true if it is later than
-    /// this node's, than all others reported so far, and than known forks.
+    /// Notes that another node has adopted the layout of `epoch`. Returns true if the epoch is
+    /// later than this node's, than all others reported so far, and than known forks.
     pub fn received_epoch(&self, node: NodeId, epoch: u64) -> bool {
         let mut state = self.state();
         let known = state.reported.map_or(0, |(epoch, _)| epoch).max(state.council.known().epoch);
@@ -427,7 +427,7 @@ fn layout(bytes: &mut &[u8]) -> Result<Option<Layout>, &'static str> {
 }
 
 /// Builds the view of `layout`, the successor of `entered`. Topologies of the same nodes are reused
-/// from `view`, because placing 65,536 partitions takes at least a microsecond per node.
+/// from `view`, because placing computes all 65,536 partitions.
 fn view_after(layout: &Layout, entered: &Layout, view: &View) -> View {
     let (after, before) = match entered.stage {
         Stage::Settled | Stage::ReadNew => (Some(&view.topology), view.joint.as_ref()),

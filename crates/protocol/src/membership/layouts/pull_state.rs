@@ -41,18 +41,20 @@ pub(crate) enum PullStep {
 /// The rebalance progress of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PullState {
-    /// The `began` epoch of the last placement for which this node dropped its orphaned records.
-    /// While it equals the active placement's, the node holds no orphaned record.
+    /// The epoch in which the last placement began for which this node dropped its orphaned
+    /// records. As long as the active placement began in that epoch, the node holds no orphaned
+    /// record.
     pub(super) emptied: u64,
     /// The first epoch of the transition that `step` and `sources` are about; 0 = none.
     pub(super) transition: u64,
     pub(super) step: PullStep,
     /// Nodes from which all records are pulled.
     pub(super) sources: BTreeSet<NodeId>,
-    /// A version time. For conditional-write attempts before it this node does not know whether a
-    /// source stored them, in any partition, because it joined then.
+    /// The version time at which this node joined. Earlier conditional-write attempts, in any
+    /// partition, may have been stored by a source without this node knowing.
     pub(super) joined: u64,
-    /// A version time like `joined`, for the partitions that moved to this node later.
+    /// A version time with the meaning of `joined`, for the partitions that moved to this node
+    /// later.
     pub(super) received: Since,
     /// Partitions whose idempotency records before a version time were not all received from their
     /// previous replicas.
@@ -110,7 +112,8 @@ impl Default for PullState {
 }
 
 impl PullState {
-    /// Returns the progress of `transition`, after a reset if it is that of another transition.
+    /// Returns the progress of `transition`; resets the progress first if it belongs to another
+    /// one.
     pub(super) fn of(&mut self, transition: u64) -> &mut Self {
         if self.transition != transition {
             // `joined`, `received` and `forgotten` stay: the missing history is not recovered by a
@@ -126,7 +129,7 @@ impl PullState {
         let is_member = layout.nodes.iter().any(|node| node.id == own);
         let is_of = self.transition == layout.placement_epoch;
         let step = if is_of { self.step } else { PullStep::Begins };
-        // Once reads have switched, a node that lacks something has lost it, and is rebuilt.
+        // Once reads have switched, a node that lacks records has lost them, and is rebuilt.
         if layout.stage != Stage::ReadOld || !is_member || step == PullStep::HasAll {
             return PullNeed::Nothing;
         }
@@ -175,8 +178,8 @@ impl PullState {
 
 impl LayoutsState {
     /// Carries `emptied` over to the newly known layout. A node without orphaned records still has
-    /// none when partitions begin to move; this is noted with that layout because it cannot be
-    /// determined once records of the new placement arrive.
+    /// none when partitions begin to move. This fact is noted now, together with the layout,
+    /// because it cannot be determined once records of the new placement arrive.
     pub(super) fn learned(&mut self, before: &Layout) {
         let known = self.council.known();
         let is_next = known.stage == Stage::ReadOld && known.base == before.id();
@@ -199,7 +202,8 @@ pub(crate) enum PullNeed {
     Nothing,
     /// The node has not pulled all records.
     ToTake,
-    /// The node has not dropped its orphaned records either; until then it stores nothing.
+    /// The node has not dropped its orphaned records either; until then it stores no record that
+    /// moves to it.
     ToBeEmptied,
 }
 
@@ -237,15 +241,15 @@ impl Layouts {
         (taking.step, taking.sources.clone())
     }
 
-    /// Returns the version time before which this node does not know which conditional-write
-    /// attempts on a partition's keys were stored.
+    /// Returns the version time before which conditional-write attempts on a partition's keys may
+    /// have been stored without this node knowing.
     pub(crate) fn forgets_before(&self, partition: u16) -> u64 {
         let state = self.state();
         state.taking.joined.max(state.taking.received.of(partition))
     }
 
-    /// Returns the version time before which this node does not know which writes with an
-    /// idempotency key were done, in `partition` or, if that is `None`, in any.
+    /// Returns the version time before which writes with an idempotency key may have been done
+    /// without this node knowing, in `partition` or, if that is `None`, in any.
     pub(crate) fn forgotten_before(&self, partition: Option<u16>) -> u64 {
         let state = self.state();
         let forgotten = &state.taking.forgotten;
@@ -258,8 +262,8 @@ impl Layouts {
         state.taking.joined.max(state.taking.received.time)
     }
 
-    /// Notes that the repair fence is set to `since` and the pull begins: of all partitions if the
-    /// node joins, else of those for which `comes` is true.
+    /// Notes that the repair fence is raised to `since` and that the pull begins: of all partitions
+    /// if the node joins, otherwise of those for which `comes` is true.
     pub(crate) fn begin_pull(&self, since: u64, joins: bool, comes: impl Fn(u16) -> bool) {
         let mut state = self.state();
         let taking = state.taking();
@@ -285,7 +289,7 @@ impl Layouts {
         let mut state = self.state();
         let forgotten = &mut state.taking.forgotten;
         if Clock::micros(forgotten.time) + REMEMBERED_MICROS < Clock::micros(time) {
-            // Idempotency records that old are never asked for.
+            // Idempotency records as old as those are not asked for any more.
             *forgotten = Since::default();
         }
         forgotten.add(time, is_of);

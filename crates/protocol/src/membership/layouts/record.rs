@@ -16,7 +16,7 @@ pub struct LayoutsRecord {
 }
 
 impl LayoutsRecord {
-    /// Decodes the bytes of a record. Errors: they are damaged or of a later version.
+    /// Decodes the bytes of a record. Errors: the record is damaged or of a later version.
     pub fn decode(mut bytes: &[u8]) -> Result<Self, Unreadable> {
         let (voter, vote, known, taking) = read(&mut bytes)?;
         Ok(Self { voter, vote, known, taking })
@@ -48,7 +48,7 @@ impl LayoutsRecord {
         self.known.decreed(self.voter.node, voter, lost)
     }
 
-    /// Returns the node's record once it has adopted `layout` as `voter`.
+    /// Returns the node's record after it has adopted `layout` as `voter`.
     pub fn going_by(&self, layout: Layout, voter: VoterId) -> Vec<u8> {
         let voter = Voter { id: Some(voter), is_first: false, ..self.voter };
         let council = LayoutVoter::new(voter, Arc::new(layout), Vote::default());

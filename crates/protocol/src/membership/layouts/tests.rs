@@ -80,7 +80,8 @@ fn a_copy_has_no_votes_and_goes_by_what_is_decided() {
     assert!(copy.has_votes() && copy.is_unkept());
 }
 
-/// A record made before a change does not contain it, whichever record is stored last.
+/// The record was encoded before a change, so it does not contain that change, whichever record is
+/// stored last.
 #[test]
 fn what_changed_after_a_record_was_made_is_not_kept_with_it() {
     let own = Voter { node: NodeId(0), id: Some(VoterId(5)), is_first: true };

@@ -1,5 +1,6 @@
-//! Driver of layout decisions on a node: has proposals decided, completes those that it accepted
-//! without learning the outcome, and pulls later layouts from nodes that have them.
+//! Driver of layout decisions on a node: drives proposals to a decision, completes layouts that
+//! this node accepted without learning the outcome, and pulls later layouts from nodes that have
+//! them.
 //!
 //! ```text
 //!   Propose ─▶ decide (a task): prepare, accept, decided ─▶ metadata quorum ─▶ replies
@@ -23,7 +24,7 @@ use crate::message::{Class, NodeId, Reply, Request};
 const OUTBID_WAIT: u64 = 50_000;
 
 /// Maximum number of doublings. A backoff lets another proposal finish only if it is longer than
-/// that takes: two phases, each with a sync of a disk that may be slow.
+/// the proposal's two phases, each with a sync of a disk that may be slow.
 const OUTBID_DOUBLED: u32 = 5;
 
 /// Deadline of a proposal without a majority, in microseconds: longer than a node takes to start.
@@ -33,7 +34,7 @@ const PROPOSAL_MICROS: u64 = 60_000_000;
 /// staggered by node id.
 const COMPLETE_AFTER: u64 = 2_000_000;
 
-/// The tasks of this node that decide or fetch layouts.
+/// The tasks of this node that drive decisions on layouts, or fetch layouts.
 #[derive(Debug, Default)]
 pub(crate) struct Proposals {
     /// The `decide` task and its decision.
@@ -45,11 +46,12 @@ pub(crate) struct Proposals {
     accepted_since: Option<u64>,
 }
 
-/// A layout that this node is having decided.
+/// A layout whose decision this node drives.
 #[derive(Debug)]
 struct Decision {
     proposal: Proposal,
-    /// The layout requested; the proposal may have taken up another one that was accepted before.
+    /// The layout requested; the proposal may have taken up another layout, which was accepted
+    /// before.
     wanted: Arc<Layout>,
     /// True if the layout was requested at this node; false if it is the next stage or one that
     /// this quorum member accepted.
@@ -123,8 +125,8 @@ impl Decision {
             Some(Proposed::Overtaken(layout)) => {
                 cx.shared().membership.layouts.learn(&layout);
                 cx.keep_layouts();
-                // The proposal may have taken up another layout, and its own been decided by others
-                // meanwhile.
+                // The proposal may have taken up another layout, while other nodes decided the
+                // wanted one.
                 let is_wanted = layout.id() == self.wanted.id();
                 Next::End(if is_wanted { Progress::Decided } else { Progress::Overtaken })
             }
@@ -133,7 +135,7 @@ impl Decision {
     }
 }
 
-/// Has a layout decided: asks the quorum members, phase by phase, until a majority knows it.
+/// Drives a decision: asks the quorum members, phase by phase, until a majority knows the layout.
 async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
     let until = cx.now().mono + PROPOSAL_MICROS;
     let place = u64::from(cx.shared().own.0 % 16) + 1;
@@ -150,7 +152,7 @@ async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
                 asked.ask(node, Class::Client, Request::Council(request));
             }
         }
-        // A quorum member that could not be asked is asked again at the next tick.
+        // A quorum member that could not be asked is asked again with the next tick.
         let next = loop {
             let Some((node, result)) = asked.next_in_this_tick().await else { break Next::Wait };
             match change.borrow_mut().voted(&cx, node, result) {
@@ -188,7 +190,7 @@ async fn pull(cx: Context, node: NodeId) {
     {
         cx.keep_layouts();
     }
-    // The node could not be asked, or it has a new disk and is itself behind: the next node that
+    // The node could not be asked, or has a new disk and is itself behind. Then the next node that
     // reports a later epoch is asked.
     if layouts.ahead() == Some(node) {
         layouts.is_not_reached(node);
@@ -196,8 +198,9 @@ async fn pull(cx: Context, node: NodeId) {
 }
 
 impl Proposals {
-    /// Proposes a layout as the successor of its base. A change requested here before takes
-    /// precedence unless it is decided; the voters on the next layout are then told of it.
+    /// Proposes a layout as the successor of its base. A change that was requested here earlier and
+    /// is not decided takes precedence: this request is then ignored, and so is one that repeats
+    /// the change under way.
     pub(crate) fn propose(&mut self, tasks: &mut Tasks, wanted: &Arc<Layout>) {
         let cx = tasks.context().clone();
         let layouts = &cx.shared().membership.layouts;
@@ -221,8 +224,8 @@ impl Proposals {
         }
     }
 
-    /// Has a layout decided that was not requested at this node: the next stage of a transition, or
-    /// one that this quorum member accepted.
+    /// Drives the decision on a layout that was not requested at this node: the next stage of a
+    /// transition, or a layout that this quorum member accepted.
     pub(crate) fn decide(&mut self, tasks: &mut Tasks, proposal: Proposal, wanted: Arc<Layout>) {
         self.begin(tasks, proposal, wanted, None);
     }

@@ -134,8 +134,8 @@ fn a_plan_that_is_applied_twice_is_one_change() {
     let plan = own.plan(&["n0"]);
     own.handle(BackgroundEvent::Propose(Arc::clone(&plan)));
     assert_eq!(own.steps(), ALL_PREPARE);
-    // Nobody answers. A repeated request for the same change, or another plan, does not displace
-    // it.
+    // Nobody answers. Neither a repeated request for the same change nor another plan displaces the
+    // change.
     for again in [plan, own.plan(&["n1"])] {
         own.handle(BackgroundEvent::Propose(again));
         assert_eq!((own.steps(), own.progress()), (vec![], (2, Progress::Asking)));
@@ -153,7 +153,7 @@ fn a_change_that_is_decided_and_not_known_everywhere_does_not_hold_up_the_next()
     };
     (0..3).for_each(|_| own.answered(but_decided));
     assert_eq!(own.progress(), (2, Progress::Decided));
-    // A repeated request does not make the change *done*: no other node may know it.
+    // A repeated request does not make the change *done*: perhaps no other node knows it.
     own.handle(BackgroundEvent::Propose(Arc::clone(&first)));
     assert_eq!(own.progress(), (2, Progress::Decided));
     own.kept();
@@ -228,8 +228,8 @@ fn who_has_no_vote_is_told_to_whoever_waits() {
     assert_eq!(without(&own), [NodeId(1), NodeId(2)]);
 }
 
-/// A caller that waits for a change whose task was dropped is told that it was given up, and may
-/// repeat the request.
+/// A caller that waits for a change whose task was dropped is told that the change was given up.
+/// The caller may then repeat the request.
 #[test]
 fn a_decision_whose_task_is_dropped_is_given_up() {
     let mut own = Own::new(MembershipState::Member);
@@ -300,8 +300,8 @@ fn what_was_accepted_and_not_heard_of_again_is_completed() {
     assert!(own.shared.membership.layouts.change().is_none(), "nobody wanted it here");
 }
 
-/// A layout may seat a node in a rebuild. If its directory is then restored to an earlier state,
-/// its votes are lost, though no more of its data is.
+/// A layout may seat a node that is being rebuilt. If the node's directory is then restored to an
+/// earlier state, its votes are lost, though no more of its data is.
 #[test]
 fn who_is_being_rebuilt_loses_its_votes_once_more() {
     let mut own = Own::new(MembershipState::Rebuilding);

@@ -1,5 +1,5 @@
 //! Advance of a transition from one stage to the next: members of the metadata quorum poll all
-//! nodes for their progress, and have the next layout decided once the stage is complete.
+//! nodes for their progress, and propose the next layout once the stage is complete.
 //!
 //! ```text
 //!  prepare ─▶ all nodes of the new set are up, and have no orphaned records
@@ -7,8 +7,8 @@
 //!  read new ─▶ most nodes of the old set have entered ─▶ settled
 //! ```
 //!
-//! The first quorum member does this; each of the others begins a little after the one before it,
-//! if the stage lasts.
+//! The first quorum member does this. If the stage lasts, each of the others begins a little after
+//! the one before it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,8 @@ struct Reports {
 }
 
 impl Reports {
-    /// True if the stage is complete. A node declared lost adopts no layout: it counts as entered.
+    /// True if the stage is complete. A node declared lost adopts no layout, so it counts as
+    /// entered.
     fn are_through(&self, layout: &Layout) -> bool {
         let reported = self.by_node.borrow();
         let before = layout.before.iter().flat_map(|before| &before.nodes);
@@ -71,7 +72,7 @@ impl Reports {
 }
 
 /// Polls all nodes of a stage repeatedly, after this quorum member's delay. The nodes are taken
-/// from the layout, because the tasks' view may still be that of the layout before.
+/// from the layout, because the tasks' view may still be that of the previous layout.
 async fn survey(cx: Context, layout: Arc<Layout>, place: usize, reports: Rc<Reports>) {
     cx.pause(place as u64 * LATER_MICROS).await;
     let before = layout.before.iter().flat_map(|before| &before.nodes);

@@ -1,5 +1,5 @@
 //! Tests of the first quorum member, with the other nodes played by the test: the reports that must
-//! arrive before it has the next stage decided.
+//! arrive before the member proposes the next stage.
 
 use super::*;
 use crate::background::effect::{BackgroundConfig, BackgroundEffect};
@@ -59,7 +59,7 @@ impl Own {
         self.handle(BackgroundEvent::LayoutsKept { kept: true });
     }
 
-    /// Enters the next stage as if others had decided it. Returns its epoch.
+    /// Enters the next stage as if other nodes had decided it. Returns the stage's epoch.
     fn goes_on(&mut self) -> u64 {
         let next = self.shared.membership.layouts.known().next_stage().unwrap();
         let epoch = next.epoch;
@@ -85,7 +85,7 @@ impl Own {
     }
 
     /// Answers the polls of all nodes, each with an epoch and `has_all`, or with a failure. Returns
-    /// true if this node then has the next stage decided.
+    /// true if this node then proposes the next stage.
     fn told(&mut self, tells: [Option<(u64, bool)>; NODES as usize]) -> bool {
         self.proposed = false;
         self.mono += ASK_MICROS;

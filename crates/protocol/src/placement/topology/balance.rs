@@ -24,21 +24,22 @@ use crate::node_id::NodeId;
 /// would move more than it gains.
 const SLACK: f64 = 0.05;
 
-/// Maximum relative deviation of a new node, of which nothing moves twice: one or two partitions in
-/// a cluster of a thousand nodes.
+/// Maximum relative deviation of a new node from its share: one or two partitions in a cluster of a
+/// thousand nodes. A new node is tuned more tightly than by `SLACK`, because that moves nothing
+/// twice.
 const SLACK_OF_NEW: f64 = 0.01;
 
-/// Maximum number of tuning rounds. About ten reach what is reachable.
+/// Maximum number of tuning rounds; about ten reach what is reachable.
 const ROUNDS: usize = 24;
 
-/// Number of nodes per partition considered while tuning, beyond its replicas: those that other
-/// hash weights may make replicas.
+/// Number of nodes per partition that tuning considers beyond the partition's replicas: other hash
+/// weights may make these nodes replicas.
 const SPARE: usize = 16;
 
 /// Partitions that a node holds, and its share, in copies of partitions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fill {
-    /// The node that holds them.
+    /// The node that holds the partitions.
     pub node: NodeId,
     /// Number of partitions whose first `replicas` nodes include this one.
     pub held: usize,
@@ -163,7 +164,7 @@ fn tune(
     for (place, weight) in weights.iter_mut().enumerate() {
         let slack = if kept[place].is_some() { SLACK } else { SLACK_OF_NEW };
         let off = held[place] as f64 / shares[place];
-        // A copy of every partition would take an infinite weight.
+        // To hold a copy of every partition, a node would need an infinite weight.
         let is_whole = shares[place] > (1.0 - SLACK) * PARTITIONS as f64;
         if (off - 1.0).abs() <= slack || is_whole && off > 1.0 - SLACK {
             continue;
@@ -182,10 +183,11 @@ struct Bounds {
     most: f64,
 }
 
-/// Divides a sum in proportion to weights, within bounds; the parts add up to less if the bounds
-/// allow no more.
+/// Divides a sum in proportion to weights, within bounds. The parts add up to less than the sum if
+/// the bounds allow no more.
 fn divide(sum: f64, parts: &[Bounds]) -> Vec<f64> {
-    /// A f64 has about this many bits of fraction and range.
+    /// Number of bisection steps: about as many as an `f64` has bits of fraction and of range
+    /// together.
     const HALVINGS: usize = 100;
     let part =
         |level: f64, bounds: &Bounds| (level * bounds.weight).clamp(bounds.least, bounds.most);
@@ -214,7 +216,7 @@ struct Candidates {
 impl Candidates {
     fn of(members: &[Member], weights: &[HashWeight], copies: usize) -> Self {
         let stride = members.len().min(copies + SPARE);
-        // These ids are the nodes' positions.
+        // Positions serve as ids here, so that the placement's order lists positions.
         let ids: Vec<NodeId> = (0..=u16::MAX).map(NodeId).take(members.len()).collect();
         let placement = Placement::of(members, &ids, weights);
         let (mut places, mut draws, mut order) = (Vec::new(), Vec::new(), Vec::new());

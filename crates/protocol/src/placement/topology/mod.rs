@@ -130,7 +130,7 @@ pub struct Topology {
     stored: Arc<[u16]>,
     stride: usize,
     holdings: Arc<Holdings>,
-    /// Computed on first use.
+    /// The buckets of the partitions, computed on first use.
     buckets: Arc<OnceLock<Buckets>>,
     digest: u64,
 }
@@ -151,8 +151,9 @@ impl Topology {
         Self::of((0..=u16::MAX).map(NodeId).zip(members).collect(), replicas)
     }
 
-    /// Creates a topology of nodes with assigned ids, which they keep whoever else joins or leaves.
-    /// Each node's hash weight is its weight. Takes 65,536 × members steps of some nanoseconds.
+    /// Creates a topology of nodes with assigned ids, which stay the same when other nodes join or
+    /// leave. Each node's hash weight is its weight. Takes 65,536 × members steps of some
+    /// nanoseconds.
     pub fn of(nodes: Vec<(NodeId, Member)>, replicas: u8) -> Result<Self, TopologyError> {
         let by_weight = |(id, member): (NodeId, Member)| {
             let weight = HashWeight::of(member.weight.clamp(1, MAX_WEIGHT));
@@ -229,8 +230,8 @@ impl Topology {
         partition_of(key)
     }
 
-    /// Puts the first `from` replicas of a partition into `into`, in order; all nodes, if `from` is
-    /// more than there are. The replicas for a smaller `from` are a prefix of those for a larger.
+    /// Puts the first `from` replicas of a partition into `into`, in order, or all nodes if there
+    /// are fewer. The replicas for a smaller `from` are a prefix of those for a larger one.
     #[inline]
     pub fn replicas(&self, partition: u16, from: u8, into: &mut Vec<NodeId>) {
         #[cfg(test)]
@@ -276,9 +277,10 @@ impl Topology {
     }
 
     /// True if some partition has more than `spare` of these nodes among its first `from` replicas.
-    /// The nodes' zones must allow that many. Visits the partitions that the nodes hold: many if
-    /// the cluster is small, but then one is found soon. For more replicas than are stored it
-    /// returns true without a search.
+    /// The caller has checked that the nodes' zones allow this ([`Topology::overlap`]).
+    ///
+    /// Visits the partitions that the nodes hold. In a small cluster these are many, but a match is
+    /// found soon. For more replicas than are stored, returns true without a search.
     pub(crate) fn have_more_than(&self, spare: usize, nodes: &[NodeId], from: u8) -> bool {
         let from = usize::from(from).min(self.members.len());
         if from > self.stride {
@@ -293,14 +295,14 @@ impl Topology {
             let replicas = self.stored[first..first + from].iter();
             replicas.filter(|id| among[usize::from(**id)]).count() > spare
         };
-        // A partition with more than `spare` of the nodes has one that is not among the first
-        // `spare`.
+        // A partition with more than `spare` of the nodes has at least one node that is not among
+        // the first `spare` of `nodes`, so the partitions of those need no visit.
         let held = nodes.iter().skip(spare).map(|node| self.holdings.of(self.place(*node)));
         held.flatten().any(has_more)
     }
 
-    /// Returns a node's position, or `None` if it is not a node of the cluster: an id received from
-    /// outside need not be one.
+    /// Returns a node's position, or `None` if the node does not belong to the cluster: an id
+    /// received from outside may be any number.
     pub(crate) fn place_of(&self, node: NodeId) -> Option<usize> {
         let place = self.places.get(usize::from(node.0)).filter(|place| **place != NOWHERE);
         place.map(|place| usize::from(*place))
@@ -343,7 +345,8 @@ impl Topology {
         self.replicas.min(self.members.len().min(255) as u8)
     }
 
-    /// Returns the number of copies of a record that specifies `said`; 0 = the default number.
+    /// Returns the number of copies of a record that asks for `said` copies; 0 = the default
+    /// number.
     pub fn copies_of(&self, said: u8) -> u8 {
         if said == 0 { self.default_copies() } else { said }
     }

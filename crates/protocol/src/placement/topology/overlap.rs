@@ -2,17 +2,17 @@
 //! and whether any partition reaches it.
 //!
 //! The order of a partition has the first node of each zone, then the second of each, and so on
-//! (`ranking.rs`). So its first `from` nodes are `full` nodes of every zone that has as many, and
-//! one more of each of `rest` zones:
+//! (`ranking.rs`). So its first `from` nodes are `full` nodes of every zone (or all nodes of a
+//! smaller zone), and one more node of each of `rest` zones:
 //!
 //! ```text
 //!   zone x:  a b c      from = 4:  one node of each zone (full = 1), one more of x or y (rest = 1)
-//!   zone y:  d e                   of b, c and e it has three at most, of d and e two
+//!   zone y:  d e                   so at most three of {b, c, e}, and at most two of {d, e}
 //!   zone z:  f
 //! ```
 //!
-//! In a cluster with many partitions per set of nodes some partition reaches the bound. In a large
-//! one there may be none; then the partitions that the nodes hold are searched.
+//! In a cluster with many partitions per set of nodes, some partition reaches the bound. In a large
+//! cluster there may be no such partition; then the partitions that the nodes hold are searched.
 
 use super::{Member, PARTITIONS};
 
@@ -98,8 +98,8 @@ impl Zones {
         Self { of, larger }
     }
 
-    /// Returns `(full, rest)` for the first `from` nodes of a partition: `full` nodes of every zone
-    /// that has as many, and one more of each of `rest` zones.
+    /// Returns `(full, rest)`: the first `from` nodes of a partition are `full` nodes of every zone
+    /// (or all nodes of a smaller zone), and one more node of each of `rest` zones.
     pub(super) fn of_first(&self, from: usize) -> (usize, usize) {
         let (mut full, mut rest) = (0, from);
         for zones in self.larger.iter().take_while(|zones| **zones > 0) {

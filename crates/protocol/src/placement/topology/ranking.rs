@@ -11,9 +11,9 @@
 //!   zone z:  d 0.4
 //! ```
 //!
-//! A node's cost depends on no other node, so a node that joins or leaves moves only the partitions
-//! that it gains or loses. (With several nodes in a zone: and those for which it changes the rank
-//! of others in its zone.) The costs are exponentially distributed with the weights as rates, so
+//! A node's cost depends on no other node. So a node that joins or leaves moves only the partitions
+//! that it gains or loses and, in a zone of several nodes, those in which it changes the rank of
+//! other nodes of its zone. The costs are exponentially distributed with the weights as rates, so
 //! each node comes first in proportion to its weight.
 //!
 //! Rendezvous hashing: Thaler and Ravishankar, "Using name-based mappings to increase hit rates",
@@ -118,11 +118,11 @@ impl Best {
     }
 }
 
-/// Number of fraction bits of a logarithm. A logarithm of up to 64 then fits 64 bits.
+/// Number of fraction bits of a logarithm; the integer part, up to 64, takes the other seven bits.
 const FRACTION: u32 = 57;
 
-/// Log₂ of the number of pieces of an octave. Within a piece the logarithm is interpolated
-/// linearly, by which shares differ from weights by less than 1 in 4,000.
+/// Log₂ of the number of pieces into which an octave is divided. Within a piece the logarithm is
+/// interpolated linearly; the shares then differ from the weights by less than 1 in 4,000.
 const PIECE_BITS: u32 = 10;
 
 /// Table of log₂(1 + n / 1024).
@@ -138,7 +138,8 @@ pub(super) fn cost(drawn: u64, per_weight: u64) -> u64 {
     u64::try_from((u128::from(drawn) * u128::from(per_weight)) >> 63).unwrap_or(u64::MAX)
 }
 
-/// Returns −log₂(`hash` / 2^64) with [`FRACTION`] fraction bits; 0 counts as 1.
+/// Returns −log₂(`hash` / 2^64) with [`FRACTION`] fraction bits. The lowest bit of `hash` counts as
+/// set, so that 0 has a logarithm too.
 #[inline]
 fn minus_log2(hash: u64) -> u64 {
     let hash = hash | 1;
@@ -163,8 +164,9 @@ const fn log2_table() -> [u64; (1 << PIECE_BITS) + 1] {
     table
 }
 
-/// Returns log₂ of a number from 1 to 2 with 63 fraction bits. Squaring the number doubles its
-/// logarithm, whose next bit is whether the square reaches 2.
+/// Returns log₂ of a number from 1 to 2 that has 63 fraction bits; the result has [`FRACTION`].
+/// Squaring the number doubles its logarithm, and the next bit of the result is 1 if the square
+/// reaches 2.
 const fn log2_of(mut number: u64) -> u64 {
     let mut log = 0;
     let mut bit = 0;

@@ -23,7 +23,7 @@ pub(crate) struct Inbound {
     rebuild: Rebuild,
     rebalance: Rebalance,
     history: History,
-    /// When the node handled its first event, by the monotonic clock, in microseconds.
+    /// Time when the node handled its first event, in microseconds of the monotonic clock.
     begun: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ impl Inbound {
         }
     }
 
-    /// Starts the rebuild that is due, and pulls the history once it is through.
+    /// Starts the rebuild that is due, and pulls the history once all records are rebuilt.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks, identity: &mut Identity) {
         let cx = tasks.context().clone();
         if !self.may_still_count(&cx) {
@@ -70,9 +70,9 @@ impl Inbound {
     }
 
     /// True if a coordinator may still count this node's acknowledgement of a write that the node
-    /// has lost since, and that another replica is yet to store. A walk that starts now may pass
-    /// the key before that replica stores the write, which would then be acknowledged by two
-    /// replicas and held by one. The wait ends one deadline after the start.
+    /// has lost since and that another replica is yet to store. A walk that starts now may pass the
+    /// key before the other replica stores the write. The write would then be acknowledged by two
+    /// replicas and held by one. The wait ends one deadline after the node's start.
     fn may_still_count(&self, cx: &Context) -> bool {
         let is_member = cx.shared().membership.state.state() == MembershipState::Member;
         let begun = self.begun.expect("an event was handled before");
@@ -88,8 +88,9 @@ impl Inbound {
         }
     }
 
-    /// Pulls the other replicas' history, the last step before a node that has its records again is
-    /// a member. If it were a member earlier, another node's disk might be replaced too early.
+    /// Pulls the other replicas' history: the last step before a node that has its records again
+    /// becomes a member. If the node became a member earlier, another node's disk might be replaced
+    /// before this node knows the history.
     fn take_over_history(&mut self, tasks: &mut Tasks, identity: &mut Identity) {
         let cx = tasks.context().clone();
         let is_whole = self.rebuild.is_whole_again(&cx);
@@ -109,9 +110,9 @@ impl Inbound {
         self.history.start(tasks, HistoryReason::Rebuild(lost), &sources, &self.rebalance.pace);
     }
 
-    /// Handles a change of placement. Records that a receiver pulls were written long ago: if it
-    /// lost the end of its log, or is a copy, the records written since do not suffice to repair
-    /// it.
+    /// Handles a change of placement. A receiver pulls records that were written long ago. If the
+    /// receiver lost the end of its log, or is a copy, streaming only the records written since
+    /// then no longer suffices, so the receiver is marked to lack everything.
     pub(crate) fn placement_changes(&mut self, tasks: &mut Tasks, identity: &mut Identity) {
         self.rebalance.restart(tasks);
         self.history.stop(tasks);
@@ -131,9 +132,9 @@ impl Inbound {
             return;
         }
         let layout = shared.membership.layouts.entered();
-        // Also on a node that is being rebuilt: until its orphaned records are gone, it stores
-        // nothing of what moves to it, which is part of what is streamed back. Once they are gone,
-        // that must be durable first.
+        // This applies also to a node that is being rebuilt, because part of what is streamed back
+        // moves to it: the node stores none of that until its orphaned records are gone and their
+        // removal is durable.
         let is_to_be_emptied = shared.is_to_be_emptied() && takes(&layout, shared.own);
         if is_to_be_emptied && shared.membership.layouts.has_orphans() {
             cleanup.want(&cx);

@@ -1,6 +1,6 @@
-//! Access tokens: which requests a client may make. A layout carries tokens and quotas
-//! (`quota.rs`), so that the metadata quorum decides each change of them, and every node stores
-//! them and knows them while the quorum is down.
+//! Access tokens, which decide the requests that a client may make. A layout carries tokens and
+//! quotas (`quota.rs`), so that the metadata quorum decides each change of them, and every node
+//! stores them and knows them while the quorum is down.
 //!
 //! ```text
 //!   "kvorum_…" ─ SHA-256 ─▶ token: its methods × its key prefix × its kinds, until it expires

@@ -10,7 +10,7 @@
 //!   node = id 2 │ weight 2 │ hash weight 4 │ first disk 8 │ lost 1
 //!          name 1 + n │ zone 1 + n │ URL 1 + n
 //!   sections = n 1, n × (kind 1 │ length 4 │ bytes), those that are not empty, in this order:
-//!     kind 1 = tokens, n 2, n × token (`access.rs`)
+//!     kind 1 = tokens, n 2, n × token (`access/mod.rs`)
 //!     kind 2 = quotas, n 1, n × quota (`quota.rs`)
 //! ```
 //!
@@ -33,7 +33,7 @@ const TOKENS: u8 = 1;
 const QUOTAS: u8 = 2;
 
 /// Maximum length of an encoded layout in bytes: two lists of 16,384 nodes with names, zones and
-/// URLs of usual length. A message has room for it.
+/// URLs of usual length. A message has room for a layout of this length.
 pub const MAX_BYTES: usize = 4 << 20;
 
 impl Layout {
@@ -67,7 +67,8 @@ impl Layout {
         out
     }
 
-    /// Decodes bytes made by [`Layout::to_bytes`]. Errors: the reason why they are no layout.
+    /// Decodes bytes made by [`Layout::to_bytes`]. Errors: the reason why the bytes are not a
+    /// layout.
     pub fn from_bytes(mut bytes: &[u8]) -> Result<Self, &'static str> {
         if bytes.len() > MAX_BYTES {
             return Err("it has more than 4 MiB");

@@ -13,9 +13,9 @@
 //!
 //! A proposer gives precedence to the layout accepted under the highest ballot. Two proposals may
 //! have the same ballot: a quorum member promises each ballot once, so only one of them can get a
-//! majority. A quorum member votes on the successor of the layout that it knows and on no other; it
-//! does not learn layouts decided on a fork (`decree.rs`). docs/design/membership.md lists each
-//! rule and the failure if it is left out; `crates/protocol/tests/membership` is its model.
+//! majority. A quorum member votes only on the successor of the layout that it knows, and does not
+//! learn layouts decided on a fork (`decree/mod.rs`). docs/design/membership.md lists each rule and
+//! the failure if it is left out; `crates/protocol/tests/membership` is the model of these rules.
 //!
 //! Lamport, "The Part-Time Parliament", ACM TOCS 16(2), 1998; a chain of single decisions:
 //! "Vertical Paxos and primary-backup replication", PODC 2009, section 3.
@@ -51,12 +51,12 @@ pub enum VoteRequest {
     },
     /// Asks to accept a successor.
     Accept {
-        /// The ballot under which it is proposed.
+        /// The ballot under which the successor is proposed.
         ballot: Ballot,
         /// The successor to accept.
         layout: Arc<Layout>,
     },
-    /// Tells that a layout is decided; any node learns it.
+    /// Announces that a layout is decided; any node learns it.
     Decided(Arc<Layout>),
 }
 
@@ -101,16 +101,16 @@ impl VoterId {
     }
 }
 
-/// A node's identity as a voter. It changes as soon as the node may have lost votes: with its disk,
-/// or because its directory is an older copy.
+/// A node's identity as a voter. The identity changes as soon as the node may have lost votes: with
+/// its disk, or because its directory is an older copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Voter {
     /// The node's id.
     pub node: NodeId,
     /// The voter id; `None` = the node has no votes until its next boot assigns one.
     pub id: Option<VoterId>,
-    /// True if the node never lost a vote. It then has the seat of the first layout, whose seats
-    /// name nodes without voter ids.
+    /// True if the node never lost a vote, and so has a seat of the first layout, whose seats name
+    /// nodes without voter ids.
     pub is_first: bool,
 }
 
@@ -168,8 +168,8 @@ impl LayoutVoter {
         &self.vote
     }
 
-    /// Notes that a layout is decided. Returns false if it, or a later one, was known already, or
-    /// if it belongs to a fork.
+    /// Notes that a layout is decided. Returns false if this layout, or a later one, was known
+    /// already, or if the layout belongs to a fork.
     pub fn learn(&mut self, layout: &Arc<Layout>) -> bool {
         let is_later = layout.epoch > self.known.epoch && self.known.is_of_one_line(layout);
         if is_later {
@@ -302,7 +302,7 @@ impl Proposal {
         asked.map(|node| (node, request.clone())).collect()
     }
 
-    /// Handles a node's reply. Returns its effect, or `None` if there is none.
+    /// Handles a node's reply. Returns the effect of the reply, or `None` if there is none.
     pub fn replied(&mut self, from: NodeId, reply: VoteReply) -> Option<Proposed> {
         match (&self.phase, reply) {
             (Phase::Done, _) | (_, VoteReply::NoVote) => None,
@@ -311,7 +311,7 @@ impl Proposal {
                 Proposed::Done(Arc::clone(&self.layout))
             }),
             (Phase::HandingOver, _) => None,
-            // This may be the proposed layout: another node found that it is decided.
+            // The known layout may be the proposed one: another node has found that it is decided.
             (_, VoteReply::Known(known)) if known.id() == self.layout.id() => {
                 Some(self.is_decided())
             }
@@ -356,7 +356,7 @@ impl Proposal {
         }
     }
 
-    /// Counts a node as having completed the phase. Returns true if it completes a majority.
+    /// Counts a node as having completed the phase. Returns true if the node completes a majority.
     fn does(&mut self, node: NodeId) -> bool {
         let has_seat = self.voters().iter().any(|seat| seat.node == node);
         if !has_seat || self.did.contains(&node) {

@@ -184,7 +184,8 @@ fn who_accepted_completes_it() {
     assert!(matches!(&happened[0], Proposed::Overtaken(known) if *known == two), "{happened:?}");
 }
 
-/// The layout under the highest ballot may be decided, in whatever order the members report.
+/// The layout accepted under the highest ballot may be decided, so it is proposed again, in
+/// whatever order the members report.
 #[test]
 fn what_was_accepted_last_is_taken_up_whoever_tells_of_it_first() {
     let one = Arc::new(first(&[seat(0, 1), seat(1, 1), seat(2, 1)]));

@@ -10,15 +10,15 @@
 //! A forced layout takes the place of a majority's decision without knowing what that majority had
 //! decided. So each layout carries all forced layouts in its history. A node adopts a later layout
 //! only if the node's forced layouts are a prefix of that layout's, and the node's epoch is not
-//! above the base of the next one. Any other node is on a fork. Its reads and writes belong to a
-//! different placement (`View::decreed`), so no vote is counted across the fork.
-//! docs/design/membership.md shows why that suffices.
+//! above the base of the first forced layout that the node lacks. Any other node is on a fork. The
+//! reads and writes of such a node belong to a different placement (`View::decreed`), so no vote is
+//! counted across the fork. docs/design/membership.md shows why that suffices.
 
 use super::{Layout, Seat, Stage, VoterId};
 use crate::node_id::NodeId;
 
-/// A forced layout's epoch is the next multiple of this number. Every epoch in between belongs to
-/// a fork.
+/// Distance between the epochs of forced layouts: a forced layout's epoch is the next multiple of
+/// this number. Every epoch in between belongs to a fork.
 const EPOCHS: u64 = 1_000_000;
 
 /// Maximum number of forced layouts of one cluster: their count has one byte.
@@ -27,11 +27,11 @@ pub(super) const MAX_DECREES: usize = u8::MAX as usize;
 /// A forced layout in the history of a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decree {
-    /// The epoch of the layout that it succeeds.
+    /// The epoch of the layout that the forced layout succeeds.
     pub base: u64,
     /// The epoch of the forced layout.
     pub epoch: u64,
-    /// A random number that distinguishes it from another forced layout with the same base.
+    /// A random number that distinguishes this forced layout from another one with the same base.
     pub number: u64,
 }
 
@@ -79,7 +79,7 @@ impl Layout {
             && late.decrees.get(shared).is_none_or(|next| early.epoch <= next.base)
     }
 
-    /// True if the epoch belongs to a fork. Not every fork can be told by its epoch.
+    /// True if the epoch belongs to a fork. Not every fork can be recognized by its epoch.
     pub(crate) fn forks_from(&self, epoch: u64) -> bool {
         self.decrees.iter().any(|decree| decree.base < epoch && epoch < decree.epoch)
     }

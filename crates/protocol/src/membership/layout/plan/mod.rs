@@ -16,7 +16,7 @@ pub struct Joiner {
     pub member: Member,
     /// The URL at which other nodes reach the node.
     pub url: String,
-    /// The incarnation of its directory; `None` if unknown.
+    /// The incarnation of the node's directory; `None` if unknown.
     pub disk: Option<Incarnation>,
 }
 
@@ -105,8 +105,8 @@ pub enum PlanError {
     /// The named quorum member is down, so its disk is not known.
     #[error("node {0:?} can't be a councillor: which disk it has is not known, for it is not up")]
     NotSeen(String),
-    /// No majority of the new metadata quorum is up. It might never decide: a node that is down may
-    /// have lost its disk and thus its vote, and no seat is reassigned while keys move.
+    /// No majority of the new metadata quorum is up, and the quorum might never decide: a node that
+    /// is down may have lost its disk and thus its vote, and no seat is reassigned while keys move.
     #[error(
         "of the council that would follow ({}) a majority is not up, and it has to decide how the \
          change goes on: start those nodes, or name a council of nodes that are up with --council",
@@ -300,9 +300,10 @@ pub(super) fn council_of(
     chosen.into_iter().filter_map(|id| seat(of_id(id)?)).collect()
 }
 
-/// Selects the nodes of a metadata quorum, sorted by id: one, or three from three nodes on, or five
-/// from five on. Current members stay; new ones come from the zones with the fewest. If the size
-/// would be even, one member is dropped, a node that is down before one that is up.
+/// Selects the nodes of a metadata quorum, sorted by id: five of five nodes or more, three of three
+/// or four, otherwise one. Current members stay; new ones come from the zones with the fewest
+/// members. If the size would be even, one member is dropped, a node that is down before one that
+/// is up.
 pub(super) fn councillors(
     nodes: &[Node],
     stay: &[NodeId],

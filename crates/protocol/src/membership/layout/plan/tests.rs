@@ -109,7 +109,8 @@ fn who_joins_and_who_leaves_go_through_the_stages() {
     assert_eq!(later.named("b").unwrap().id, NodeId(4));
 }
 
-/// Without a quorum member no layout could ever follow, and of two both would be needed.
+/// A council without any member could decide no further layout, and a council of two would need
+/// both.
 #[test]
 fn who_stays_has_the_seats_of_joiners_when_a_change_is_gone_back_from() {
     let one = first(&["a", "b", "c"], 3);

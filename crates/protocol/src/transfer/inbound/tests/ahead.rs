@@ -24,7 +24,7 @@ fn key_that(own: &Own, source: u16, keeps: bool) -> &'static str {
     keys.into_iter().find(is_one).expect("there is one of both kinds")
 }
 
-/// Returns a record of this key that is this far ahead.
+/// Returns a record of this key whose timestamp is `micros` ahead.
 fn future(own: &Own, key: &'static str, micros: u64) -> (Bytes, Record) {
     let time = Clock::time_of(1_000_000 + own.mono + 500_000 + micros);
     let fields = Fields::new(Kind::Value, Version { time, origin: 1 });
@@ -95,7 +95,7 @@ fn once_it_is_repaired_nobody_waits_for_its_time() {
     assert_eq!((done(&own), own.state().waits), (vec![1, 2, 3], None));
 }
 
-/// The record is marked here, and requested when its time has come, which may be in years.
+/// The record is marked here and requested again when its time has come, which may be years later.
 #[test]
 fn a_future_record_that_its_holder_keeps_holds_nothing_up() {
     let mut own = Own::new();
@@ -106,7 +106,8 @@ fn a_future_record_that_its_holder_keeps_holds_nothing_up() {
     assert!(own.shared.transfer.missed.since(NodeId(0), partition_of(key.as_bytes())) > 0);
 }
 
-/// Two of three replicas hold the record. They are no majority of five, nor one of one of three.
+/// Two of three replicas are a majority, but two of four are not: a majority of the four may lack a
+/// record that the future record hides.
 #[test]
 fn a_future_record_whose_key_gets_more_replicas_is_waited_for() {
     let mut own = Own::settled(MembershipState::Member, None);

@@ -33,11 +33,11 @@ use record::{Fields, Kind, Rank, Record, RecordSummary, Version};
 /// A request of the node under test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Asked {
-    /// To a source: is this node's clock ahead of the source's?
+    /// To a source: whether this node's clock is ahead of the source's.
     Clock(u16),
     Seal,
-    /// To a source, or to the node itself to list its own records: whether in the first pass, the
-    /// range, and the number of records the node holds.
+    /// To a source, or to the node itself to list its own records: whether the page is of the first
+    /// pass, its range, and the number of records that the node reports to hold.
     Page {
         of: u16,
         first: bool,
@@ -75,7 +75,7 @@ impl Own {
         Self::at_rate(None)
     }
 
-    /// A node with a limit on the bytes per second that it pulls.
+    /// Returns a node with a limit on the bytes per second that it pulls.
     fn at_rate(stream_rate: Option<u64>) -> Self {
         let mut own = Self::settled(MembershipState::Member, stream_rate);
         let prepared = own.more_of_node_0();
@@ -85,7 +85,7 @@ impl Own {
         own
     }
 
-    /// A node with no move under way.
+    /// Returns a node for which no partition moves.
     fn settled(state: MembershipState, stream_rate: Option<u64>) -> Self {
         let member = |id: u16| Member { name: format!("n{id}"), zone: String::new(), weight: 1 };
         let topology = Topology::new((0..4).map(member).collect(), 3).unwrap();
@@ -259,7 +259,7 @@ fn record(key: &'static str, ballot: u64) -> (Bytes, Record) {
     (Bytes::from(key), Record::new(key.as_bytes(), &fields, b"value"))
 }
 
-/// The length under which the plain record of "a" counts as pulled.
+/// Returns the length that the plain record of "a" counts for when it is pulled.
 fn bytes_of_a() -> u64 {
     let (key, record) = record("a", 0);
     (key.len() + record.byte_len()) as u64
@@ -280,7 +280,7 @@ fn rest_is_empty(own: &mut Own, mut open: Vec<(CallId, Asked)>) {
     }
 }
 
-/// Seven bytes, at seven bytes per second.
+/// The page has seven bytes, at a limit of seven bytes per second.
 #[test]
 fn at_a_rate_the_next_page_waits_for_what_came() {
     let mut own = Own::at_rate(Some(bytes_of_a()));
@@ -295,7 +295,7 @@ fn at_a_rate_the_next_page_waits_for_what_came() {
     own.only(page_of(1, true, "b"));
 }
 
-/// The second page takes a second to be written, the first took a millisecond.
+/// The second page takes a second to be written, after the first took a millisecond.
 #[test]
 fn while_others_are_at_the_disk_the_next_page_waits() {
     let mut own = Own::new();
@@ -325,7 +325,7 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
     let expected: Vec<Asked> = [1, 2, 3].map(|of| page_of(of, true, "")).into();
     assert_eq!(first.iter().map(|(_, asked)| asked.clone()).collect::<Vec<_>>(), expected);
 
-    // Of a page with a conditional write's record, a majority's record is stored.
+    // Of the key with a conditional write's record, the record that a majority holds is stored.
     own.reply(first[0].0, page(vec![record("a", 0), record("b", 9)], Some("c")));
     let call = own.only(Asked::Settle(1, "b".to_owned(), 0));
     let outline = RecordSummary { bytes: 7, ..record("b", 12).1.summary() };
@@ -397,7 +397,8 @@ fn nothing_is_taken_before_it_is_sealed() {
     assert_eq!(own.sealed().len(), 3);
 }
 
-/// With a fence at its own clock, the node would refuse other nodes' writes for as long.
+/// If the node raised its fence to its own clock, it would refuse other nodes' writes until their
+/// clocks reach the fence.
 #[test]
 fn who_is_ahead_of_a_source_is_not_sealed() {
     let mut own = Own::new();
@@ -515,8 +516,8 @@ fn another_placement_ends_what_is_under_way() {
     assert!(own.shared.membership.layouts.has_orphans(), "what it took is of no use here");
 }
 
-/// Otherwise the amount that a plan says would move is compared with the sum over all changes since
-/// the start.
+/// The amount that a plan announces is that of one change; a sum over all changes since the start
+/// could not be compared with it.
 #[test]
 fn what_it_has_taken_is_counted_by_change() {
     let mut own = Own::new();
@@ -558,7 +559,7 @@ fn what_is_left_is_taken_where_no_majority_is_left() {
     own.only(Asked::Write(vec![without.to_owned()]));
 }
 
-/// The walk over it will never end.
+/// The walk over the departed node's records will never end.
 #[test]
 fn a_node_that_has_left_is_not_waited_for() {
     let mut own = Own::settled(MembershipState::Rebuilding, None);

@@ -173,14 +173,14 @@ fn it_begins_again_with_other_sources() {
     own.reply(calls[0], told_of(&[], None));
     own.reply(calls[1], told_of(&[one], None));
     own.reply(calls[2], told_of(&[], None));
-    // The lost replica may have accepted the write too.
+    // The replica that is declared lost may have accepted the write too.
     let keep = own.only(Asked::Keep(vec![Remembered { via: Via::Replica, ballot: 0, ..one }]));
     own.reply(keep, Reply::Stored);
     assert!(has_all(&mut own));
     assert!(!forgets(&own, &one));
 }
 
-/// Two of three replicas are lost: nobody remembers a write that only those accepted.
+/// Two of three replicas are lost: no other node remembers a write that only those two accepted.
 #[test]
 fn nothing_is_known_where_no_majority_is_left() {
     let (mut own, calls) = asks();
@@ -199,7 +199,7 @@ fn nothing_is_known_where_no_majority_is_left() {
     assert!(forgets(&own, &one));
 }
 
-/// The walk ends with a tick, and no further answer comes.
+/// The walk ends with a tick, without any further answer.
 #[test]
 fn a_node_that_lost_its_disk_is_a_member_in_the_end_though_a_source_fails() {
     let mut own = Own::settled(MembershipState::Rebuilding, None);
