@@ -6,8 +6,8 @@
 //!                └ a crash here: the store knows LIFE    └ here: it knows LIFE.next
 //! ```
 //!
-//! A file system restored as a whole (a snapshot of a disk or of a virtual machine) goes unnoticed
-//! by this; the other nodes' records of this node reveal it (`protocol::Logs`).
+//! A file system restored as a whole (a snapshot of a disk or of a virtual machine) keeps both and
+//! goes unnoticed; the other nodes' records of this node reveal it (`protocol::Logs`).
 
 use std::io;
 

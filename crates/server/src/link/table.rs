@@ -35,7 +35,7 @@ pub struct PeerTable {
     pub max_skew_micros: u64,
     /// Limits on waiting messages.
     pub bounds: LinkBounds,
-    /// A connection's share of [`Bounds::encoded_bytes`].
+    /// A connection's share of [`LinkBounds::encoded_bytes`].
     encoded_bytes: AtomicUsize,
     /// Observations of each node.
     seen: ByNode<Seen>,
@@ -135,12 +135,13 @@ impl PeerTable {
         }
     }
 
-    /// True if a link leads to a node of another cluster, as was found only after it was opened.
+    /// True if a link leads to a node of another cluster, which was found only after the link was
+    /// opened.
     pub fn is_foreign(&self, node: NodeId) -> bool {
         self.shared.membership.cluster.is_foreign(node)
     }
 
-    /// True if a node with that view is of this cluster: views of one epoch must be equal.
+    /// True if a node with that view belongs to this cluster: views of one epoch must be equal.
     pub(super) fn may_serve(&self, theirs: ViewId) -> bool {
         self.shared
             .membership
@@ -161,14 +162,14 @@ impl PeerTable {
         self.shared.membership.logs.received(peer, incarnation, life, sender.position)
     }
 
-    /// Returns true if a node's layout epoch is later than this node's, and that is news.
+    /// Returns true if a node's layout epoch is later than this node's, and was not known before.
     pub(super) fn learns_of_later(&self, peer: NodeId, epoch: u64) -> bool {
         epoch > self.shared.membership.views.epoch()
             && self.shared.membership.layouts.received_epoch(peer, epoch)
     }
 
-    /// Records a completed handshake. Called at once, because the next request must not be answered
-    /// from records that this node may have lost.
+    /// Records a completed handshake. Must be called at once, because the next request must not be
+    /// answered from records that this node may have lost.
     pub fn saw(&self, peer: &PeerSeen) {
         let PeerSeen { node, incarnation, life, knows_us, proven, voter, .. } = peer;
         self.seen.with(*node, |seen| {
@@ -194,7 +195,7 @@ impl PeerTable {
         }
         let is_fenced = match refused.reason {
             Reason::Fenced => true,
-            // A node that waits to replace one with a lost disk goes on waiting.
+            // A node that waits to replace one with a lost disk waits on.
             Reason::Replaced => membership.state() == MembershipState::Member,
             _ => false,
         };
@@ -229,7 +230,7 @@ impl PeerTable {
     /// Compares this node's clock with those of the nodes with known clocks, to find the limit
     /// above which more than half of them refuse versions.
     fn compare(&self) {
-        // Of two loops, the later one sees the observations of both.
+        // Of two loops that compare one after the other, the second sees the observations of both.
         let _alone = self.comparing.lock();
         let own = self.own();
         let mut limits: Vec<i64> = self.shared.membership.views.with(|view| {
@@ -253,27 +254,27 @@ impl PeerTable {
     }
 }
 
-/// Clocks are compared again when one has moved by more than 1/`COMPARED_TO` of the tolerated skew:
-/// comparing with each pong would cost the square of the number of nodes.
+/// Clocks are compared again when one has moved by more than 1/`COMPARED_TO` of the tolerated skew.
+/// Comparing at each pong would cost the square of the number of nodes.
 const COMPARED_TO: u64 = 64;
 
-/// Observations of another node, over all loops. They are shown to operators; and a node whose
-/// clock is ahead of all others' detects that with them.
+/// Observations of another node, over all loops. Operators see them, and with them a node detects
+/// that its clock is ahead of all others.
 #[derive(Debug, Default)]
 pub struct Seen {
     links: AtomicU32,
     /// Number of an [`Incarnation`]; 0 = none was seen.
     incarnation: AtomicU64,
-    /// Number of a [`VoterId`]; 0 = the node was not seen, or did not say.
+    /// Number of a [`VoterId`]; 0 = the node was not seen, or did not state its voter id.
     voter: AtomicU64,
     rtt_micros: AtomicU64,
     /// Upper bound of the peer's wall clock when this node's monotonic clock was at zero, provided
-    /// that both monotonic clocks run alike. Not relative to this node's wall clock, which may
-    /// jump.
+    /// that both monotonic clocks run alike. The bound does not depend on this node's wall clock,
+    /// which may jump.
     latest_at_zero: AtomicI64,
     /// The value of `latest_at_zero` that this node's clock was last compared with.
     compared_at_zero: AtomicI64,
-    /// True if the peer has dialed this node since the last look.
+    /// True if the peer has dialed this node since the last call of `take_knock`.
     knocked: AtomicBool,
 }
 
@@ -288,7 +289,7 @@ impl Seen {
         Incarnation::of_number(self.incarnation.load(Ordering::Relaxed))
     }
 
-    /// The node's voter id; `None` = not seen, or not said.
+    /// The node's voter id; `None` = the node was not seen, or did not state it.
     pub fn voter(&self) -> Option<VoterId> {
         VoterId::of_number(self.voter.load(Ordering::Relaxed))
     }
@@ -305,12 +306,12 @@ impl Seen {
         (self.links() > 0 && self.rtt_micros() > 0).then_some(latest)
     }
 
-    /// The same bound, as of the last comparison.
+    /// The value of `latest_at_zero` at the last comparison; `None` as there.
     fn compared_at_zero(&self) -> Option<i64> {
         self.latest_at_zero().map(|_| self.compared_at_zero.load(Ordering::Relaxed))
     }
 
-    /// Records that the peer has dialed this node, and so is up and may be dialed.
+    /// Records that the peer has dialed this node: the peer is up, and may be dialed.
     pub fn knock(&self) {
         self.knocked.store(true, Ordering::Relaxed);
     }

@@ -101,7 +101,7 @@ impl Starting {
         let alone = matches!(&members[..], [(node, _)] if *node == own.0);
         // A single node has no peers that could know a previous incarnation.
         let state = if alone { MembershipState::Member } else { identity.state() };
-        // Until the peers were asked, a record older than this start may hide a newer one.
+        // Until the peers have answered, this node may lack any write from before this start.
         let lost_before = identity.lost_before().max(Clock::limit(wall, max_skew));
         let membership = Membership::new(state, lost_before, alone);
         let membership = membership.with_words_recovered_until(identity.recovered_words());
