@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use protocol::Now;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Zero of the monotonic clock: the time of the first reading, twice.
+/// Zero of the monotonic clock: the time of the first reading, as an instant and in microseconds.
 static BEGAN: LazyLock<(Instant, u64)> =
     LazyLock::new(|| (Instant::now(), micros(ClockId::Monotonic)));
 

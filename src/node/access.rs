@@ -80,7 +80,8 @@ impl Access {
         }
     }
 
-    /// Returns the place of the admin token, which is replaced when its file changes.
+    /// Returns the cell of the admin token, whose content is replaced when the token's file
+    /// changes.
     pub(crate) fn admin_token(&self) -> Arc<ArcSwapOption<Secret>> {
         Arc::clone(&self.admin)
     }
@@ -183,7 +184,7 @@ pub(crate) fn made_ms(node: &Node) -> u64 {
     node.shared.clock.accepted(now_ms(node) * 1000, now()) / 1000
 }
 
-/// True if the token has expired. The node then takes the token's expiry into its clock, which
+/// True if the token has expired. The node then merges the token's expiry into its clock, which
 /// becomes durable and never goes back: a token that was refused stays refused after a restart.
 pub(crate) fn has_expired(node: &Node, token: &Token) -> bool {
     let has_expired = token.expires_ms != 0 && token.has_expired(now_ms(node));
@@ -193,9 +194,9 @@ pub(crate) fn has_expired(node: &Node, token: &Token) -> bool {
     has_expired
 }
 
-/// Takes the expiries of all expired tokens into the node's clock, before the clock is stopped: a
-/// clean stop keeps the last time that was issued or taken in, and a node that issued nothing for
-/// long would start with an old one.
+/// Merges the expiries of all expired tokens into the node's clock, before the clock is stopped. A
+/// clean stop keeps the last time that the clock issued or merged, which on a node that did neither
+/// for long is an old one.
 pub(crate) fn keep_expired(node: &Node) {
     let (access, now_ms) = (node.access.all(&node.shared), now_ms(node));
     let expired = access.tokens.iter().filter(|token| token.has_expired(now_ms));
@@ -205,8 +206,8 @@ pub(crate) fn keep_expired(node: &Node) {
 }
 
 fn take_in(node: &Node, expires_ms: u64) {
-    // Other nodes refuse versions that are too far ahead of their clocks; a node alone has no other
-    // node.
+    // Other nodes refuse versions that are too far ahead of their clocks; a single node has no
+    // others.
     let skew = match node.shared.is_alone() {
         true => u64::MAX,
         false => node.config.max_clock_skew.as_micros() as u64,

@@ -1,4 +1,5 @@
-//! Nodes that ask to join the cluster: kept in memory, for whoever plans a membership change.
+//! Nodes that ask to join the cluster: kept in memory, for the operator who plans a change of the
+//! members.
 //!
 //! Each member keeps its own list, and of two nodes with one name, some members may hear of the
 //! second one first. All members must choose the same node: the one that has asked for longer.

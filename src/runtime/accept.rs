@@ -97,7 +97,7 @@ async fn find_place(loops: &[Handle], places: &ConnectionSlots) -> ConnectionSlo
             // A loop with a full queue gets the command later.
             let _ = handle.commands.try_send(LoopCommand::CloseGuest);
         }
-        // Bounded, because no connection may leave soon.
+        // The wait is bounded, because it may be long until a connection leaves.
         let _ = timeout(BACK_OFF, places.left()).await;
     }
 }

@@ -37,8 +37,8 @@ impl Bounded {
         self.is_over = false;
     }
 
-    /// Pauses reading once: if the handshake is over, its data is delivered now, although the rest
-    /// of a record is still missing. A second call without data in between fails.
+    /// Pauses reading once. If the handshake is over, the caller gets the data received so far,
+    /// although the rest of a record is missing. A second call without data in between fails.
     fn pause(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !std::mem::replace(&mut self.is_over, true) {
             cx.waker().wake_by_ref();

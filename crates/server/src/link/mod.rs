@@ -99,8 +99,9 @@ pub trait Host {
     /// Returns the current time; called only where it is needed.
     fn now(&self) -> Now;
 
-    /// Reserves memory for a long request of the peer. `None` = none is free now: the connection
-    /// gives no more credit, and asks again with the next call of [`Connection::receive`].
+    /// Reserves memory for a long request of the peer. `None` = no memory is free now: the
+    /// connection gives no more credit, and asks again with the next call of
+    /// [`Connection::receive`].
     fn room_for_request(&mut self, bytes: usize) -> Option<Self::Room>;
 
     /// Takes the reservation for the reply to a request of this node, if the reservation still
