@@ -78,7 +78,7 @@ struct Changed {
     tag: Tag,
     /// The sum of an addition.
     sum: Option<i64>,
-    /// Expiry of the resulting value; 0 = never, or the key no longer tells.
+    /// Expiry of the resulting value; 0 = never, or the key no longer tells it.
     expiry_ms: u64,
     receipt: Option<Box<HeaderValue>>,
     /// Fencing token of the change; 0 = none is reported.

@@ -104,7 +104,8 @@ impl Access {
     }
 
     /// Looks up the token with this text in the layout in force; `before` is the connection's
-    /// cached token. A removed node knows none: nobody tells it which of them are revoked.
+    /// cached token. A removed node finds none, because it no longer learns which tokens are
+    /// revoked.
     pub(crate) fn find(
         &self,
         shared: &Shared,
@@ -177,9 +178,10 @@ pub(crate) fn now_ms(node: &Node) -> u64 {
     node.shared.clock.latest(up, now, skew) / 1000
 }
 
-/// Returns the time at which a token is made now, in milliseconds since 1970, to which its lifetime
-/// is added: [`now_ms`], or the latest time that most other nodes accept if that is less. A single
-/// node whose clock is ahead lengthens no token's life, and removes no token that lives elsewhere.
+/// Returns the creation time of a token that is made now, in milliseconds since 1970, from which
+/// its lifetime counts: [`now_ms`], or the latest time that most other nodes accept if that is
+/// less. A single node whose clock is ahead thus neither lengthens a token's lifetime, nor removes
+/// a token that is valid elsewhere.
 pub(crate) fn made_ms(node: &Node) -> u64 {
     node.shared.clock.accepted(now_ms(node) * 1000, now()) / 1000
 }

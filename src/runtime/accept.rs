@@ -106,7 +106,7 @@ async fn find_place(loops: &[Handle], places: &ConnectionSlots) -> ConnectionSlo
 fn close_idle_client(loops: &[Handle]) {
     let idle = |handle: &&Handle| handle.counters.idle_ticks.load(Ordering::Relaxed);
     if let Some(handle) = loops.iter().max_by_key(idle).filter(|handle| idle(handle) > 0) {
-        // Best effort: the next guest sends the command again.
+        // If the command is lost, the next connection in a reserve slot sends it again.
         let _ = handle.commands.try_send(LoopCommand::CloseIdleClient);
     }
 }

@@ -65,7 +65,7 @@ pub(in crate::http) fn token(query: &str) -> Result<NewToken, Problem> {
     })
 }
 
-/// Refuses kinds of which the methods permit no request at all.
+/// Refuses a token with a kind of requests of which its methods permit none.
 fn refuse_useless(kinds: Kinds, methods: Methods) -> Result<(), Problem> {
     let of_kinds = [
         (Kinds::METRICS, Methods::GET, "GET (read)"),
