@@ -385,8 +385,8 @@ mod tests {
     const ON: ParamLimits =
         ParamLimits { replication: Replication { nodes: 3, replicas: 3 }, max_ttl: Ttl::MOST };
 
-    /// Whatever parameters a query has that only one route takes, the checked keys are the keys
-    /// that the handler is given, and no other key passes.
+    /// The handler gets the keys that were checked, and no other key, whatever parameters of other
+    /// routes a query has.
     #[test]
     fn a_parameter_of_one_route_alone_hides_no_key_from_a_tokens_prefix() {
         let routes: Vec<Route> =

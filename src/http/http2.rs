@@ -49,14 +49,14 @@ use crate::transport;
 /// The start of an HTTP/2 preface, with which no HTTP/1 client begins (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI ";
 
-/// Maximum number of concurrent requests on a connection, on which clients rely (RFC 9113, 6.5.2).
+/// Maximum number of concurrent requests on a connection; clients rely on 100 (RFC 9113, 6.5.2).
 const MAX_STREAMS: usize = 100;
 
 /// One connection has at most 1/`SHARE` of the client slots, so that others are served too.
 const SHARE: usize = 2;
 
 /// Window of a stream: bytes of a body that a client may send before they are read. An HTTP/1
-/// connection buffers as many.
+/// connection has a buffer of the same size.
 const STREAM_WINDOW: u32 = 64 << 10;
 
 /// Window of a connection, for all bodies, 6.25 MiB: large enough that uploads waiting for memory

@@ -134,7 +134,7 @@ impl Answer {
 /// Header that proves to a joining node that a member of the cluster answers.
 const PROOF: HeaderName = HeaderName::from_static(crate::peers::join::HEADER);
 
-/// Header that proves to a node that requests a page that a member of the cluster answers.
+/// Header with the same proof, in an answer to a node that requests a page.
 const NODE: HeaderName = HeaderName::from_static(crate::peers::proof::HEADER);
 
 /// Answers one request.

@@ -346,8 +346,7 @@ impl Problem {
         Self::new(Type::Overflow, detail.to_owned()).undone()
     }
 
-    /// Refuses a write whose idempotency key an earlier write used, the outcome of which is no
-    /// longer known.
+    /// Refuses a write whose idempotency key was used by an earlier write with an unknown outcome.
     pub(super) fn forgotten() -> Self {
         let detail = "an earlier write used this Idempotency-Key, and its outcome is not known any \
             more; this request was not applied. Read the key to see what is there, and use a new \
@@ -403,8 +402,8 @@ impl Problem {
     ) -> Self {
         let RequestFailed { failure, acked, parts, quorum, unknown, detail, is_write, .. } = failed;
         let named: Vec<_> = parts.iter().map(|(node, part)| (name(*node), *part)).collect();
-        // "answered" instead of "stored by": of a write that stored nothing, a replica's answer may
-        // have been less than storing.
+        // The sentence says "answered", not "stored by": if a write stored nothing, the replicas
+        // did less than store.
         let reported = described(&named, is_write && unknown, took);
         let detail = match detail {
             Some(detail) if parts.len() == 1 => detail,

@@ -47,7 +47,7 @@ pub(super) enum SlotNeed {
 pub(super) enum Handler {
     /// One value: `entity.rs`.
     Entity,
-    /// A range: `entities.rs`.
+    /// A range: `entities/mod.rs`.
     Entities,
     /// A file of the dashboard.
     Asset(&'static Asset),

@@ -197,8 +197,8 @@ pub(crate) fn has_expired(node: &Node, token: &Token) -> bool {
 }
 
 /// Merges the expiries of all expired tokens into the node's clock, before the clock is stopped. A
-/// clean stop keeps the last time that the clock issued or merged, which on a node that did neither
-/// for long is an old one.
+/// clean stop keeps the last time that the clock issued or merged, which may be long ago on an idle
+/// node.
 pub(crate) fn keep_expired(node: &Node) {
     let (access, now_ms) = (node.access.all(&node.shared), now_ms(node));
     let expired = access.tokens.iter().filter(|token| token.has_expired(now_ms));

@@ -388,13 +388,13 @@ impl Requests {
             let Some(room) = this.node.answers.wait(most, patience).await else {
                 return this.dispatch(Event::Overflow { peer, id });
             };
-            // The other node is told the time that remains, for it waits for memory too.
+            // The other node is told the time that remains, because it waits for memory too.
             let left = left.saturating_sub(asked.elapsed());
             if let Body::Request { remaining_ms, .. } = &mut message.body {
                 *remaining_ms = left.as_millis() as u32;
             }
             this.peers.fetch(peer, message, room);
-            // After `left` nobody waits for the reply any more.
+            // After `left` no request waits for the reply any more.
             sleep(left).await;
             drop(this.peers.take_room(peer, id));
         });
@@ -449,7 +449,7 @@ impl Driver for Process<'_> {
         let page = self.0.node.reads.page(op, request, demand.class, until);
         let this = Rc::clone(self.0);
         spawn_local(async move {
-            // An error means that nobody waits for the page any more, or that the node stops.
+            // An error means that no request waits for the page any more, or that the node stops.
             if let Ok(result) = page.await {
                 this.dispatch(Event::Paged { op, result });
             }
@@ -461,7 +461,7 @@ impl Driver for Process<'_> {
         let compared = self.0.node.reads.compare(request, demand.class, until);
         let this = Rc::clone(self.0);
         spawn_local(async move {
-            // An error means that nobody waits for the result any more, or that the node stops.
+            // An error means that no request waits for the result any more, or that the node stops.
             if let Ok(result) = compared.await {
                 this.dispatch(Event::Compared { op, result });
             }

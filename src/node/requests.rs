@@ -302,7 +302,8 @@ impl Requests {
         (view.epoch == acks.epoch).then(|| named.map(|(_, node)| self.name(*node)).collect())
     }
 
-    /// Returns the sync policy, as `--sync` names it: when this node acknowledges a plain write.
+    /// Returns this node's sync policy, which decides when a plain write is acknowledged, as
+    /// `--sync` names the policy.
     pub(crate) fn sync(&self) -> &'static str {
         match self.node.config.sync {
             SyncMode::Always => "always",

@@ -1,5 +1,5 @@
-//! The acceptor: accepts connections, gets each a connection slot (`places`) and hands it to the
-//! loop with the fewest connections.
+//! The acceptor: accepts connections, takes a connection slot (`places`) for each, and hands it to
+//! the loop with the fewest connections.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

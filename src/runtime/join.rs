@@ -184,7 +184,7 @@ impl JoinAttempt<'_> {
     async fn run(mut self) -> Result<Option<Placed>, ServeError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
-        // SIGHUP changes nothing, as later; without a handler it would end the process.
+        // SIGHUP has no effect yet; without a handler it would end the process.
         let _hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
         // To systemd the start is over, because a node that waits for people is not stuck. From
         // here on the node can also be told to stop.

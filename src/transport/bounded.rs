@@ -20,7 +20,7 @@ pub(super) const MAX_WITHOUT_DATA: usize = 20 << 10;
 #[derive(Debug)]
 pub(crate) struct Bounded {
     socket: TcpStream,
-    /// Bytes received since there was data last.
+    /// Bytes received since the last application data.
     without_data: usize,
     /// True if the limit was reached at the previous read, and still is.
     is_over: bool,

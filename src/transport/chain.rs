@@ -171,9 +171,9 @@ impl Chain {
         self.check_signature(certs, now)
     }
 
-    /// Checks the issuer of the node's own certificate, if its certificate is in the file: it must
-    /// have signed the node's own, and be permitted to. A file need not have it: the issuer may be
-    /// the CA that clients trust.
+    /// Checks the issuer's certificate, if the file has it: the issuer must have signed the node's
+    /// own certificate, and be permitted to. A file need not have the issuer's certificate, because
+    /// the issuer may be the CA that clients trust.
     fn check_signature(&self, certs: &[CertificateDer<'_>], now: u64) -> Result<(), Unaccepted> {
         let Some((own, others)) = certs.split_first() else { return Ok(()) };
         let mut refused = None;

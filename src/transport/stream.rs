@@ -69,7 +69,7 @@ impl Stream {
 }
 
 /// Reads the data that one read of the socket yields. (`TlsStream` itself would read until `buf` is
-/// full, and hide after how many bytes there was data, which the limit of [`Bounded`] needs.)
+/// full, and not show after how many bytes there was data, which the limit of [`Bounded`] needs.)
 fn read(
     stream: &mut TlsStream<Bounded>,
     cx: &mut Context<'_>,

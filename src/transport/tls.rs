@@ -7,7 +7,7 @@
 //!
 //! Clients do verify. Files that no client would accept ([`super::chain`]) do not replace good ones
 //! while a node runs. At its start there are no good ones: the node serves with the given files and
-//! logs their errors, because its replicas count for the other nodes whatever clients make of it.
+//! logs their errors, because the other nodes count on its replicas even if clients refuse it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -143,8 +143,8 @@ impl Tls {
     }
 
     /// Reloads the files if they have changed. Good files are used from now on, by new connections;
-    /// otherwise the last good ones stay. Certificate and key are two files, which nobody can
-    /// replace at once: in between they don't match, for a moment.
+    /// otherwise the last good ones stay. Certificate and key are two files, which can't be
+    /// replaced at once: for a moment in between they don't match.
     pub(crate) fn look(&self) {
         self.warn_of_expiry();
         let mut last = self.last.lock();

@@ -129,7 +129,7 @@ impl BoundedClock {
         }
     }
 
-    /// Returns the next bound to store and a batch that does so, if the current bound is near.
+    /// Returns the next bound and a batch that stores it, if the current bound is near.
     pub fn wanted(&self, now: Now) -> Option<(u64, Batch)> {
         let bound = self.clock.bound_wanted(now)?;
         Some((bound, self.batch(bound)))

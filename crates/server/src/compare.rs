@@ -80,7 +80,7 @@ pub fn compare(
         let is_gone = PurgeRule::is_purgeable_at(record, *watermark);
         let outline = record.summary();
         match detail {
-            // This node may have purged the record before other replicas, or they before this node.
+            // Replicas purge at different times, so a sum leaves out what they may purge.
             Detail::Sums if is_gone => {}
             // A tombstone may hide a record on another node.
             Detail::Outlines { .. } if is_gone && outline.rank.kind == Kind::Value => {}

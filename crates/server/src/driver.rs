@@ -49,10 +49,11 @@ pub type Outcome = Result<(), WriteError>;
 #[derive(Debug)]
 pub enum WritePurpose {
     /// The coordinator waits for the write. Holds the version time of a newer record, if the node
-    /// has one, and the write's pass of the repair fence, for which a new fence may wait.
+    /// has one, and the write's permit from the repair fence. A new fence waits until the permit is
+    /// returned.
     Op(OpId, Option<u64>, FencePermit),
-    /// A client waits for the write, which this node's store decides alone. Holds the write's pass
-    /// of the repair fence.
+    /// A client waits for the write, which this node's store decides alone. Holds the write's
+    /// permit from the repair fence.
     Alone(AloneId, FencePermit),
     /// A hint for a replica that missed a write.
     Hint(Hint),

@@ -116,7 +116,7 @@ impl Usage {
     }
 }
 
-/// The number of partitions that a node holds, by number of copies. The share of all partitions
+/// The number of partitions that a node holds, by number of copies. Their share of all partitions
 /// gives the factor from bytes on this node to bytes on all nodes.
 #[derive(Debug, Default)]
 pub struct Shares {

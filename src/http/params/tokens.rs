@@ -65,7 +65,7 @@ pub(in crate::http) fn token(query: &str) -> Result<NewToken, Problem> {
     })
 }
 
-/// Refuses a token with a kind of requests of which its methods permit none.
+/// Refuses a token if its methods permit no request of one of its kinds.
 fn refuse_useless(kinds: Kinds, methods: Methods) -> Result<(), Problem> {
     let of_kinds = [
         (Kinds::METRICS, Methods::GET, "GET (read)"),

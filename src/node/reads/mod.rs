@@ -84,7 +84,7 @@ impl Scan {
         }
     }
 
-    /// Reads the range. The result is dropped if nobody waits for it any more.
+    /// Reads the range. The result is dropped if no request waits for it any more.
     fn read(self, db: &Db, cluster: &protocol::Shared, pages: &Pages) {
         match self {
             Self::Page { op, request, reply } => {
@@ -161,7 +161,7 @@ impl ReadPoolState {
                 Job::Get(get) => get.since,
                 Job::NextPage(next) => next.since,
             });
-            // A result that nobody waits for any more is dropped.
+            // A result that no request waits for any more is dropped.
             match job {
                 Job::Get(get) if get.reply.is_closed() || get.deadline <= Instant::now() => {
                     let _ = get.reply.send(Err(ReadError::Deadline));

@@ -285,8 +285,8 @@ impl Loop {
                 let look = if look { KeyCheck::Yes } else { KeyCheck::No };
                 self.store(driver, Write { op, key, record, via, look, durable, demand });
             }
-            // If the store is busy, these items are refused, where a client's write would wait:
-            // their sender retries.
+            // A busy store refuses these items at once. Unlike a client's write they need not wait,
+            // because their sender retries.
             Effect::WriteAll { op, items, is_brought, demand: _ } => {
                 self.store_all(driver, op, &items, is_brought);
             }

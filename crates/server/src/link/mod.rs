@@ -36,8 +36,8 @@ pub use table::{LinkBounds, PeerTable, Seen};
 pub use to_peer::{Attempt, DialStage, Fallen, Link};
 pub use upgrade::{NotPeer, PEER_PATH, PEER_PROTOCOL, Upgrade};
 
-/// Microseconds between two pings on every dialed connection. A connection that receives nothing
-/// from one ping to the next but one is closed.
+/// Microseconds between two pings on every dialed connection. A connection that receives nothing in
+/// two such intervals is closed.
 pub const PING_MICROS: u64 = 500_000;
 
 /// Longest duration of a handshake, on either side, in microseconds: three round trips, on a busy

@@ -306,7 +306,7 @@ impl Seen {
         (self.links() > 0 && self.rtt_micros() > 0).then_some(latest)
     }
 
-    /// The value of `latest_at_zero` at the last comparison; `None` as there.
+    /// The value of `latest_at_zero` at the last comparison; `None` if `latest_at_zero` is unknown.
     fn compared_at_zero(&self) -> Option<i64> {
         self.latest_at_zero().map(|_| self.compared_at_zero.load(Ordering::Relaxed))
     }

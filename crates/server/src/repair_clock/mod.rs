@@ -18,7 +18,6 @@
 //! until the other nodes have streamed back those of its replicas. Each removed hint marks its
 //! partition as missing writes. The bound is lowered last: until then a start is refused, and the
 //! repair can be repeated.
-//! until then a start is refused, and the repair can be repeated.
 
 use std::collections::BTreeSet;
 

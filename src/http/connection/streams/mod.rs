@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  connection's watch: its slot, idle or busy, whether the socket takes more, bytes moved
-//!    ├── stream's watch: whether client or node waits for the other; its memory ─▶ reset
+//!     ├── stream's watch: whether client or node waits for the other; its memory ─▶ reset
 //!     └── stream's watch …     the first has the connection's slot, each other one its own
 //! ```
 //!
@@ -37,8 +37,8 @@ pub(crate) const MOST_UNPLACED: usize = 64;
 /// streams.
 const STILL_TICKS: u32 = IDLE_TICKS;
 
-/// Bytes of answers that permit the client to send one byte besides requests and bodies: to
-/// acknowledge an answer costs at most some 26 bytes for each KiB.
+/// Bytes of answers for which the client may send one byte besides requests and bodies: the
+/// acknowledgment of an answer costs at most some 26 bytes for each KiB.
 const TALK_SHARE: u64 = 16;
 
 /// Watches of one loop, in no order.
