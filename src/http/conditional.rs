@@ -53,7 +53,7 @@ pub(super) async fn delete(
     Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
 }
 
-/// `POST …&add=N`: adds N to the value, a decimal number.
+/// Adds N to the value, a decimal number: `POST …&add=N`.
 pub(super) async fn add(
     service: &Service,
     request: Admitted<Addition<'_>>,

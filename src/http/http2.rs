@@ -1,9 +1,9 @@
 //! HTTP/2: chosen by ALPN, or in plaintext by the first bytes that a client sends.
 //!
 //! ```text
-//!  hyper ── a stream's request ──▶ Stream::begin ──▶ answer ──▶ Parts
-//!    │                              (its watch)                  │ each piece: Sent
-//!    └── its task: ended when the watch is given up: RST_STREAM ◀┘
+//!  hyper ── a stream's request ──▶ StreamState::begin ──▶ answer ──▶ TrackedBody
+//!    │                              (its watch)                        │ each piece: Sent
+//!    └── its task: ended when the watch is given up: RST_STREAM ◀──────┘
 //! ```
 //!
 //! A stream may hold the resources that an HTTP/1 connection may, and takes a slot like one: a

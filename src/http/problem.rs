@@ -612,7 +612,7 @@ fn shown(took: Duration) -> String {
     if ms < 9.95 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
 }
 
-/// The answer for a key without a value: a result, not a failure.
+/// Answers a read of a key without a value: a result, not a failure.
 pub(super) fn not_found() -> Answer {
     Answer {
         status: Type::NotFound.status(),

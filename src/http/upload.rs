@@ -302,7 +302,7 @@ impl<'a> Upload<'a> {
     }
 }
 
-/// The problem for an incomplete body.
+/// Refuses an incomplete body.
 fn cut_off(why: &str) -> Problem {
     let detail = format!("the body was cut off, or is malformed ({why}): nothing was stored");
     Problem::bad_request(detail).undone()

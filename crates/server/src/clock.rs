@@ -98,7 +98,7 @@ impl BoundedClock {
         Ok(bounded)
     }
 
-    /// The clock without its bound.
+    /// Returns the clock without its bound.
     pub fn clock(&self) -> &Arc<Clock> {
         &self.clock
     }

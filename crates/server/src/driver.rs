@@ -123,7 +123,7 @@ pub trait WriteBatcher {
 
 /// The services that a loop needs. None of them calls back into the loop before it returns.
 pub trait Driver: WriteBatcher {
-    /// The engine, for reads that need no waiting.
+    /// Returns the engine, for reads that need no waiting.
     fn engine(&self) -> &Engine;
 
     /// Reads the newest record of a key, as far as that needs no waiting.
@@ -165,11 +165,11 @@ pub trait Driver: WriteBatcher {
     /// Sends an event to the node task.
     fn send_to_task(&mut self, event: TaskEvent);
 
-    /// Called before a record is stored on a node that counts records
-    /// ([`protocol::BeforeWrites::count`]); called again for a record that had to wait.
+    /// Receives each record before it is stored, on a node that counts records
+    /// ([`protocol::BeforeWrites::count`]); receives a record that had to wait again.
     fn accept(&mut self, _key: &Bytes, _record: &Record) {}
 
-    /// Called with every event before it is handled.
+    /// Receives every event before the loop handles it.
     #[inline]
     fn note(&mut self, _event: &Event) {}
 }
@@ -192,7 +192,7 @@ pub trait TaskDriver: WriteBatcher {
     /// until the node ends.
     fn outdated(&mut self, proven: u64);
 
-    /// The store's rule for records that compactions may drop.
+    /// Returns the store's rule for records that compactions may drop.
     fn purge_rule(&self) -> &PurgeRule;
 
     /// Starts a compaction of the whole store after this call and returns its number, which is

@@ -5,7 +5,7 @@ use protocol::{REMEMBERED_MICROS, StoreError};
 
 /// A store with blocking reads and commits.
 pub trait Store {
-    /// The engine, for reads.
+    /// Returns the engine, for reads.
     fn engine(&self) -> &Engine;
 
     /// Writes a batch; returns once the batch is as durable as the sync mode requires.

@@ -78,13 +78,13 @@ impl StoredWalk {
         }
     }
 
-    /// The first key not walked yet.
+    /// Returns the first key not walked yet.
     pub fn position(&self) -> &[u8] {
         &self.start
     }
 
-    /// The estimate for all nodes: bytes of keys and values, each key once. `shares` must be those
-    /// of the walk's topology.
+    /// Returns the estimate for all nodes: bytes of keys and values, each key once. `shares` must
+    /// be those of the walk's topology.
     pub fn bytes(&self, shares: &Shares) -> u64 {
         let all = |(copies, bytes): (&u8, &u64)| shares.all(*copies, *bytes);
         self.found.iter().map(all).fold(0, u64::saturating_add)

@@ -89,7 +89,7 @@ impl Usage {
         self.counted.is_some()
     }
 
-    /// Bytes stored; a lower bound until the first lap completes.
+    /// Returns the bytes stored; a lower bound until the first lap completes.
     pub fn stored(&self) -> u64 {
         match (self.counted, &self.lap) {
             (Some(counted), _) => counted.saturating_add_signed(self.since),

@@ -241,7 +241,7 @@ impl Loop {
         tick.into_iter().chain(look).min()
     }
 
-    /// Number of requests under way.
+    /// Returns the number of requests under way.
     pub fn len(&self) -> usize {
         self.protocol.len()
     }

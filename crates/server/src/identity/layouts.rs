@@ -88,8 +88,8 @@ pub(super) fn of_single(
 
 /// Enters a later layout now that its record is durable.
 pub(super) fn enter(shared: &Shared, kept: &LayoutsKept, purge: &PurgeRule) {
-    // Age stops deciding before any node can write to the new members. In a node that is alone
-    // again, age decides only from its next start on.
+    // Purging by age ends before any node can write to the new members. A node that is alone again
+    // purges by age only from its next start on.
     if kept.has_others() {
         purge.holds_only_replica(false);
     }

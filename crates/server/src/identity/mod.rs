@@ -197,7 +197,7 @@ pub enum OwnRecords {
     Layouts(LayoutsKept),
 }
 
-/// The state of a recovered store before anything is written to it.
+/// The state of a recovered store before the node writes to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recovered {
     sequence: u64,
@@ -205,7 +205,7 @@ pub(crate) struct Recovered {
 }
 
 impl Recovered {
-    /// Must be called before the first write.
+    /// Reads the state. Must be called before the first write.
     pub(crate) fn of(engine: &Engine) -> Self {
         Self { sequence: engine.sequence(), newest: engine.greatest_time() }
     }
@@ -277,7 +277,7 @@ impl Identity {
             Some(_) => layouts::rules(engine)?,
             None => None,
         };
-        // While the settings do not name a single node they also describe it, even if a change of
+        // While the settings do not name a single node, they also describe it, even if a change of
         // tokens or quotas has stored its layout.
         let mut single = None;
         if let (Some(kept), Some((_, layout))) = (&stored, &mut rules)
@@ -336,17 +336,17 @@ impl Identity {
         Ok(Self { incarnation, own, name, rules, recovered_words, purge, state })
     }
 
-    /// The node's id.
+    /// Returns the node's id.
     pub(crate) fn own(&self) -> NodeId {
         self.own
     }
 
-    /// The name of this node.
+    /// Returns the name of this node.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The layout in force at the start; `None` = the settings' list was.
+    /// Returns the layout in force at the start; `None` = the settings' list was in force.
     pub fn rules(&self) -> Option<&Layout> {
         self.rules.as_ref()
     }
@@ -356,12 +356,12 @@ impl Identity {
         self.purge.holds_only_replica(is_alone);
     }
 
-    /// The directory's incarnation: random, never 0, created once.
+    /// Returns the directory's incarnation: random, never 0, created once.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// The cluster that the directory belongs to; `None` = it has no id yet.
+    /// Returns the cluster that the directory belongs to; `None` = the cluster has no id yet.
     pub fn cluster(&self) -> Option<ClusterId> {
         self.lock().kept.cluster
     }
@@ -382,19 +382,19 @@ impl Identity {
         })
     }
 
-    /// Greatest version time that a previous incarnation of this node may have acknowledged; 0 =
-    /// all other nodes have confirmed that there was none.
+    /// Returns the greatest version time that a previous incarnation of this node may have
+    /// acknowledged; 0 = all other nodes have confirmed that there was none.
     pub fn lost_before(&self) -> u64 {
         self.lock().kept.lost_before
     }
 
-    /// The version time up to which the node had, at its start, recovered the idempotency-key
-    /// records of a previous incarnation from its peers; 0 = it never did.
+    /// Returns the version time up to which the node had, at its start, recovered the
+    /// idempotency-key records of a previous incarnation from its peers; 0 = it never did.
     pub(crate) fn recovered_words(&self) -> u64 {
         self.recovered_words
     }
 
-    /// The node's membership state.
+    /// Returns the node's membership state.
     pub fn state(&self) -> MembershipState {
         self.lock().kept.state
     }
@@ -509,7 +509,7 @@ impl Identity {
         (batch, OwnRecords::Proof(proof))
     }
 
-    /// The repair proofs, durable or being written.
+    /// Returns the repair proofs, durable or being written.
     pub(crate) fn proof(&self) -> Proof {
         self.lock().proof
     }

@@ -102,12 +102,12 @@ impl<R: Room> Connection<R> {
         this
     }
 
-    /// The node at the other end.
+    /// Returns the node at the other end.
     pub fn peer(&self) -> NodeId {
         self.peer
     }
 
-    /// The side that opened the connection.
+    /// Returns the side that opened the connection.
     pub fn way(&self) -> Direction {
         self.way
     }
@@ -117,13 +117,13 @@ impl<R: Room> Connection<R> {
         self.leaving
     }
 
-    /// The reason why the connection must be closed and its unwritten bytes dropped; `None` = it is
-    /// open.
+    /// Returns the reason why the connection must be closed and its unwritten bytes dropped; `None`
+    /// = the connection is open.
     pub fn closed(&self) -> Option<&'static str> {
         self.closed
     }
 
-    /// Bytes yet to be written.
+    /// Returns the number of bytes yet to be written.
     pub fn waiting(&self) -> usize {
         if self.closed.is_some() { 0 } else { self.outgoing.waiting() }
     }

@@ -70,7 +70,7 @@ pub enum ConnectionInput {
 
 /// A memory reservation for a long message, released on drop.
 pub trait Room: Send + Sized + 'static {
-    /// Size of the reservation, in bytes.
+    /// Returns the size of the reservation, in bytes.
     fn bytes(&self) -> usize;
 
     /// Ties the reservation to `bytes`: it is released when the last slice of them is dropped.

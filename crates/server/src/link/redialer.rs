@@ -81,7 +81,7 @@ impl Redialer {
     }
 }
 
-/// Microseconds from an attempt to the next one, after `failed` failures before it.
+/// Returns the microseconds from an attempt to the next one, after `failed` failures before it.
 fn pause(failed: u32) -> u64 {
     PING_MICROS.saturating_mul(1 << failed.min(16)).min(MOST_BETWEEN)
 }

@@ -66,23 +66,23 @@ impl PeerTable {
         self.encoded_bytes.store(self.bounds.encoded_bytes / connections, Ordering::Relaxed);
     }
 
-    /// Bytes of encoded messages that may wait on one connection.
+    /// Returns the bytes of encoded messages that may wait on one connection.
     pub(super) fn encoded_bytes(&self) -> usize {
         self.encoded_bytes.load(Ordering::Relaxed)
     }
 
-    /// The observations of a node.
+    /// Returns the observations of a node.
     pub fn seen(&self, node: NodeId) -> Arc<Seen> {
         self.seen.get(node)
     }
 
-    /// Number of nodes, this one included.
+    /// Returns the number of nodes, this one included.
     pub fn nodes(&self) -> usize {
         self.shared.nodes()
     }
 
-    /// The nodes that this one communicates with: all other members, as long as this node is a
-    /// member.
+    /// Returns the nodes that this one communicates with: all other members, as long as this node
+    /// is a member.
     pub fn others(&self) -> Vec<NodeId> {
         let own = self.own();
         self.shared.membership.views.with(|view| {
@@ -97,12 +97,12 @@ impl PeerTable {
         self.shared.membership.views.with(|view| node != own && view.has(node) && view.has(own))
     }
 
-    /// The id of this node.
+    /// Returns the id of this node.
     pub fn own(&self) -> NodeId {
         self.identity.own()
     }
 
-    /// The name of a node.
+    /// Returns the name of a node.
     pub fn name(&self, node: NodeId) -> String {
         self.shared.name_of(node)
     }
@@ -112,13 +112,13 @@ impl PeerTable {
         node == self.own() || self.seen(node).links() > 0
     }
 
-    /// The voter id of another node, if it is up; a node that is down may come back with another
-    /// disk, and so another voter id.
+    /// Returns the voter id of another node, if it is up; a node that is down may come back with
+    /// another disk, and so another voter id.
     pub fn voter_of(&self, node: NodeId) -> Option<VoterId> {
         self.seen(node).voter().filter(|_| self.is_up(node))
     }
 
-    /// The incarnation of a node, if this node knows one.
+    /// Returns the incarnation of a node, if this node knows one.
     pub fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
         if node == self.own() {
             return Some(self.shared.membership.logs.own_incarnation());
@@ -243,8 +243,8 @@ impl PeerTable {
         self.shared.clock.compared(limit, limits.len());
     }
 
-    /// Lead of a node's wall clock over this node's, in microseconds, within half of its last
-    /// ping's round trip; 0 = unknown.
+    /// Returns the lead of a node's wall clock over this node's, in microseconds, within half of
+    /// its last ping's round trip; 0 = unknown.
     pub fn skew_micros(&self, node: NodeId, now: Now) -> i64 {
         let seen = self.seen(node);
         let middle = |latest: u64| latest.saturating_sub(seen.rtt_micros() / 2);
@@ -279,34 +279,35 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Number of loops with a link to the node that is up.
+    /// Returns the number of loops with a link to the node that is up.
     pub fn links(&self) -> u32 {
         self.links.load(Ordering::Relaxed)
     }
 
-    /// The node's incarnation; `None` = the node was never seen.
+    /// Returns the node's incarnation; `None` = the node was never seen.
     pub fn incarnation(&self) -> Option<Incarnation> {
         Incarnation::of_number(self.incarnation.load(Ordering::Relaxed))
     }
 
-    /// The node's voter id; `None` = the node was not seen, or did not state it.
+    /// Returns the node's voter id; `None` = the node was not seen, or did not state it.
     pub fn voter(&self) -> Option<VoterId> {
         VoterId::of_number(self.voter.load(Ordering::Relaxed))
     }
 
-    /// Round trip of the last ping, in microseconds; 0 = no ping was answered.
+    /// Returns the round trip of the last ping, in microseconds; 0 = no ping was answered.
     pub fn rtt_micros(&self) -> u64 {
         self.rtt_micros.load(Ordering::Relaxed)
     }
 
-    /// Upper bound of the peer's wall clock when the monotonic clock was at zero; `None` = unknown,
-    /// because no link is up or no ping was answered.
+    /// Returns an upper bound of the peer's wall clock when the monotonic clock was at zero; `None`
+    /// = unknown, because no link is up or no ping was answered.
     fn latest_at_zero(&self) -> Option<i64> {
         let latest = self.latest_at_zero.load(Ordering::Relaxed);
         (self.links() > 0 && self.rtt_micros() > 0).then_some(latest)
     }
 
-    /// The value of `latest_at_zero` at the last comparison; `None` if `latest_at_zero` is unknown.
+    /// Returns the value of `latest_at_zero` at the last comparison; `None` if `latest_at_zero` is
+    /// unknown.
     fn compared_at_zero(&self) -> Option<i64> {
         self.latest_at_zero().map(|_| self.compared_at_zero.load(Ordering::Relaxed))
     }

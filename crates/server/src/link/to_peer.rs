@@ -22,8 +22,8 @@ use super::outgoing::shorten;
 /// for the next dial, so that a peer that refuses connections does not cost a dial per request.
 const DIAL_SPACING_MICROS: u64 = 2_000;
 
-/// Least time between a refused handshake and the next dial, in microseconds. Settings cause a
-/// refusal, which lasts, and which costs both nodes more than a refused connection.
+/// Least time between a refused handshake and the next dial, in microseconds. A refusal comes from
+/// settings and so lasts, and it costs both nodes more than a refused connection.
 const REFUSED_SPACING_MICROS: u64 = 50_000;
 
 /// The link to one peer; see the module. `D` is the driver's dial attempt, `C` its connection.
@@ -111,12 +111,12 @@ impl<D, C> Link<D, C> {
         }
     }
 
-    /// Number of times the link fell.
+    /// Returns the number of times that the link fell.
     pub fn falls(&self) -> u64 {
         self.falls
     }
 
-    /// The open connections.
+    /// Returns the open connections.
     pub fn connections(&self) -> impl Iterator<Item = &C> {
         [&self.small, &self.bulk].into_iter().filter_map(|slot| match &slot.stage {
             DialStage::Up(connection) => Some(connection),

@@ -117,7 +117,7 @@ impl Pages {
         self.ranges.take(nodes * PAGE_BYTES as usize)
     }
 
-    /// Bytes reserved now.
+    /// Returns the bytes reserved now.
     pub fn held(&self) -> usize {
         self.ranges.held() + self.lent.held() + self.large.held()
     }

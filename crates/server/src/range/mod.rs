@@ -111,7 +111,7 @@ impl Range {
         self.gathered.is_some()
     }
 
-    /// The least key that the range may still return: see [`Scan::position`].
+    /// Returns the least key that the range may still return: see [`Scan::position`].
     pub fn position(&self) -> Option<Bytes> {
         self.scan.position()
     }

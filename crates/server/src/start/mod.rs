@@ -60,17 +60,18 @@ impl Starting {
         Ok(Self { identity, clock, recovered, max_skew, nodes })
     }
 
-    /// Number of nodes in the cluster.
+    /// Returns the number of nodes in the cluster.
     pub fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// Microseconds to wait before `Starting::begin`: see [`BoundedClock::wait_for_wall`].
+    /// Returns the microseconds to wait before `Starting::begin`: see
+    /// [`BoundedClock::wait_for_wall`].
     pub fn wait_for_wall(&self, wall: u64) -> u64 {
         self.clock.wait_for_wall(self.nodes, wall, self.max_skew)
     }
 
-    /// The node's persistent identity.
+    /// Returns the node's persistent identity.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }

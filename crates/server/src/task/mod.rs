@@ -65,7 +65,7 @@ impl Task {
         Self { shared, identity, node, effects: Vec::new(), began: None }
     }
 
-    /// The protocol's background work.
+    /// Returns the protocol's background work.
     pub fn node(&self) -> &Background {
         &self.node
     }
