@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Where no token is needed, a given token is not checked. Behind a proxy all clients seem to be on
-//! the node's machine. `--require-auth` is for such nodes; and once there is an admin token, the
-//! node needs it for administration from its own machine too.
+//! the node's machine. `--require-auth` is for such nodes; and once there is an admin token,
+//! administration from the node's own machine needs a token too.
 
 use std::rc::Rc;
 

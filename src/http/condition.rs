@@ -56,8 +56,8 @@ pub(super) fn lists(headers: &HeaderMap, tag: &HeaderValue) -> Result<bool, Prob
     Ok(found)
 }
 
-/// Adds to the refusal of a write that `If-Match` has weak tags, which match no value, because one
-/// of them may otherwise be the current value's tag.
+/// Adds to the refusal of a write that `If-Match` has weak tags, which match no value. Without the
+/// `W/` one of them may be the current value's tag.
 pub(super) fn name_weak_tags(headers: &HeaderMap, problem: Problem) -> Problem {
     let is_weak = |list: &HeaderValue| each(&IF_MATCH, list, |weak, _| weak).unwrap_or(false);
     let has_any = |list: &HeaderValue| list.as_bytes().trim_ascii() == b"*";

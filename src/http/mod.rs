@@ -95,7 +95,7 @@ const MAX_KEY_LEN: usize = 1024;
 /// Longest request head in bytes; hyper answers 431 over it.
 pub(crate) const MAX_HEAD_LEN: usize = 16 * 1024;
 
-/// The answer to a request, with the store's and the node's terms for tag and expiry.
+/// The answer to a request, before it is formatted as an HTTP response.
 #[derive(Debug)]
 struct Answer {
     status: StatusCode,

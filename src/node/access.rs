@@ -80,8 +80,8 @@ impl Access {
         }
     }
 
-    /// Returns the cell of the admin token, whose content is replaced when the token's file
-    /// changes.
+    /// Returns the cell that holds the admin token; a change of the token's file replaces the
+    /// content.
     pub(crate) fn admin_token(&self) -> Arc<ArcSwapOption<Secret>> {
         Arc::clone(&self.admin)
     }

@@ -41,8 +41,8 @@ use crate::node::requests::Requests;
 use crate::node::task::{dispatch, off_the_loop};
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
-/// A read stops waiting for memory 1/`ANSWER_SHARE` of the deadline before its own deadline, so
-/// that the answer still tells the client why.
+/// A read stops waiting for memory early, by 1/`ANSWER_SHARE` of the deadline, so that the answer
+/// can still tell the client why.
 const ANSWER_SHARE: u32 = 8;
 
 const NO_ROOM: &str = "the memory for responses is in use";

@@ -161,7 +161,7 @@ pub(crate) fn value(key: &[u8], age: u64, len: usize) -> Record {
     Record::new(key, &Fields::new(Kind::Value, version), &vec![b'v'; len])
 }
 
-/// Returns a conditional write's record at `ballot`, whose base version is that of such a value.
+/// Returns a conditional write's record at `ballot`, on the version of a `value` of this age.
 pub(crate) fn conditional(key: &[u8], age: u64, ballot: u64) -> Record {
     let family = Version { time: Clock::time_of(WALL - age), origin: 7 };
     Record::new(key, &Fields { ballot, ..Fields::new(Kind::Value, family) }, b"v")
