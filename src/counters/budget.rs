@@ -75,12 +75,12 @@ impl Budget {
         }
     }
 
-    /// Bytes that waiting requests want now.
+    /// Returns the bytes that waiting requests want now.
     pub(crate) fn wanted(&self) -> usize {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Bytes reserved now.
+    /// Returns the bytes reserved now.
     pub(crate) fn held(&self) -> usize {
         self.total as usize - self.free.available_permits()
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use protocol::Now;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Zero of the monotonic clock: the time of the first reading, twice.
+/// Zero of the monotonic clock: the time of the first reading, as an instant and in microseconds.
 static BEGAN: LazyLock<(Instant, u64)> =
     LazyLock::new(|| (Instant::now(), micros(ClockId::Monotonic)));
 
@@ -21,30 +21,30 @@ fn micros(clock: ClockId) -> u64 {
         + time.tv_nsec as u64 / 1_000
 }
 
-/// Nanoseconds by the monotonic clock, since a point in time that all loops share: the base of
-/// latencies and of token rates.
+/// Returns nanoseconds by the monotonic clock, since a point in time that all loops share: the base
+/// of latencies and of token rates.
 pub(crate) fn mono_nanos() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     u64::try_from(time.tv_sec).map_or(0, |seconds| seconds * 1_000_000_000) + time.tv_nsec as u64
 }
 
-/// Microseconds since 1970 by the wall clock.
+/// Returns microseconds since 1970 by the wall clock.
 pub(crate) fn wall_micros() -> u64 {
     micros(ClockId::Realtime)
 }
 
-/// Microseconds by the monotonic clock.
+/// Returns microseconds by the monotonic clock, since its first reading.
 pub(crate) fn mono_micros() -> u64 {
     let (_, began) = *BEGAN;
     micros(ClockId::Monotonic).saturating_sub(began)
 }
 
-/// The readings of both clocks.
+/// Reads both clocks.
 pub(crate) fn now() -> Now {
     Now { mono: mono_micros(), wall: wall_micros() }
 }
 
-/// The instant of a reading of the monotonic clock.
+/// Converts a reading of the monotonic clock, in microseconds.
 pub(crate) fn instant(mono: u64) -> Instant {
     let (began, _) = *BEGAN;
     began + Duration::from_micros(mono)

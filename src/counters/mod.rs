@@ -28,7 +28,7 @@ impl Count {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// The current value.
+    /// Returns the current value.
     #[inline]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

@@ -7,9 +7,9 @@
 //!                                   │ 401       │ 403                       │ 429
 //! ```
 //!
-//! Where no token is needed, none is looked at. Behind a proxy all clients seem to be on the node's
-//! machine: that is what `--require-auth` is for, and why with an admin token nobody administers
-//! the node without one.
+//! Where no token is needed, a given token is not checked. Behind a proxy all clients seem to be on
+//! the node's machine. `--require-auth` is for such nodes; and once there is an admin token,
+//! administration from the node's own machine needs a token too.
 
 use std::rc::Rc;
 
@@ -34,7 +34,7 @@ use crate::tokens::status::{KINDS, METHODS, texts};
 /// Index of 403 among the counters of refused requests.
 const FORBIDDEN: usize = 1;
 
-/// Why a removed node accepts no token of the cluster.
+/// The reason that a removed node gives for accepting no token of the cluster.
 const AT_REMOVED: &str = "this node was removed from the cluster and does not hear which tokens \
     are revoked: it accepts none of them, and no other token than the one of its own \
     --admin-token-file. Ask a member of the cluster";
@@ -180,7 +180,7 @@ fn admit_to(
         Some(TokenLookup::Remembered) => remembered,
         Some(TokenLookup::New(known)) => Some(Rc::new(known)),
         None if requests.access().is_admin(given) => return Ok(Principal::Admin),
-        // Whatever the token, the answer to a request for data is that there is none here.
+        // A removed node answers any request for data, whatever the token, that it serves no data.
         None if requests.is_removed() && kind == Kinds::DATA => {
             return Err(Problem::removed(requests.epoch()));
         }
@@ -225,8 +225,8 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 /// Returns the right of another node, if the request has a valid proof that was not used before. A
-/// connection in the way of nodes shows no certificate, even where clients must: it then needs a
-/// proof.
+/// connection by the nodes' ALPN name shows no certificate, even where clients must; its requests
+/// then need a proof.
 fn of_node(
     service: &Service,
     watch: &ConnectionState,
@@ -385,8 +385,8 @@ mod tests {
     const ON: ParamLimits =
         ParamLimits { replication: Replication { nodes: 3, replicas: 3 }, max_ttl: Ttl::MOST };
 
-    /// Whatever parameters a query has that only one route takes, the checked keys are the keys
-    /// that the handler is given, and no other key passes.
+    /// The handler gets the keys that were checked, and no other key, whatever parameters of other
+    /// routes a query has.
     #[test]
     fn a_parameter_of_one_route_alone_hides_no_key_from_a_tokens_prefix() {
         let routes: Vec<Route> =

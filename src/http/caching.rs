@@ -5,7 +5,7 @@
 //! | a value, and 304 | `private, no-cache` | readers keep it, and ask with its ETag at each use |
 //! | everything else that is read, 404 and errors | `no-store` | it has no ETag to ask with |
 //! | files of the dashboard | `no-cache` | they change with a release |
-//! | writes | none | no cache keeps an answer to PUT or DELETE, or to POST without being told to |
+//! | writes | none | no cache keeps an answer to PUT or DELETE, nor to POST unless told to |
 //!
 //! A cache that many clients share must keep no value: `private`.
 //!

@@ -102,9 +102,9 @@ struct ObservedNode {
     reached_by: usize,
     /// The first node by name that has no connection to this one.
     unreached_by: Option<Unreached>,
-    /// Of the measurements by nodes whose clocks do not differ from most, and after those of the
-    /// others, the one with the shortest round trip: whether the measuring clock differs, the
-    /// round trip in microseconds, and the clock skew.
+    /// The best measurement: whether the measuring node's clock differs from most, the round trip
+    /// and the clock skew, in microseconds. A clock that agrees with most is better than one that
+    /// does not, then a shorter round trip than a longer one.
     nearest: Option<(bool, u64, i64)>,
 }
 
@@ -123,8 +123,8 @@ struct Clocks {
 }
 
 impl Clocks {
-    /// Compares the clock of the node with this status, and those of its peers: each with the
-    /// median, by more than `max_skew` and the uncertainty of the measurement.
+    /// Compares the clock of the node with this status, and those of its peers, with their median.
+    /// A clock differs if it is off by more than `max_skew` and the uncertainty of the measurement.
     fn compare(own: &Status, max_skew: Duration) -> Self {
         let peers = own.peers.iter().flatten().filter(|peer| peer.up && peer.rtt_us > 0);
         let peers = peers.map(|peer| (&peer.name, peer.clock_skew_us, peer.rtt_us));
@@ -143,13 +143,13 @@ impl Clocks {
         Self { differing, is_majority, own: own.name.clone(), own_skew_us }
     }
 
-    /// Returns what the clock of this node differs from.
+    /// Returns the clocks that the clock of this node differs from; `None` = it does not differ.
     fn of(&self, name: &str) -> Option<ClockDiffers> {
         let which = if self.is_majority { ClockDiffers::FromMost } else { ClockDiffers::FromSome };
         self.differing.contains(name).then_some(which)
     }
 
-    /// True if the clock of this node is known to be wrong, so that its measurements are.
+    /// True if the clock of this node is known to be wrong: then its measurements are wrong too.
     fn is_wrong(&self, name: &str) -> bool {
         self.of(name) == Some(ClockDiffers::FromMost)
     }
@@ -218,7 +218,8 @@ impl Rows {
         self.rows.sort_by(|one, other| one.name.cmp(&other.name));
         for row in &mut self.rows {
             row.clock_differs = self.clocks.of(&row.name).filter(|_| row.up || row.refuses_proof);
-            // Nodes whose clocks differ by so much refuse to say what they have measured.
+            // Other nodes refuse the proof of an asking node whose clock is far off, and so report
+            // no measurement: its own comparison is the only one.
             row.clock_skew_us = self.clocks.own_skew_us.filter(|_| row.name == self.clocks.own);
             let Some(seen) = self.seen.remove(&row.name) else { continue };
             row.hints = seen.hints;

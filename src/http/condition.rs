@@ -56,8 +56,8 @@ pub(super) fn lists(headers: &HeaderMap, tag: &HeaderValue) -> Result<bool, Prob
     Ok(found)
 }
 
-/// Adds to the refusal of a write that `If-Match` has weak tags, which are true of no value: the
-/// current value's tag may be one of them otherwise.
+/// Adds to the refusal of a write that `If-Match` has weak tags, which match no value. Without the
+/// `W/` one of them may be the current value's tag.
 pub(super) fn name_weak_tags(headers: &HeaderMap, problem: Problem) -> Problem {
     let is_weak = |list: &HeaderValue| each(&IF_MATCH, list, |weak, _| weak).unwrap_or(false);
     let has_any = |list: &HeaderValue| list.as_bytes().trim_ascii() == b"*";
@@ -93,7 +93,7 @@ fn listed(headers: &HeaderMap, name: &HeaderName) -> Result<Listed, Problem> {
 }
 
 /// Calls `wanted` for each tag of a list, with its weakness and the tag in its quotes. Returns true
-/// if `wanted` was for any tag, or the list is `*`.
+/// if `wanted` returned true for any tag, or the list is `*`.
 fn each(
     name: &HeaderName,
     list: &HeaderValue,

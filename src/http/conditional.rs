@@ -54,7 +54,7 @@ pub(super) async fn delete(
     Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
 }
 
-/// `POST …&add=N`: adds N to the value, a decimal number.
+/// Adds N to the value, a decimal number: `POST …&add=N`.
 pub(super) async fn add(
     service: &Service,
     request: Admitted<Addition<'_>>,
@@ -79,7 +79,7 @@ struct Changed {
     tag: Tag,
     /// The sum of an addition.
     sum: Option<i64>,
-    /// Expiry of the resulting value; 0 = never, or the key no longer tells.
+    /// Expiry of the resulting value; 0 = never, or the key no longer tells it.
     expiry_ms: u64,
     receipt: Option<Box<HeaderValue>>,
     /// Fencing token of the change; 0 = none is reported.

@@ -60,7 +60,7 @@ pub(super) async fn get(
         let headers = &caching::UNCHANGED;
         return Ok(Answer { tag, expiry_ms, headers, ..Answer::empty(StatusCode::NOT_MODIFIED) });
     }
-    // A long value holds its memory until the last byte is sent: see `memory`.
+    // A long value holds its memory until the last byte is sent: see `settings::memory`.
     let body = Body::Whole(Content::of(record));
     Ok(Answer {
         status: StatusCode::OK,

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Every accepted text is exactly the tag with which its value would be answered.
+        /// The tag made of any accepted text is formatted as that very text.
         #[test]
         fn any_tag_is_read_as_it_is_written_or_is_none(
             text in "\"?[0-9a-f]{15,17}-[0-9a-f]{8}(-[0-9]{1,10}-[0-9a-f]{16})?\"?|\\PC{0,40}",

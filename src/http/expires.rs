@@ -5,8 +5,8 @@
 //!  Kvorum-Expires: 1767225600.123
 //! ```
 //!
-//! The header is not `Expires`, which addresses caches: these may then answer from their contents
-//! until that time, whatever was written since (RFC 9111, 5.3).
+//! The header is not `Expires`, which addresses caches: a cache may answer from its contents until
+//! that time, whatever was written since (RFC 9111, 5.3).
 
 use hyper::header::{HeaderName, HeaderValue};
 

@@ -1,20 +1,23 @@
 //! HTTP/2: chosen by ALPN, or in plaintext by the first bytes that a client sends.
 //!
 //! ```text
-//!  hyper ── a stream's request ──▶ Stream::begin ──▶ answer ──▶ Parts
-//!    │                              (its watch)                  │ each piece: Sent
-//!    └── its task: ended when the watch is given up: RST_STREAM ◀┘
+//!  hyper ── a stream's request ──▶ StreamState::begin ──▶ answer ──▶ TrackedBody
+//!    │                              (its watch)                        │ each piece: Sent
+//!    └── its task: ended when the watch is given up: RST_STREAM ◀──────┘
 //! ```
 //!
-//! A stream may hold what a connection of HTTP/1 may, and takes a slot as one does: the first of a
-//! connection that of the connection, each other one its own. So the resources of all clients are
-//! bounded by slots, whichever version they speak; one connection holds [`CONNECTION_WINDOW`] of
-//! bodies at most.
+//! A stream may hold the resources that an HTTP/1 connection may, and takes a slot like one: a
+//! connection's first stream has the connection's slot, each other one its own. Slots therefore
+//! bound the resources of all clients, whichever version they speak. One connection holds
+//! [`CONNECTION_WINDOW`] of bodies at most.
 //!
-//! Limits against floods: of streams, [`MAX_STREAMS`] and slots; of resets, [`MAX_RESET_EARLY`] and
-//! [`MAX_WRONG`]; of CONTINUATION frames, the `h2` crate's, by [`MAX_HEAD_LEN`]; of DATA frames of
-//! hardly a byte, the `h2` crate's, by the window; of all other frames, the bytes that a client may
-//! send without a request ([`MAX_TALK`]).
+//! Limits against floods:
+//!
+//! - of streams: [`MAX_STREAMS`], and slots
+//! - of resets: [`MAX_RESET_EARLY`] and [`MAX_WRONG`]
+//! - of CONTINUATION frames: the `h2` crate's limit, by [`MAX_HEAD_LEN`]
+//! - of DATA frames of hardly a byte: the `h2` crate's limit, by the window
+//! - of all other frames: the bytes that a client may send without a request ([`MAX_TALK`])
 
 use std::cell::RefCell;
 use std::error::Error as _;
@@ -46,15 +49,14 @@ use crate::transport;
 /// The start of an HTTP/2 preface, with which no HTTP/1 client begins (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI ";
 
-/// Maximum number of concurrent requests on a connection, on which clients rely (RFC 9113, 6.5.2).
+/// Maximum number of concurrent requests on a connection; clients rely on 100 (RFC 9113, 6.5.2).
 const MAX_STREAMS: usize = 100;
 
-/// Divisor of the client slots: one connection has at most this part of them, so that others are
-/// served too.
+/// One connection has at most 1/`SHARE` of the client slots, so that others are served too.
 const SHARE: usize = 2;
 
-/// Window of a stream: bytes of a body that a client may send before they are read. As much is
-/// buffered of a connection of HTTP/1.
+/// Window of a stream: bytes of a body that a client may send before they are read. An HTTP/1
+/// connection has a buffer of the same size.
 const STREAM_WINDOW: u32 = 64 << 10;
 
 /// Window of a connection, for all bodies, 6.25 MiB: large enough that uploads waiting for memory
@@ -75,13 +77,13 @@ const MAX_HEADERS: usize = 100;
 /// Size of the header compression table, the usual one.
 const HEADER_TABLE: u32 = 4 << 10;
 
-/// Send buffer: of an answer that comes in pieces, the next piece is requested while less than this
+/// Size of the send buffer, in bytes: the next piece of an answer is requested while less than this
 /// waits to be sent.
 const SEND_BUFFER: usize = 16 << 10;
 
-/// Maximum number of streams that a client opens and resets before they were looked at, at once.
-/// Honest clients cancel some requests; a client that sends such pairs without end (CVE-2023-44487)
-/// loses the connection.
+/// Maximum number of streams, at any time, that a client has opened and reset before the node
+/// looked at them. Honest clients cancel some requests; a client that sends such pairs without end
+/// (CVE-2023-44487) loses the connection.
 const MAX_RESET_EARLY: usize = 20;
 
 /// Maximum number of a connection's streams that are reset for the client's errors. Data of a
@@ -192,7 +194,8 @@ enum Ending {
     Flood,
 }
 
-/// Runs streams, each until its watch is given up at the latest, and then lets them linger.
+/// Runs a stream's task until it ends or the stream's watch is given up, then lets the stream
+/// linger.
 #[derive(Clone, Default)]
 struct Tasks(Rc<RefCell<Option<Rc<StreamState>>>>);
 

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `admission` parses the request by `action` and `params`, checks it, and passes it to its
-//! handler; `entity` and `entities` call [`Requests`](crate::node::requests::Requests). What is
-//! looked at first: `screen`, `origin`, `cors`, `access`, `guest`. `openapi` compares the routes,
+//! handler; `entity` and `entities` call [`Requests`](crate::node::requests::Requests). The first
+//! checks are in `screen`, `origin`, `cors`, `access` and `guest`. `openapi` compares the routes,
 //! parameters and problems with the description of the interface.
 
 mod accept;
@@ -89,7 +89,7 @@ const MAX_KEY_LEN: usize = 1024;
 /// Longest request head in bytes; hyper answers 431 over it.
 pub(crate) const MAX_HEAD_LEN: usize = 16 * 1024;
 
-/// The answer to a request, in the terms of the store and the node.
+/// The answer to a request, before it is formatted as an HTTP response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     status: StatusCode,
@@ -130,10 +130,10 @@ impl Answer {
     }
 }
 
-/// Header that proves to a joining node that a node of the cluster answers.
+/// Header that proves to a joining node that a member of the cluster answers.
 pub(crate) const PROOF: HeaderName = HeaderName::from_static(crate::joining::message::HEADER);
 
-/// Header that proves the same to a node that requests a page.
+/// Header with the same proof, in an answer to a node that requests a page.
 const NODE: HeaderName = HeaderName::from_static(crate::peers::proof::HEADER);
 
 /// Answers one request.
@@ -174,8 +174,9 @@ pub(crate) async fn answer(
     // The request's header map, emptied, serves the response: hyper takes it back for the next
     // request, so that a connection allocates it once.
     head.headers.clear();
-    // A client that is told sends the next request elsewhere; on a connection that the node closes
-    // silently, that request might be on its way already.
+    // An answer that announces the connection's end makes the client send its next request
+    // elsewhere. On a connection that the node closes silently, that request might be on its way
+    // already.
     let stays = stays && !service.reports.is_stopping();
     let connection = match head.version {
         Version::HTTP_2 => Connection::Streams,

@@ -1,8 +1,9 @@
-//! Origin checks: whether a request was meant for this node, and sent by a permitted page. Any page
-//! in a browser can send requests to whatever that browser reaches: across sites, or under a name
-//! of its own that it has pointed at the node (DNS rebinding), after which the browser takes the
-//! node for a part of the page's site and lets it read. Such requests are recognized by `Host`,
-//! `Origin` and `Sec-Fetch-Site`, which no page can change.
+//! Origin checks: whether a request was meant for this node, and sent by a permitted page. A page
+//! in a browser can send requests to any address that the browser reaches: to another site, or to a
+//! name of the page's own domain that was pointed at the node (DNS rebinding). In the second case
+//! the browser takes the node for a part of the page's site, and lets the page read the answers.
+//! The node recognizes such requests by `Host`, `Origin` and `Sec-Fetch-Site`, which no page can
+//! change.
 //!
 //! ```text
 //!  from this machine, plaintext ─▶ is `Host` a name of the node? ─no─▶ 421
@@ -10,9 +11,9 @@
 //!  no Origin ─▶ is Sec-Fetch-Site present, and another site's? ─yes─▶ 403
 //! ```
 //!
-//! Requests from this machine may need no token: that is why names count there. Elsewhere they do
-//! not: a page that pointed its own name at a node with TLS would need the node's certificate, and
-//! a node without TLS is open to whoever reaches it.
+//! Names count for requests from this machine only, because these may need no token. Elsewhere they
+//! add nothing: a page that pointed its own name at a node with TLS would need the node's
+//! certificate, and a node without TLS is open to any client that reaches it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -98,7 +99,7 @@ impl Names {
         !self.listed.is_empty()
     }
 
-    /// Returns the origin of such a page, if it sent the request.
+    /// Returns the origin of the page that sent the request, if it is a permitted other origin.
     pub(super) fn page(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         // Most nodes list none, and then no request pays for the header lookup.
         if !self.has_pages() {
@@ -121,9 +122,9 @@ impl Names {
             Some(bare) => bare.parse().map(IpAddr::V6).ok(),
             None => host.parse().map(IpAddr::V4).ok(),
         };
-        // No page can be served from an address that is not its server's. But these addresses lead
-        // to loopback, and browsers do not state the page's origin there: they take them for the
-        // network.
+        // A page can't be served from an IP address that is not its server's, so an address in
+        // `Host` is safe. But unspecified and IPv4-mapped addresses lead to loopback, and browsers,
+        // which take them for the network, do not state the page's origin there.
         let is_alias =
             |address: IpAddr| address.is_unspecified() || address.to_canonical() != address;
         address.is_some_and(|address| !is_alias(address))

@@ -1,5 +1,5 @@
-//! Pages of other nodes, fetched by this node for clients that reach no other: a browser at the end
-//! of a tunnel, a terminal outside the containers.
+//! Requests to other nodes' pages, by which this node answers clients that reach no other node: a
+//! browser at the end of a tunnel, a terminal outside the containers.
 //!
 //! Requests are HTTP/1.0, so that a body comes unencoded, to the end of the connection.
 

@@ -144,8 +144,8 @@ pub(crate) struct Problem {
     tag: Option<Box<Tag>>,
 }
 
-/// The answer for an absent key, the only problem that is not an error: a constant, because it may
-/// be most of the answers.
+/// The answer for an absent key, the only problem that is not an error. A constant, because it may
+/// be the most frequent answer.
 const NOT_FOUND: &[u8] = br#"{"type":"not-found","title":"Key not found","status":404}"#;
 
 impl Problem {
@@ -180,7 +180,7 @@ impl Problem {
         Self { allow: Some(allow), ..Self::new(Type::MethodNotAllowed, detail) }
     }
 
-    /// `POST /v0/entity` without `add`.
+    /// Refuses `POST /v0/entity` without `add`.
     pub(crate) fn no_addition() -> Self {
         let allow = "GET, HEAD, PUT, DELETE";
         let detail = format!(
@@ -191,7 +191,7 @@ impl Problem {
         Self { allow: Some(allow), ..problem.undone() }
     }
 
-    /// `POST /v0/entity?add=N` with a body, which a client may take for the number.
+    /// Refuses `POST /v0/entity?add=N` with a body, which a client may take for the number.
     pub(crate) fn addition_with_body() -> Self {
         let detail = "POST with add=N takes no body, and this one has one: the number is N in the \
             URL; to store the body as the value, send PUT";
@@ -203,17 +203,17 @@ impl Problem {
         Self::new(Type::UpgradeRequired, detail)
     }
 
-    /// A request without a known token.
+    /// Refuses a request without a known token.
     pub(crate) fn unauthorized(detail: &str) -> Self {
         Self::new(Type::Unauthorized, detail.to_owned())
     }
 
-    /// A request whose sender lacks the right.
+    /// Refuses a request whose sender lacks the right.
     pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(Type::Forbidden, detail.into())
     }
 
-    /// A request above a rate limit; the next is permitted after `wait` nanoseconds.
+    /// Refuses a request above a rate limit; the next is permitted after `wait` nanoseconds.
     pub(crate) fn too_fast(name: &str, wait: u64) -> Self {
         let detail = format!("token {name:?} has used up its rate on this node; retry later");
         let seconds = wait.div_ceil(1_000_000_000).clamp(1, u64::from(u32::MAX));
@@ -221,17 +221,17 @@ impl Problem {
         Self { retry_after, ..Self::new(Type::RateLimited, detail) }
     }
 
-    /// A change of the tokens that can't be made.
+    /// Refuses a change of the tokens that can't be made.
     pub(crate) fn no_token(detail: String) -> Self {
         Self::new(Type::TokenRefused, detail)
     }
 
-    /// A change of the quotas that can't be made.
+    /// Refuses a change of the quotas that can't be made.
     pub(crate) fn no_quota(detail: impl Into<String>) -> Self {
         Self::new(Type::QuotaRefused, detail.into())
     }
 
-    /// A write under a prefix whose quota is full.
+    /// Refuses a write under a prefix whose quota is full.
     pub(crate) fn quota_reached(prefix: &[u8], stored: u64, hard: u64) -> Self {
         let detail = format!(
             "about {stored} bytes are stored under the prefix \"{}\", and its quota is {hard}: \
@@ -241,19 +241,19 @@ impl Problem {
         Self::new(Type::QuotaReached, detail).undone()
     }
 
-    /// A change of tokens or quotas whose outcome is unknown.
+    /// Reports a change of tokens or quotas whose outcome is unknown.
     pub(crate) fn undecided(detail: String) -> Self {
         Self::new(Type::Undecided, detail)
     }
 
-    /// A plaintext request on a port that speaks TLS.
+    /// Refuses a plaintext request on a port that speaks TLS.
     pub(crate) fn in_clear() -> Self {
         let detail = "this port speaks TLS, and the request came in clear: use https:// instead of \
             http://. What it carried was readable on its way: if that was a token, revoke it";
         Self::new(Type::BadRequest, detail.to_owned()).undone()
     }
 
-    /// A request sent by a foreign page.
+    /// Refuses a request sent by a foreign page.
     pub(crate) fn foreign(who: &str) -> Self {
         let detail = format!(
             "{who} may not send requests to this node, because then any web page could; use the \
@@ -263,7 +263,7 @@ impl Problem {
         Self::new(Type::ForeignOrigin, detail).undone()
     }
 
-    /// A request under a name that is not this node's.
+    /// Refuses a request under a name that is not this node's.
     pub(crate) fn misdirected(authority: &str) -> Self {
         let shown: String = authority.chars().take(100).collect();
         let detail = format!(
@@ -274,13 +274,13 @@ impl Problem {
         Self::new(Type::MisdirectedRequest, detail).undone()
     }
 
-    /// A body with an unsupported transfer coding.
+    /// Refuses a body with an unsupported transfer coding.
     pub(crate) fn coding() -> Self {
         let detail = "the only supported Transfer-Encoding is \"chunked\", once";
         Self::new(Type::TransferCoding, detail.to_owned()).undone()
     }
 
-    /// A value that is compressed, or otherwise encoded.
+    /// Refuses a value that is compressed, or otherwise encoded.
     pub(crate) fn content_coding(coding: &[u8]) -> Self {
         let shown: String = String::from_utf8_lossy(coding).chars().take(100).collect();
         let detail = format!(
@@ -291,22 +291,22 @@ impl Problem {
         Self::new(Type::ContentCoding, detail).undone()
     }
 
-    /// A recording requested while another one runs.
+    /// Refuses a recording while another one runs.
     pub(crate) fn recording_runs(detail: String) -> Self {
         Self::new(Type::RecordingInProgress, detail)
     }
 
-    /// A layout plan that can't be applied.
+    /// Refuses a layout plan that can't be applied.
     pub(crate) fn no_plan(detail: String) -> Self {
         Self::new(Type::PlanRefused, detail)
     }
 
-    /// A node whose request to join is refused.
+    /// Refuses a node's request to join.
     pub(crate) fn no_place(detail: String) -> Self {
         Self::new(Type::JoinRefused, detail)
     }
 
-    /// A recording that failed.
+    /// Reports a recording that failed.
     pub(crate) fn no_recording(detail: String) -> Self {
         Self::new(Type::RecordingFailed, detail)
     }
@@ -316,7 +316,7 @@ impl Problem {
         Self::new(Type::ValueTooLarge, detail).undone()
     }
 
-    /// A write whose condition is false; `current` is the tag of the current value.
+    /// Refuses a write whose condition is false; `current` is the tag of the current value.
     pub(crate) fn unmet(current: Option<Tag>) -> Self {
         let detail = match current {
             Some(_) => "the condition is not true of the value that there is: its tag is in ETag",
@@ -326,27 +326,27 @@ impl Problem {
         Self { tag: current.map(Box::new), ..problem.undone() }
     }
 
-    /// Says that the condition has weak tags.
+    /// Adds that the condition has weak tags.
     pub(crate) fn with_weak_tags(mut self) -> Self {
         self.detail += ". A weak tag (W/\"...\") in If-Match is true of no value (RFC 9110, \
             section 13.1.1): send the tag without W/";
         self
     }
 
-    /// An addition to a value that is not a number.
+    /// Refuses an addition to a value that is not a number.
     pub(crate) fn not_a_number() -> Self {
         let detail = "the value is not a decimal number of 64 bits, such as 12 or -3";
         Self::new(Type::NotANumber, detail.to_owned()).undone()
     }
 
-    /// An addition whose sum overflows.
+    /// Refuses an addition whose sum overflows.
     pub(crate) fn overflow() -> Self {
         let detail = "the sum does not fit into 64 bits (-9223372036854775808 to \
             9223372036854775807)";
         Self::new(Type::Overflow, detail.to_owned()).undone()
     }
 
-    /// A write whose idempotency key was used before, by a write whose outcome is no longer known.
+    /// Refuses a write whose idempotency key was used by an earlier write with an unknown outcome.
     pub(crate) fn forgotten() -> Self {
         let detail = "an earlier write used this Idempotency-Key, and its outcome is not known any \
             more; this request was not applied. Read the key to see what is there, and use a new \
@@ -355,7 +355,7 @@ impl Problem {
         Self { outcome: Some(Outcome::Unknown), ..problem }
     }
 
-    /// A write with the idempotency key of a different request.
+    /// Refuses a write with the idempotency key of a different request.
     pub(crate) fn reused() -> Self {
         let detail = "an earlier request for this key used this Idempotency-Key, and was another \
             one: another method, value, number, condition or ttl. This request was not applied. \
@@ -369,7 +369,7 @@ impl Problem {
         Self::new(Type::Overload, detail)
     }
 
-    /// A client that found no free slot.
+    /// Refuses a client that found no free slot.
     pub(crate) fn crowded(most: usize) -> Self {
         let what = format!("all {most} client connections are in use (--connections)");
         Self::overload(&what).undone()
@@ -387,14 +387,14 @@ impl Problem {
         Self::new(Type::StorageFailed, detail.into())
     }
 
-    /// A range of which not even the first item could be read.
+    /// Reports a range of which not even the first item could be read.
     pub(crate) fn too_few_for_range(quorum: Quorum) -> Self {
         let detail = "too few replicas answered for a part of the range";
         Self::too_few(detail.to_owned()).votes(quorum)
     }
 
-    /// A request that too few replicas completed. `name` returns a node's name, `took` is the time
-    /// after which the request failed.
+    /// Reports a request that too few replicas completed. `name` returns a node's name, `took` is
+    /// the time after which the request failed.
     pub(crate) fn failed(
         failed: RequestFailed,
         name: impl Fn(NodeId) -> String,
@@ -402,7 +402,8 @@ impl Problem {
     ) -> Self {
         let RequestFailed { failure, acked, parts, quorum, unknown, detail, is_write, .. } = failed;
         let named: Vec<_> = parts.iter().map(|(node, part)| (name(*node), *part)).collect();
-        // Of a write that stored nothing, the replicas' part was less than storing.
+        // The sentence says "answered", not "stored by": if a write stored nothing, the replicas
+        // did less than store.
         let reported = described(&named, is_write && unknown, took);
         let detail = match detail {
             Some(detail) if parts.len() == 1 => detail,
@@ -426,14 +427,14 @@ impl Problem {
         Self { votes, parts, outcome, ..problem }
     }
 
-    /// A request to a node whose identity another process has taken over.
+    /// Refuses a request to a node whose identity another process has taken over.
     pub(crate) fn fenced() -> Self {
         let detail = "another process, with a copy of this node's data directory or with one of \
             its own, serves in its place: stop one of them, then restart the other";
         Self::new(Type::Fenced, detail.to_owned())
     }
 
-    /// A request to a node that is still asking the node at this URL to join its cluster.
+    /// Refuses a request to a node that still asks the node at this URL to join its cluster.
     pub(crate) fn joining(asked: &str) -> Self {
         let detail = format!(
             "this node waits for a place in the cluster of {asked} (kvorum cluster plan --add, \
@@ -442,7 +443,7 @@ impl Problem {
         Self::new(Type::Joining, detail).undone()
     }
 
-    /// A request to a node that is no longer a member of the cluster.
+    /// Refuses a request to a node that is no longer a member of the cluster.
     pub(crate) fn removed(epoch: u64) -> Self {
         Self::new(
             Type::Removed,
@@ -453,7 +454,8 @@ impl Problem {
         )
     }
 
-    /// A request to a removed node about what the council decides; `members` are nodes to ask.
+    /// Refuses a request to a removed node about the metadata quorum's decisions; `members` are
+    /// nodes to ask.
     pub(crate) fn removed_from(epoch: u64, members: &[String]) -> Self {
         let detail = format!(
             "this node was removed from the cluster and is not a member in epoch {epoch}: it \
@@ -464,7 +466,7 @@ impl Problem {
         Self::new(Type::Removed, detail).undone()
     }
 
-    /// A write that got no version.
+    /// Refuses a write that got no version.
     pub(crate) fn version(error: &NoVersion, quorum: Quorum) -> Self {
         match error {
             NoVersion::Lags => Self::overload("the disk is too slow to persist the clock's bound"),
@@ -610,7 +612,7 @@ fn shown(took: Duration) -> String {
     if ms < 9.95 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
 }
 
-/// The answer for a key without a value: a result, not a failure.
+/// Answers a read of a key without a value: a result, not a failure.
 pub(crate) fn not_found() -> Answer {
     Answer {
         status: Type::NotFound.status(),

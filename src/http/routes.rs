@@ -34,9 +34,10 @@ pub(super) struct Route {
 pub(super) enum SlotNeed {
     /// The request needs a client slot.
     Client,
-    /// The request needs none: when all are taken, it is answered and the connection closed.
+    /// The request needs no slot: when all are taken, it is answered and the connection closed.
     Spare,
-    /// The request lasts, and is served without a client slot only while many guest slots are free.
+    /// The request lasts. Without a client slot it is served only while many reserve slots (guests)
+    /// are free.
     Lasting,
 }
 
@@ -45,7 +46,7 @@ pub(super) enum SlotNeed {
 pub(super) enum Handler {
     /// One value: `entity.rs`.
     Entity,
-    /// A range: `entities.rs`.
+    /// A range: `entities/mod.rs`.
     Entities,
     /// A file of the dashboard.
     Asset(&'static Asset),
@@ -63,7 +64,7 @@ pub(super) type Other = for<'a> fn(RequestContext<'a>) -> Answering<'a>;
 /// An answer under way.
 type Answering<'a> = Pin<Box<dyn Future<Output = Result<Answer, Problem>> + 'a>>;
 
-/// A request to such a handler.
+/// The input of a route's handler without keys.
 pub(super) struct RequestContext<'a> {
     pub(super) service: &'a Rc<Service>,
     pub(super) watch: &'a Rc<ConnectionState>,
@@ -183,8 +184,8 @@ impl Route {
         known.or_else(|| Asset::at(path).map(asset))
     }
 
-    /// True if only a member can answer: a removed node does not hear what the council decides, and
-    /// can't ask it.
+    /// True if only a member can answer: a removed node neither learns the metadata quorum's
+    /// decisions nor can ask it.
     pub(super) fn needs_member(self) -> bool {
         let of_council = ["/admin/layout/", "/admin/tokens", "/admin/quotas"];
         of_council.iter().any(|path| self.path.starts_with(path))

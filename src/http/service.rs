@@ -42,7 +42,7 @@ impl Service {
         self.requests.limits()
     }
 
-    /// True if a request without a client slot may stay: half of the room is kept for short
+    /// True if a request without a client slot may stay: half of the reserve is kept for short
     /// requests.
     pub(crate) fn spare_are_few(&self, watch: &ConnectionState) -> bool {
         if watch.is_stream() && !watch.is_guest() {

@@ -134,8 +134,8 @@ impl<'a> Upload<'a> {
         self.right.check(service).map_err(Problem::undone)
     }
 
-    /// Receives a value with memory for two copies: a conditional write keeps its own until its
-    /// outcome is known, beside that of the record that it makes.
+    /// Receives a value with memory for two copies: a conditional write keeps the value until the
+    /// outcome is known, and the record that it makes has another copy.
     pub(crate) async fn receive_twice(&mut self, service: &Service) -> Result<Value, Problem> {
         self.copies = 2;
         self.receive(service).await
@@ -223,9 +223,9 @@ impl<'a> Upload<'a> {
         self.rest != UnreadPart::Nothing
     }
 
-    /// Reads to the end if that is near; false if the rest must be cut off with the connection. A
-    /// client that expects "100 Continue" sends nothing: hyper sends that when the body is first
-    /// polled.
+    /// Reads to the end of the body if at most `SKIP_BYTES` are left; returns false if the rest
+    /// must be cut off with the connection. The body of a client that expects "100 Continue" is not
+    /// read: hyper sends that answer when the body is first polled.
     pub(crate) async fn skip(&mut self, headers: &HeaderMap) -> bool {
         match self.rest {
             UnreadPart::Nothing => return true,
@@ -302,7 +302,7 @@ impl<'a> Upload<'a> {
     }
 }
 
-/// The problem for an incomplete body.
+/// Refuses an incomplete body.
 fn cut_off(why: &str) -> Problem {
     let detail = format!("the body was cut off, or is malformed ({why}): nothing was stored");
     Problem::bad_request(detail).undone()

@@ -98,7 +98,7 @@ pub(crate) fn place(
     let (tls, asked) = (tls.cloned(), unlisted.join[0].clone());
     let asked = async {
         tokio::task::spawn_local(answer(listener, tls, asked));
-        // There are no loops yet. This runtime turns, or nothing is told.
+        // There are no loops yet: the watchdog gets its messages while this runtime makes progress.
         tokio::task::spawn_local(notify::keep_alive(&[]));
         asking.run().await
     };
@@ -136,8 +136,8 @@ fn greet(unlisted: &Unlisted, asker: &JoinRequest) {
     ));
 }
 
-/// Answers clients while the node waits: it is alive and not ready. The port stays open after that;
-/// a client that connects in between is served once the node serves.
+/// Answers clients while the node waits: the node is alive and not ready. The port stays open
+/// afterwards: a client that connects before the node serves is answered once it does.
 async fn answer(listener: TcpListener, tls: Option<Arc<Tls>>, asked: String) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let (places, asked) = (Arc::new(Semaphore::new(ANSWERED_AT_ONCE)), Rc::<str>::from(asked));
@@ -153,7 +153,8 @@ async fn answer(listener: TcpListener, tls: Option<Arc<Tls>>, asked: String) {
             match tls {
                 None => waiting::converse(stream.into(), &asked).await,
                 Some(tls) => {
-                    // A client in clear text, or a node, has come too early.
+                    // The connection of a client in plaintext, or of another node, is closed: it
+                    // comes too early.
                     let came = timeout(HANDSHAKE, tls.accept(stream)).await;
                     if let Ok(Ok(AcceptedStream::Client(stream))) = came {
                         waiting::converse(stream, &asked).await;
@@ -183,9 +184,10 @@ impl JoinAttempt<'_> {
     async fn run(mut self) -> Result<Option<Placed>, ServeError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
-        // SIGHUP changes nothing, as later; without a handler it would end the process.
+        // SIGHUP has no effect yet; without a handler it would end the process.
         let _hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
-        // Whoever waits for people is not stuck in its start; and can be told to stop from here on.
+        // To systemd the start is over, because a node that waits for people is not stuck. From
+        // here on the node can also be told to stop.
         let first = self.targets.first().map_or("", String::as_str);
         notify::ready(&format!("waits for a place in the cluster of {first}"));
         let mut rounds = interval(EVERY);

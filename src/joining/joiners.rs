@@ -1,4 +1,5 @@
-//! Nodes that ask to join the cluster: kept in memory, for whoever plans a membership change.
+//! Nodes that ask to join the cluster: kept in memory, for the operator who plans a change of the
+//! members.
 //!
 //! Each member keeps its own list, and of two nodes with one name, some members may hear of the
 //! second one first. All members must choose the same node: the one that has asked for longer.
@@ -63,8 +64,8 @@ impl WaitingNode {
         Self { asker, since: now.checked_sub(asking).unwrap_or(now), last: now }
     }
 
-    /// Order key of nodes that began at about the same time: the start time by the node's own
-    /// clock, then an order that is the same on all members.
+    /// Returns the order key of nodes that began at about the same time: the start time by the
+    /// node's own clock, then the incarnation, so that the order is the same on all members.
     fn by_clock(&self) -> (u64, &str) {
         (self.asker.began_ms, &self.asker.incarnation)
     }
@@ -199,7 +200,8 @@ mod tests {
             let (url, clock_ms) = ("http://elsewhere".to_owned(), 1 + asking_s * 1000);
             JoinRequest { url, began_ms: 1, clock_ms, ..asker("d", 7) }
         };
-        // The first node asks since 0, the other since 5, but reached this member before it.
+        // The first node has asked since 0 s, the other since 5 s; the other's request came here
+        // first.
         let joiners = Joiners::default();
         assert_eq!(joiners.keep(later(0), at(5)), Ok(JoinOutcome::New));
         assert_eq!(joiners.keep(first(6), at(6)), Ok(JoinOutcome::New));

@@ -1,4 +1,5 @@
-//! Layout plans made by this node, which `apply` can have decided. Plans are kept in memory only.
+//! Layout plans made by this node, which `apply` passes to the metadata quorum. Plans are kept in
+//! memory only.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Connection slots (`Place`): the limit on concurrent connections, and admission when all client
-//! slots are taken.
+//! Connection slots: the limit on concurrent connections, and admission when all client slots are
+//! taken.
 //!
 //! ```text
 //!               client slots are free                         --connections
@@ -10,8 +10,9 @@
 //!                  └── a probe, a status request: answered, then closed
 //! ```
 //!
-//! Clients therefore never keep out the other nodes, nor operators. Each guest connection closes
-//! the longest idle client, and a connection that finds no guest slot closes the guest that has
+//! Clients therefore never keep out the other nodes, nor operators. A reserve slot (`Guest`) admits
+//! a connection for a short time. Each connection that takes one closes the client that has been
+//! idle for longest, and a connection that finds none free closes the reserve connection that has
 //! been silent for longest.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +24,7 @@ use tokio::sync::Notify;
 pub(crate) enum ConnectionSlot {
     /// A client slot: all requests are served.
     Client,
-    /// A guest slot: the connection came when all client slots were taken.
+    /// A reserve slot: the connection came when all client slots were taken.
     Guest,
 }
 
@@ -34,8 +35,8 @@ pub(crate) struct ConnectionSlots {
     max_clients: usize,
     guests: AtomicUsize,
     max_guests: usize,
-    /// Number of guests waiting for a client slot, and of requests waiting for a slot: both have
-    /// priority over new connections.
+    /// Number of connections in reserve slots that wait for a client slot, and of requests that
+    /// wait for a slot: both have priority over new connections.
     waiting: AtomicUsize,
     left: Notify,
 }
@@ -66,7 +67,7 @@ impl ConnectionSlots {
     }
 
     /// Takes a client slot for a further concurrent request of an HTTP/2 connection, as a
-    /// connection of its own would take. Returns false if none is free.
+    /// connection of its own would take one. Returns false if no slot is free.
     pub(crate) fn enter_again(&self) -> bool {
         self.nobody_waits() && take(&self.clients, self.max_clients)
     }
@@ -80,7 +81,7 @@ impl ConnectionSlots {
         self.waiting.load(Ordering::Relaxed) == 0
     }
 
-    /// Turns a guest into a client, if a client slot is free.
+    /// Moves a connection from its reserve slot to a client slot, if one is free.
     pub(crate) fn settle(&self) -> bool {
         let settled = take(&self.clients, self.max_clients);
         if settled {
@@ -105,12 +106,14 @@ impl ConnectionSlots {
         self.left.notified().await;
     }
 
-    /// True if a guest may stay: half of the guest slots are kept for short-lived connections.
+    /// True if a connection may stay in its reserve slot: half of these slots are kept for
+    /// short-lived connections.
     pub(crate) fn guests_are_few(&self) -> bool {
         self.guests.load(Ordering::Relaxed) <= self.max_guests / 2
     }
 
-    /// Registers a guest or a request that waits for a slot, for the lifetime of the result.
+    /// Registers a connection in a reserve slot, or a request, that waits for a client slot, for
+    /// the lifetime of the result.
     pub(crate) fn wait(&self) -> SlotWaiter<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         SlotWaiter(self)
@@ -122,7 +125,7 @@ impl ConnectionSlots {
     }
 }
 
-/// A registered wait for a client slot, of a guest or of a request.
+/// A registered wait for a client slot.
 pub(crate) struct SlotWaiter<'a>(&'a ConnectionSlots);
 
 impl Drop for SlotWaiter<'_> {

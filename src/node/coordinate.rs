@@ -41,8 +41,8 @@ use crate::node::requests::Requests;
 use crate::node::task::{dispatch, off_the_loop};
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
-/// Fraction of the deadline, as a divisor, that a read keeps for its answer: it stops waiting for
-/// memory that long before its deadline, so that the client is told why.
+/// A read stops waiting for memory early, by 1/`ANSWER_SHARE` of the deadline, so that the answer
+/// can still tell the client why.
 const ANSWER_SHARE: u32 = 8;
 
 const NO_ROOM: &str = "the memory for responses is in use";
@@ -60,7 +60,7 @@ enum LoopEvent {
     Read(OpId, Wanted, Result<Option<Record>, StoreError>),
     /// A batched write was stored, or failed.
     Written(WritePurpose, Outcome),
-    /// A record of the node's own (a `Keeps`) was stored, or failed.
+    /// One of the node's own records was stored, or failed.
     Kept(OpId, OwnRecords, Result<(), lsm::Error>),
     /// A timer has expired.
     Wake,
@@ -257,7 +257,7 @@ impl Requests {
         quorum: AskedQuorum,
         id: Option<u64>,
     ) -> Answer {
-        // A ballot is a version of this node's clock.
+        // A ballot is a version of this node's clock, so the clock must have been compared first.
         self.node.comparison.wait().await;
         let slot = self.coordination.clients.open();
         let client = ClientId(slot.number);
@@ -340,8 +340,8 @@ impl Requests {
         }
     }
 
-    /// Reads a record that needs the disk or a reservation of memory, which is waited for before
-    /// the read. This node's clients and other nodes have separate memory budgets.
+    /// Reads a record that needs the disk, or a reservation of memory, for which the read waits
+    /// first. This node's clients and other nodes have separate memory budgets.
     async fn read_patiently(
         &self,
         op: OpId,
@@ -388,13 +388,13 @@ impl Requests {
             let Some(room) = this.node.answers.wait(most, patience).await else {
                 return this.dispatch(Event::Overflow { peer, id });
             };
-            // The other node is told the time that remains, for it waits for memory too.
+            // The other node is told the time that remains, because it waits for memory too.
             let left = left.saturating_sub(asked.elapsed());
             if let Body::Request { remaining_ms, .. } = &mut message.body {
                 *remaining_ms = left.as_millis() as u32;
             }
             this.peers.fetch(peer, message, room);
-            // After `left` nobody waits for the reply any more.
+            // After `left` no request waits for the reply any more.
             sleep(left).await;
             drop(this.peers.take_room(peer, id));
         });
@@ -449,7 +449,7 @@ impl Driver for Process<'_> {
         let page = self.0.node.reads.page(op, request, demand.class, until);
         let this = Rc::clone(self.0);
         spawn_local(async move {
-            // An error means that nobody waits for the page any more, or that the node stops.
+            // An error means that no request waits for the page any more, or that the node stops.
             if let Ok(result) = page.await {
                 this.dispatch(Event::Paged { op, result });
             }
@@ -461,7 +461,7 @@ impl Driver for Process<'_> {
         let compared = self.0.node.reads.compare(request, demand.class, until);
         let this = Rc::clone(self.0);
         spawn_local(async move {
-            // An error means that nobody waits for the result any more, or that the node stops.
+            // An error means that no request waits for the result any more, or that the node stops.
             if let Ok(result) = compared.await {
                 this.dispatch(Event::Compared { op, result });
             }

@@ -3,9 +3,10 @@
 //! ```text
 //!  requests ─▶ coordinate, task    a loop's part, and what a node does once for all loops
 //!           ─▶ writes, reads       batches of a turn; what a loop must not wait for
-//!           ─▶ gate, places        limits: bytes of long writes, connections and streams
-//!  clock, comparison, store, life_file, way_out
-//!                                  the clock; the directory and what is wrong with it
+//!           ─▶ write_window, connection_slots, limits
+//!                                  limits: bytes of long writes, connections and streams
+//!  clock, comparison, store, life_file, advice
+//!                                  the clock; the directory, and advice on its errors
 //!  access, quotas, plans, joiners  tokens, quotas and plans of the layout; nodes that ask to join
 //! ```
 
@@ -51,7 +52,7 @@ use crate::transport::Tls;
 
 /// A running node.
 pub(crate) struct Node {
-    /// When recovery began.
+    /// Time at which recovery began.
     pub(crate) started: Instant,
     /// The engine's store.
     pub(crate) db: Arc<lsm::Db>,

@@ -1,5 +1,4 @@
-//! One loop's interface to the node: everything through which HTTP reaches the store and the other
-//! nodes.
+//! One loop's interface to the node. HTTP reaches the store and the other nodes only through it.
 //!
 //! ```text
 //!  http ─▶ get · write · scan · call · version ─▶ Requests ─┬─▶ coordinate: the loop's protocol
@@ -39,8 +38,8 @@ use crate::settings::units::Ttl;
 use crate::tokens::lookup::{self, Access, Remembered, TokenLookup};
 use crate::transport::Stream;
 
-/// Fraction of `--deadline`, as a divisor, that a write may wait for the clock's bound: the
-/// replicas get the whole deadline afterwards.
+/// A write may wait for the clock's bound for 1/`CLOCK_SHARE` of `--deadline`; the replicas get the
+/// whole deadline afterwards.
 const CLOCK_SHARE: u32 = 2;
 
 /// One loop's interface to the node.
@@ -80,7 +79,7 @@ fn receive(requests: Weak<Requests>) -> peers::EventSink {
             FromPeers::Later => BackgroundEvent::Behind,
             FromPeers::Fenced => BackgroundEvent::Fenced,
         };
-        // At the end of the node there is nobody to take it.
+        // When the node ends, the task's receiver is gone.
         spawn_local(async move { this.node.task.send(event.into()).await.ok() });
     })
 }
@@ -128,8 +127,8 @@ impl Requests {
         spawn_local(async move { this.peers.run().await });
     }
 
-    /// Starts what one loop does for the whole node: keeps a connection to each peer, and compares
-    /// clocks with the peers.
+    /// Starts the work that one loop does for the whole node: keeps a connection to each peer, and
+    /// compares clocks with the peers.
     pub(crate) fn keep_peers(self: &Rc<Self>) {
         self.peers.keep_all();
         let this = Rc::clone(self);
@@ -248,7 +247,7 @@ impl Requests {
         self.gate.enter(bytes, patience).await
     }
 
-    /// Connects to a node for something other than messages. The other end proves nothing.
+    /// Connects to a node for something other than messages. The other end is not authenticated.
     pub(crate) async fn reach(&self, peer: NodeId) -> Result<Stream, DialError> {
         self.peers.reach(peer).await
     }
@@ -283,7 +282,7 @@ impl Requests {
         self.node.url_of(node)
     }
 
-    /// Returns the reason why this node's store takes no more writes; `None` if it takes them.
+    /// Returns the reason why this node's store accepts no more writes; `None` if it accepts them.
     pub(crate) fn store_failure(&self) -> Option<String> {
         self.node.db.health().err().map(|error| error.to_string())
     }
@@ -303,7 +302,8 @@ impl Requests {
         (view.epoch == acks.epoch).then(|| named.map(|(_, node)| self.name(*node)).collect())
     }
 
-    /// Returns the sync policy, as `--sync` names it: when this node acknowledges a plain write.
+    /// Returns this node's sync policy, which decides when a plain write is acknowledged, as
+    /// `--sync` names the policy.
     pub(crate) fn sync(&self) -> &'static str {
         match self.node.config.sync {
             SyncMode::Always => "always",

@@ -63,7 +63,7 @@ pub(crate) enum StoppedError {
 /// Opens the store of a stopped node, for a command that works on its directory.
 pub(crate) fn open_stopped(data: &Path) -> Result<Engine, StoppedError> {
     keep_private();
-    // Fails on a file or a broken link: the path exists but is no directory that could hold a
+    // Fails on a file or a broken link: the path exists, but is not a directory that could hold a
     // store.
     fs::read_dir(data).map_err(StoppedError::Unreadable)?;
     if !data.join("STORE").try_exists().map_err(StoppedError::Unreadable)? {

@@ -118,7 +118,7 @@ fn note_unstreamed(node: &Node, peer: NodeId, result: &Result<Reply, FailureKind
     });
 }
 
-/// Sends an event to the task. At the end of the node there is nobody to take it.
+/// Sends an event to the task; does nothing at the end of the node, when the task is gone.
 pub(crate) async fn dispatch(node: &Node, event: TaskEvent) {
     let _ = node.task.send(event).await;
 }

@@ -8,9 +8,10 @@
 //!   enter ─▶ waits, nothing is sent yet ─▶ under way ─▶ leave
 //! ```
 //!
-//! Data sent to replicas that are behind would only wait there, until its deadline passes and its
-//! outcome is unknown. So a write waits here instead, where a refusal means that nothing was done.
-//! The rule is that of TCP's congestion window: additive increase, multiplicative decrease.
+//! Data sent to replicas that are behind would only wait there until the write's deadline passes,
+//! and then the write's outcome is unknown. A write therefore waits here, where a refusal means
+//! that nothing was done. The rule is that of TCP's congestion window: additive increase,
+//! multiplicative decrease.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -20,8 +21,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Bytes per permit.
 const UNIT: usize = 1 << 10;
 
-/// Divisor of the deadline: a write that takes longer than the quotient shows that too many bytes
-/// are under way, since the data sent last takes as long as all before it.
+/// A write that takes longer than 1/`GOOD_TIME_SHARE` of the deadline shows that too many bytes are
+/// under way, since the data sent last takes as long as all before it.
 const GOOD_TIME_SHARE: u32 = 2;
 
 /// One loop's congestion window and its admission permits.
@@ -35,7 +36,8 @@ pub(crate) struct WriteWindow {
     /// Lower and upper limit of the window. One write of any length always fits.
     range: (usize, usize),
     good_time: Duration,
-    /// When the window last shrank: it shrinks once for all writes that were under way then.
+    /// Time at which the window last shrank. It shrinks once for all writes that were under way
+    /// then.
     narrowed: Cell<Option<Instant>>,
 }
 

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A replica counts a record when it stores it, whichever node coordinates the write. A node
-//! extrapolates its own share of a prefix to all nodes, so each node knows the usage by itself, at
-//! once.
+//! extrapolates its own share of a prefix to all nodes, so each node knows the usage without asking
+//! the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -13,7 +13,7 @@ pub(crate) const QUOTA: [&str; 3] = ["prefix", "soft", "hard"];
 /// Parameters of a quota to remove.
 pub(crate) const REMOVE: [&str; 1] = ["prefix"];
 
-/// Parses the prefix of the quota to remove; the empty prefix, of all keys, is left out.
+/// Parses the prefix of the quota to remove. A query without a prefix means the quota of all keys.
 pub(crate) fn quota_to_remove(query: &str) -> Result<Vec<u8>, Problem> {
     let [prefix] = fill(query, REMOVE)?;
     prefix_of(prefix)

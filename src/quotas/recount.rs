@@ -18,17 +18,17 @@ use crate::quotas::counts::Counted;
 /// Interval at which quotas are looked up, and at which small ones are counted.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Pause after each step, as a multiple of its CPU time (`cpu`), and at least of its elapsed time
-/// (`disk`), which may include waiting for the disk.
+/// Pause after each step: `cpu` times the step's CPU time, but at least `disk` times its elapsed
+/// time, which may include waiting for the disk.
 struct CountingPace {
     cpu: u32,
     disk: u32,
 }
 
-/// 2 % of a core, and at most a fifth of the disk's time.
+/// The usual pace: 2 % of a core, and at most a fifth of the disk's time.
 const USUAL: CountingPace = CountingPace { cpu: 49, disk: 4 };
 
-/// A quarter of a core, and at most half of the disk's time.
+/// The pace of an urgent count: a quarter of a core, and at most half of the disk's time.
 const HURRIED: CountingPace = CountingPace { cpu: 3, disk: 1 };
 
 /// The counting thread.
@@ -93,7 +93,7 @@ impl Counts {
             let lap = self.of.entry(counted.quota.prefix.clone()).or_insert_with(new);
             let is_urgent = counted.update(|usage| usage.is_urgent(counted.quota.hard));
             if is_urgent && !lap.hurries {
-                // A count begun before the urgency would leave most of the additions as they are.
+                // A lap begun before the urgency would leave most of the additions uncorrected.
                 (lap.walk, lap.hurries) = (None, true);
             }
         }

@@ -1,5 +1,5 @@
-//! The acceptor: accepts connections, gets each a connection slot (`places`) and hands it to the
-//! loop with the fewest connections.
+//! The acceptor: accepts connections, takes a connection slot (`places`) for each, and hands it to
+//! the loop with the fewest connections.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -97,7 +97,7 @@ async fn find_place(loops: &[Handle], places: &ConnectionSlots) -> ConnectionSlo
             // A loop with a full queue gets the command later.
             let _ = handle.commands.try_send(LoopCommand::CloseGuest);
         }
-        // Bounded, because no connection may leave soon.
+        // The wait is bounded, because it may be long until a connection leaves.
         let _ = timeout(BACK_OFF, places.left()).await;
     }
 }
@@ -106,7 +106,7 @@ async fn find_place(loops: &[Handle], places: &ConnectionSlots) -> ConnectionSlo
 fn close_idle_client(loops: &[Handle]) {
     let idle = |handle: &&Handle| handle.counters.idle_ticks.load(Ordering::Relaxed);
     if let Some(handle) = loops.iter().max_by_key(idle).filter(|handle| idle(handle) > 0) {
-        // Best effort: the next guest sends the command again.
+        // If the command is lost, the next connection in a reserve slot sends it again.
         let _ = handle.commands.try_send(LoopCommand::CloseIdleClient);
     }
 }

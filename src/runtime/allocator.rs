@@ -1,13 +1,13 @@
 //! Configuration of the system's allocator, so that it returns freed memory.
 //!
 //! By default glibc's allocator grows an arena for each thread, up to eight a core, and keeps freed
-//! memory: large values would stay in it forever, where the memory ledger no longer counts them.
-//! With the limits below, 64 MiB of `--memory` and values of up to 900 kB took 90 MiB at most,
-//! jemalloc 112 MiB, mimalloc 188 MiB, at the same CPU time per request; and the system's allocator
-//! needs no build.
+//! memory. Large values would stay in the arenas forever, where no memory budget counts them. With
+//! the limits below, 64 MiB of `--memory` and values of up to 900 kB took 90 MiB at most, jemalloc
+//! 112 MiB, mimalloc 188 MiB, at the same CPU time per request; and the system's allocator needs no
+//! build.
 //!
-//! musl's own takes one lock for every call, and 2 to 9 % more instructions per request than
-//! jemalloc, which a static build has: packaging/README.md.
+//! musl's own allocator takes one lock for every call, and 2 to 9 % more instructions per request
+//! than jemalloc, which a static build has: packaging/README.md.
 #![allow(unsafe_code, reason = "mallopt has no safe form")]
 
 #[cfg(not(target_env = "musl"))]
@@ -24,19 +24,20 @@ pub(crate) const ALLOCATES: Allocator = Allocator;
 /// Sets the limits. Must be called before other threads exist.
 #[cfg(not(target_env = "musl"))]
 pub(crate) fn set_up() {
-    // A block of so many bytes is a mapping of its own, which is gone when it is freed: values,
-    // pages of ranges, memtables. (Without this limit it grows with what is freed, up to 32 MiB.)
+    // A block of this many bytes or more is a mapping of its own, which ends when the block is
+    // freed: values, pages of ranges, memtables. (Without this limit glibc raises its threshold to
+    // the size of freed blocks, up to 32 MiB.)
     const OWN_MAPPING_BYTES: i32 = 64 << 10;
-    // So many free bytes at the end of an arena are given back …
+    // An arena returns the free bytes at its end to the system if they are more than these …
     const TRIM_BYTES: i32 = 128 << 10;
-    // … and so many taken at once when it grows.
+    // … and takes this many bytes more than it needs when it grows.
     const GROW_BYTES: i32 = 64 << 10;
     let arenas = thread::available_parallelism().map_or(1, |cores| cores.get());
     let limits = [
         (libc::M_MMAP_THRESHOLD, OWN_MAPPING_BYTES),
         (libc::M_TRIM_THRESHOLD, TRIM_BYTES),
         (libc::M_TOP_PAD, GROW_BYTES),
-        // Only as many threads as there are cores can allocate at once.
+        // No more threads than cores can allocate at once.
         (libc::M_ARENA_MAX, i32::try_from(arenas).unwrap_or(i32::MAX)),
     ];
     for (name, value) in limits {
@@ -46,6 +47,6 @@ pub(crate) fn set_up() {
     }
 }
 
-/// jemalloc gives memory back by itself.
+/// Does nothing: jemalloc returns freed memory without settings.
 #[cfg(target_env = "musl")]
 pub(crate) fn set_up() {}

@@ -1,5 +1,5 @@
 //! Reload of certificates, of the cluster's secrets and of the admin token when their files change,
-//! so that they can be replaced while the node runs. SIGHUP has them read at once.
+//! so that operators can replace them while the node runs. At SIGHUP the files are read at once.
 
 use std::io;
 use std::sync::Arc;
@@ -47,12 +47,13 @@ pub(crate) struct Credentials {
     thread: JoinHandle<()>,
 }
 
-/// What is replaced when its file changes, but for certificates.
+/// The secrets and the admin token, which are replaced when their files change.
 struct Replaced {
     files: SecretFiles,
     secrets: Arc<Secrets>,
     admin: Arc<ArcSwapOption<secret::Secret>>,
-    /// What was logged last of each kind: a line for each failure, and not for each look.
+    /// The last logged error of the secrets, and of the admin token: each failure is logged once,
+    /// and not at each reading.
     logged: [Option<String>; 2],
 }
 
@@ -94,16 +95,16 @@ impl Credentials {
         Ok(Self { looks, thread })
     }
 
-    /// Has the files looked at now.
+    /// Has the thread read the files now.
     pub(crate) fn look_now(&self) {
-        // If there is no room, a look is due that has not begun.
+        // If the channel is full, a reading is due that has not begun.
         let _ = self.looks.try_send(());
     }
 
     /// Ends the thread and waits for it.
     pub(crate) fn stop(self) {
         drop(self.looks);
-        // A panic in there was printed.
+        // The panic was already printed.
         let _ = self.thread.join();
     }
 }

@@ -38,8 +38,8 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// Sockets queued between the acceptor and a loop.
 const HANDOVER: usize = 256;
 
-/// Time for which connections stay open when the node stops: a request that arrives is answered,
-/// and its client told that the connection ends. Then idle connections are closed.
+/// Time for which connections stay open when the node stops: requests that arrive are answered, and
+/// their clients learn that the connection ends. Then idle connections are closed.
 const LEAVE: Duration = Duration::from_millis(100);
 
 /// Longest duration of requests in flight when the node stops.
@@ -99,7 +99,7 @@ pub(crate) fn start(node: &Arc<Node>, names: &Arc<Names>, number: usize) -> io::
     let thread = thread::Builder::new().name(format!("loop-{number}")).spawn(move || {
         let mut builder = Builder::new_current_thread();
         let runtime = builder.enable_io().enable_time().build_local(LocalOptions::default());
-        // The starting thread waits for this.
+        // The starting thread waits for this report.
         match runtime {
             Ok(runtime) => {
                 let _ = report.send(Ok(()));

@@ -1,6 +1,5 @@
-//! What systemd is told of a node by the protocol of `sd_notify` (a unit's `Type=notify`): that the
-//! node serves, that it reads its files again, that it stops. And, for `WatchdogSec=`, that all
-//! event loops turn:
+//! Reports to systemd by the protocol of `sd_notify` (a unit's `Type=notify`): the node serves,
+//! rereads its files, or stops. With `WatchdogSec=` also that all event loops make progress:
 //!
 //! ```text
 //!  loop 0: sweeps ─┐
@@ -8,7 +7,7 @@
 //!  loop n: sweeps ─┘                                           └ no ──▶ nothing: systemd waits
 //! ```
 //!
-//! Without NOTIFY_SOCKET in the environment nothing is told to anybody.
+//! Without NOTIFY_SOCKET in the environment nothing is reported.
 
 use std::future::pending;
 use std::time::Duration;
@@ -18,28 +17,28 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::runtime::event_loop::Handle;
 
-/// Looks at the loops in one period of the watchdog. The message may be late by one look, and a
+/// Checks of the loops in one period of the watchdog. A message may be late by one check, and a
 /// loop's sweep by one tick; systemd's own advice is at least two messages in a period.
 const LOOKS: u32 = 4;
 
-/// What systemd shows of a node that serves.
+/// The status that systemd shows for a node that serves.
 pub(crate) const SERVES: &str = "serves";
 
-/// Tells that the node does `what` from now on, and that clients reach it.
+/// Reports that the node does `what` from now on, and that clients reach it.
 pub(crate) fn ready(what: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(what)]);
 }
 
-/// Tells that files are read again, until [`ready`].
+/// Reports that files are read again; the next [`ready`] ends that.
 pub(crate) fn reloading() {
-    // systemd takes the message for one about an earlier reload without the time of this one.
+    // A message without the time of this reload counts for systemd as one about an earlier reload.
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
         Err(_) => tell(&[NotifyState::Reloading]),
     }
 }
 
-/// Tells that the node stops.
+/// Reports that the node stops.
 pub(crate) fn stopping() {
     tell(&[
         NotifyState::Stopping,
@@ -47,7 +46,7 @@ pub(crate) fn stopping() {
     ]);
 }
 
-/// Tells the watchdog that all of `loops` turn, as long as they do. Never ends.
+/// Reports to the watchdog for as long as all of `loops` make progress. Never ends.
 pub(crate) async fn keep_alive(loops: &[Handle]) {
     let Some(period) = sd_notify::watchdog_enabled().filter(|period| !period.is_zero()) else {
         return pending().await;
@@ -64,19 +63,19 @@ pub(crate) async fn keep_alive(loops: &[Handle]) {
     }
 }
 
-/// A node that can't tell anything serves all the same.
+/// Sends a report. A node that can't send one serves all the same.
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "the service manager at $NOTIFY_SOCKET cannot be told: {states:?}");
     }
 }
 
-/// How often each loop had swept when all of them were last found to turn.
+/// The sweeps of each loop when all loops were last found to make progress.
 #[derive(Debug, Default)]
 struct Turning(Vec<u64>);
 
 impl Turning {
-    /// Whether each loop has swept since that time. Before the first look each has.
+    /// Returns true if each loop has swept since that time, and at the first check.
     fn have_all_moved(&mut self, sweeps: Vec<u64>) -> bool {
         let stand_still = |(now, before): (&u64, &u64)| now == before;
         if sweeps.iter().zip(&self.0).any(stand_still) {

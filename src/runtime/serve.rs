@@ -117,7 +117,7 @@ fn outdated(data: PathBuf) -> ServeError {
 }
 
 /// Completes a move of the data directory's content that a killed process had begun: half of a
-/// directory is no store.
+/// directory is not a store.
 fn end_setting_aside(data: &Path) -> Result<(), ServeError> {
     let ended =
         set_aside::go_on(data).map_err(|source| InDirectory { data: data.to_owned(), source })?;
@@ -262,8 +262,8 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
     Ok(started)
 }
 
-/// Refuses to run without a secret in a cluster that other machines can reach: a node that was
-/// alone at its first start needed none.
+/// Refuses to run without a secret in a cluster that other machines can reach. The settings' check
+/// is not enough: a node that was alone at its first start needed no secret.
 fn protected(config: &Config, layout: &Layout) -> Result<(), ServeError> {
     if config.open_to == OpenTo::Nobody && config.secret.is_none() && !layout.is_alone() {
         return Err(ConfigError::NodesProve.into());
@@ -409,7 +409,8 @@ impl Acceptor {
         Ok(Self { runtime, terminate, interrupt, hangup })
     }
 
-    /// Serves until SIGTERM or ctrl-C, or until that is not possible any more.
+    /// Serves until a signal to stop, or until the data directory is found to be an older copy. An
+    /// error means that connections can't be accepted any more.
     fn run(
         mut self,
         listener: TcpListener,

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  outdated-SECONDS.part made ─▶ everything moved into it ─▶ renamed to outdated-SECONDS
-//!        ▲ a start that finds it resumes here: half a directory is no store
+//!        ▲ a start that finds it resumes here: half a directory is not a store
 //! ```
 
 use std::ffi::{OsStr, OsString};
@@ -31,8 +31,8 @@ pub(crate) enum SetAsideError {
     Move { part: PathBuf, source: io::Error },
 }
 
-/// Moves the content of the directory `data` into a new directory in it, and returns the path of
-/// that. Content moved aside earlier stays where it is.
+/// Moves the content of the directory `data` into a new directory within `data`, and returns the
+/// new directory's path. Content moved aside earlier stays where it is.
 pub(crate) fn set_aside(data: &Path) -> io::Result<PathBuf> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let part = data.join(format!("{PREFIX}{seconds}{PART}"));

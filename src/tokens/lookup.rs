@@ -80,7 +80,8 @@ impl Access {
         }
     }
 
-    /// Returns the place of the admin token, which is replaced when its file changes.
+    /// Returns the cell that holds the admin token; a change of the token's file replaces the
+    /// content.
     pub(crate) fn admin_token(&self) -> Arc<ArcSwapOption<Secret>> {
         Arc::clone(&self.admin)
     }
@@ -103,7 +104,8 @@ impl Access {
     }
 
     /// Looks up the token with this text in the layout in force; `before` is the connection's
-    /// cached token. A removed node knows none: nobody tells it which of them are revoked.
+    /// cached token. A removed node finds none, because it no longer learns which tokens are
+    /// revoked.
     pub(crate) fn find(
         &self,
         shared: &Shared,
@@ -176,14 +178,15 @@ pub(crate) fn now_ms(node: &Node) -> u64 {
     node.shared.clock.latest(up, now, skew) / 1000
 }
 
-/// Returns the time at which a token is made now, in milliseconds since 1970, to which its lifetime
-/// is added: [`now_ms`], or the latest time that most other nodes accept if that is less. A single
-/// node whose clock is ahead lengthens no token's life, and removes no token that lives elsewhere.
+/// Returns the creation time of a token that is made now, in milliseconds since 1970, from which
+/// its lifetime counts: [`now_ms`], or the latest time that most other nodes accept if that is
+/// less. A single node whose clock is ahead thus neither lengthens a token's lifetime, nor removes
+/// a token that is valid elsewhere.
 pub(crate) fn made_ms(node: &Node) -> u64 {
     node.shared.clock.accepted(now_ms(node) * 1000, now()) / 1000
 }
 
-/// True if the token has expired. The node then takes the token's expiry into its clock, which
+/// True if the token has expired. The node then merges the token's expiry into its clock, which
 /// becomes durable and never goes back: a token that was refused stays refused after a restart.
 pub(crate) fn has_expired(node: &Node, token: &Token) -> bool {
     let has_expired = token.expires_ms != 0 && token.has_expired(now_ms(node));
@@ -193,9 +196,9 @@ pub(crate) fn has_expired(node: &Node, token: &Token) -> bool {
     has_expired
 }
 
-/// Takes the expiries of all expired tokens into the node's clock, before the clock is stopped: a
-/// clean stop keeps the last time that was issued or taken in, and a node that issued nothing for
-/// long would start with an old one.
+/// Merges the expiries of all expired tokens into the node's clock, before the clock is stopped. A
+/// clean stop keeps the last time that the clock issued or merged, which may be long ago on an idle
+/// node.
 pub(crate) fn keep_expired(node: &Node) {
     let (access, now_ms) = (node.access.all(&node.shared), now_ms(node));
     let expired = access.tokens.iter().filter(|token| token.has_expired(now_ms));
@@ -205,8 +208,8 @@ pub(crate) fn keep_expired(node: &Node) {
 }
 
 fn take_in(node: &Node, expires_ms: u64) {
-    // Other nodes refuse versions that are too far ahead of their clocks; a node alone has no other
-    // node.
+    // Other nodes refuse versions that are too far ahead of their clocks; a single node has no
+    // others.
     let skew = match node.shared.is_alone() {
         true => u64::MAX,
         false => node.config.max_clock_skew.as_micros() as u64,

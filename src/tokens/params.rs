@@ -65,7 +65,7 @@ pub(crate) fn token(query: &str) -> Result<NewToken, Problem> {
     })
 }
 
-/// Refuses kinds of which the methods permit no request at all.
+/// Refuses a token if its methods permit no request of one of its kinds.
 fn refuse_useless(kinds: Kinds, methods: Methods) -> Result<(), Problem> {
     let of_kinds = [
         (Kinds::METRICS, Methods::GET, "GET (read)"),

@@ -20,7 +20,7 @@ pub(super) const MAX_WITHOUT_DATA: usize = 20 << 10;
 #[derive(Debug)]
 pub(crate) struct Bounded {
     socket: TcpStream,
-    /// Bytes received since there was data last.
+    /// Bytes received since the last application data.
     without_data: usize,
     /// True if the limit was reached at the previous read, and still is.
     is_over: bool,
@@ -37,8 +37,8 @@ impl Bounded {
         self.is_over = false;
     }
 
-    /// Pauses reading once: if the handshake is over, its data is delivered now, although the rest
-    /// of a record is still missing. A second call without data in between fails.
+    /// Pauses reading once. If the handshake is over, the caller gets the data received so far,
+    /// although the rest of a record is missing. A second call without data in between fails.
     fn pause(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !std::mem::replace(&mut self.is_over, true) {
             cx.waker().wake_by_ref();

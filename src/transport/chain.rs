@@ -1,7 +1,8 @@
 //! Checks that clients make of a node's certificates: dates, names, and permitted uses.
 //!
-//! A file holds the node's own certificate first, then those between it and the CA. Nodes check
-//! none of this ([`super::tls`]), so it decides whether clients are served, and nothing else.
+//! A file holds the node's own certificate first, then those between it and the CA. Nodes do not
+//! check each other's certificates ([`super::tls`]): these checks decide only whether clients
+//! accept the node.
 
 use std::time::Duration;
 
@@ -170,9 +171,9 @@ impl Chain {
         self.check_signature(certs, now)
     }
 
-    /// Checks that the certificate in the file whose subject is the issuer of the node's own has
-    /// signed the node's own, and may do so. A file need not have one: the issuer may be the CA
-    /// that clients trust.
+    /// Checks the issuer's certificate, if the file has it: the issuer must have signed the node's
+    /// own certificate, and be permitted to. A file need not have the issuer's certificate, because
+    /// the issuer may be the CA that clients trust.
     fn check_signature(&self, certs: &[CertificateDer<'_>], now: u64) -> Result<(), Unaccepted> {
         let Some((own, others)) = certs.split_first() else { return Ok(()) };
         let mut refused = None;
@@ -250,8 +251,8 @@ fn signed_by(
     verify_server_cert_signed_by_trust_anchor(&own, &roots, &[], now, algorithms)
 }
 
-/// Returns the reason why no certificate, of a server or else of a client, is accepted that this
-/// one has signed.
+/// Returns the reason why no certificate signed by this one is accepted: of a server if
+/// `of_servers`, else of a client.
 fn signs_nothing(cert: &X509Certificate<'_>, of_servers: bool) -> Option<&'static str> {
     let usage = cert.key_usage().ok().flatten();
     let purpose = cert.extended_key_usage().ok().flatten();
@@ -284,12 +285,12 @@ pub(super) fn is_for(certs: &[CertificateDer<'_>], host: &str) -> bool {
     ParsedCertificate::try_from(own).is_ok_and(|own| verify_server_name(&own, &name).is_ok())
 }
 
-/// Names a certificate in messages, for a file without a node's own.
+/// Returns the name of a certificate in messages, for a file without a node's own certificate.
 fn in_file(number: usize, cert: &X509Certificate<'_>) -> String {
     format!("certificate {} of the file ({})", number + 1, cert.subject())
 }
 
-/// Names a certificate in messages.
+/// Returns the name of a certificate in messages.
 pub(super) fn named(number: usize, cert: &X509Certificate<'_>) -> String {
     let subject = cert.subject().to_string();
     let subject = if subject.is_empty() { String::new() } else { format!(" ({subject})") };

@@ -1,5 +1,5 @@
-//! A command's connection to a node: blocking, and by TLS for `https://`, where the node's
-//! certificate is checked as a browser would.
+//! A command's connection to a node: blocking, and by TLS for `https://` URLs, where it checks the
+//! node's certificate as a browser does.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -68,8 +68,8 @@ impl Stream {
     }
 }
 
-/// Reads what one look at the socket yields. (`TlsStream` would read until `buf` is full, and hide
-/// after how many bytes there was data.)
+/// Reads the data that one read of the socket yields. (`TlsStream` itself would read until `buf` is
+/// full, and not show after how many bytes there was data, which the limit of [`Bounded`] needs.)
 fn read(
     stream: &mut TlsStream<Bounded>,
     cx: &mut Context<'_>,
@@ -81,7 +81,7 @@ fn read(
         buf.put_slice(&data[..length]);
         Pin::new(&mut *stream).consume(length);
         stream.get_mut().0.saw_data();
-        // Otherwise more data was decrypted already.
+        // A session that does not want to read has decrypted more data already.
         if length == 0 || buf.remaining() == 0 || stream.get_ref().1.wants_read() {
             return Poll::Ready(Ok(()));
         }

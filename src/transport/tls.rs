@@ -2,12 +2,12 @@
 //!
 //! Nodes do not verify each other's certificates. They authenticate on the connection by the
 //! cluster's secret, and the proof covers the connection's exporter
-//! ([`Channel`](protocol::handshake::Channel)): a certificate could add nothing to it, and can't
-//! separate nodes by expiring.
+//! ([`Channel`](protocol::handshake::Channel)). A certificate would add nothing to that proof, and
+//! without verification its expiry can't separate nodes.
 //!
 //! Clients do verify. Files that no client would accept ([`super::chain`]) do not replace good ones
 //! while a node runs. At its start there are no good ones: the node serves with the given files and
-//! logs their errors, because its replicas count for the other nodes whatever clients make of it.
+//! logs their errors, because the other nodes count on its replicas even if clients refuse it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,7 +43,7 @@ const CLIENTS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
 /// ALPN name of HTTP/2.
 pub(super) const HTTP2: &[u8] = b"h2";
 
-/// The first byte of a TLS record with a handshake (RFC 8446, 5.1). No HTTP begins with it.
+/// The first byte of a TLS record with a handshake (RFC 8446, 5.1). No HTTP request begins with it.
 const HANDSHAKE: u8 = 22;
 
 /// Limit on the bytes of records that wait for a client's socket: about one record. A client that
@@ -94,9 +94,10 @@ pub(crate) enum AcceptedStream {
 }
 
 impl Tls {
-    /// Loads the files. Files that cannot be served are an error. Files that can, but that no
-    /// client accepts, such as an expired certificate, are logged and served: other nodes do not
-    /// verify it, and need this node's replicas ([`check`](Self::check) refuses it).
+    /// Loads the files. Files that cannot be served are an error. Files that can be served, but
+    /// that no client accepts, such as an expired certificate, are logged and served: other nodes
+    /// do not verify certificates, and need this node's replicas. [`check`](Self::check) returns an
+    /// error for them.
     pub(crate) fn load(files: TlsFiles) -> Result<Self, TlsError> {
         let raw = Raw::read(&files)?;
         let served = Served::of(&files, raw.parse(&files)?)?;
@@ -142,8 +143,8 @@ impl Tls {
     }
 
     /// Reloads the files if they have changed. Good files are used from now on, by new connections;
-    /// otherwise the last good ones stay. Certificate and key are two files, which nobody can
-    /// replace at once: in between they don't match, for a moment.
+    /// otherwise the last good ones stay. Certificate and key are two files, which can't be
+    /// replaced at once: for a moment in between they don't match.
     pub(crate) fn look(&self) {
         self.warn_of_expiry();
         let mut last = self.last.lock();
@@ -174,8 +175,8 @@ impl Tls {
             }
             Err(error) => {
                 self.is_bad.store(true, Ordering::Relaxed);
-                // One line for each failure, and for other files that fail alike; not for each
-                // check.
+                // Each failure is logged once, and again if other files fail in the same way, but
+                // not at each check.
                 let error = Some(error.to_string());
                 if last.said != error || raw.is_some() && !is_known {
                     tracing::error!(
@@ -269,7 +270,7 @@ impl Tls {
             start.client_hello().alpn().is_some_and(|mut names| names.any(|name| name == PEER));
         let config = if is_peer { &served.peers } else { &served.clients };
         let bound = |session: &mut ServerConnection| {
-            // Messages to nodes are bounded before they come here.
+            // The peer connections bound their messages themselves.
             if !is_peer {
                 session.set_buffer_limit(Some(MAX_UNSENT));
             }

@@ -43,7 +43,8 @@ impl Dev {
     }
 
     fn begin(data: TempDir, nodes: u16, port: u16, flags: &[&str]) -> Option<Self> {
-        let mut dev = Self::spawn(data, nodes, port, &[&["--", "--deadline", DEADLINE], flags].concat());
+        let mut dev =
+            Self::spawn(data, nodes, port, &[&["--", "--deadline", DEADLINE], flags].concat());
         dev.until("Ctrl-C stops all").map(|_| dev)
     }
 

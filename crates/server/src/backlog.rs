@@ -1,4 +1,4 @@
-//! Writes that wait for room in this node's store.
+//! Writes that wait until this node's store accepts them.
 //!
 //! ```text
 //!  store ─▶ into this turn's batch
@@ -6,8 +6,9 @@
 //!                                                       └ too late ─▶ busy
 //! ```
 //!
-//! A write that one replica refuses at once has already been sent to the others, so its outcome
-//! would be unknown. The write therefore waits for as long as its client does.
+//! A coordinator sends a write to all replicas at once. If one refused it, the others might store
+//! it all the same, and the outcome would be unknown. A replica therefore lets the write wait, for
+//! as long as the client does.
 
 use std::collections::VecDeque;
 
@@ -53,7 +54,7 @@ pub struct Write {
 pub(crate) struct Bounds {
     /// Bytes that may wait, besides records with memory reserved elsewhere.
     pub(crate) bytes: usize,
-    /// Bytes from which on a record has memory reserved elsewhere (an owner).
+    /// Length in bytes above which a record's memory is reserved elsewhere (by an owner).
     pub(crate) owned_from: usize,
     /// Microseconds that a request may take.
     pub(crate) deadline_micros: u64,
@@ -78,7 +79,8 @@ impl Backlog {
         self.waiting.is_empty()
     }
 
-    /// Returns the bytes of a write without a reservation; a long record has one.
+    /// Returns the bytes of a write that no reservation covers: the memory of a long record is
+    /// reserved elsewhere.
     fn unowned_of(&self, write: &Write) -> usize {
         let record = write.record.byte_len();
         let record = if record > self.bounds.owned_from { 0 } else { record };

@@ -98,16 +98,16 @@ impl BoundedClock {
         Ok(bounded)
     }
 
-    /// The clock without its bound.
+    /// Returns the clock without its bound.
     pub fn clock(&self) -> &Arc<Clock> {
         &self.clock
     }
 
-    /// Returns how long a start waits, in microseconds, until this clock's lead over the wall clock
-    /// is one that the peers accept: after a kill the clock begins at its bound, and they would
+    /// Returns how long a start must wait, in microseconds, until the peers accept this clock's
+    /// lead over the wall clock. After a kill the clock begins at its bound, and the peers would
     /// refuse its versions. With the default skew the wait ends within 0.75 s of the kill, unless
-    /// the disk is slow, or the node followed another clock that is ahead. A wall clock that
-    /// stepped back is not waited for.
+    /// the disk is slow, or the node followed another clock that is ahead. A start waits 2.5 s at
+    /// most, and so not for a wall clock that stepped back.
     pub fn wait_for_wall(&self, nodes: usize, wall: u64, max_skew: u64) -> u64 {
         let ahead = Clock::micros(self.clock.last()).saturating_sub(wall);
         let wait = ahead.saturating_sub(max_skew / 2).min(LONGEST_WAIT);
@@ -129,7 +129,7 @@ impl BoundedClock {
         }
     }
 
-    /// Returns the next bound to store and a batch that does so, if the current bound is near.
+    /// Returns the next bound and a batch that stores it, if the current bound is near.
     pub fn wanted(&self, now: Now) -> Option<(u64, Batch)> {
         let bound = self.clock.bound_wanted(now)?;
         Some((bound, self.batch(bound)))
@@ -229,7 +229,7 @@ mod tests {
             let refused = refuse_after_last_day(wall).unwrap_err().to_string();
             assert!(refused.contains("a time after 2112-09-16"), "{refused}");
         }
-        // The versions that a node issues in the last second before that still fit.
+        // Versions that a node issues in the last second before `LAST_DAYS_END` still fit.
         let furthest = Clock::limit(LAST_DAYS_END, 60_000_000);
         assert_eq!(Clock::micros(furthest), LAST_DAYS_END + 60_000_000);
     }

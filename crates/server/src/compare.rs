@@ -80,7 +80,7 @@ pub fn compare(
         let is_gone = PurgeRule::is_purgeable_at(record, *watermark);
         let outline = record.summary();
         match detail {
-            // Replicas need not purge at the same time.
+            // Replicas purge at different times, so a sum leaves out what they may purge.
             Detail::Sums if is_gone => {}
             // A tombstone may hide a record on another node.
             Detail::Outlines { .. } if is_gone && outline.rank.kind == Kind::Value => {}
@@ -101,8 +101,8 @@ pub fn compare(
     Ok(compared)
 }
 
-/// Discards unreadable blocks in these key ranges, after the other replicas' records of them were
-/// written here. Waits for the disk.
+/// Discards unreadable blocks in these key ranges. The other replicas' records of the ranges must
+/// have been written here before. Waits for the disk.
 pub fn discard(engine: &Engine, ranges: &[Damage]) -> Result<Option<u64>, StoreError> {
     let range = |damage: &Damage| KeyRange {
         first: damage.first.to_vec(),

@@ -18,15 +18,15 @@ use crate::task::TaskEvent;
 pub enum WriteError {
     /// Not tried: too many bytes wait for the log, or flushes and compactions are too far behind.
     Busy,
-    /// The write is not above the repair fence (seal), up to which the node takes no new writes.
-    /// Holds a time that the write's version must exceed to be taken.
+    /// The write is not above the repair fence (seal), up to which the node accepts no new writes.
+    /// Holds a time that the write's version must exceed.
     Sealed(u64),
     /// The store failed.
     Store(lsm::Error),
 }
 
 impl WriteError {
-    /// True if the store takes no write before the next start.
+    /// True if the store accepts no writes before the next start.
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Store(lsm::Error::Failed { .. } | lsm::Error::Closing))
     }
@@ -49,10 +49,11 @@ pub type Outcome = Result<(), WriteError>;
 #[derive(Debug)]
 pub enum WritePurpose {
     /// The coordinator waits for the write. Holds the version time of a newer record, if the node
-    /// has one, and the write's pass of the repair fence, for which a new fence may wait.
+    /// has one, and the write's permit from the repair fence. A new fence waits until the permit is
+    /// returned.
     Op(OpId, Option<u64>, FencePermit),
-    /// A client waits for the write, which this node's store decides alone. Holds the write's pass
-    /// of the repair fence.
+    /// A client waits for the write, which this node's store decides alone. Holds the write's
+    /// permit from the repair fence.
     Alone(AloneId, FencePermit),
     /// A hint for a replica that missed a write.
     Hint(Hint),
@@ -109,8 +110,9 @@ pub trait WriteBatcher {
     /// Returns the time, read once for this turn from the node's clocks.
     fn now(&self) -> Now;
 
-    /// Adds the records that `fill` puts, about `bytes` bytes, to the writes of this turn. Ends in
-    /// [`Loop::written`](crate::Loop::written), later; an error means that nothing was added.
+    /// Adds the records that `fill` puts, about `bytes` bytes, to the writes of this turn. The
+    /// result goes to [`Loop::written`](crate::Loop::written) later; an error means that nothing
+    /// was added.
     fn write(
         &mut self,
         bytes: usize,
@@ -121,30 +123,31 @@ pub trait WriteBatcher {
 
 /// The services that a loop needs. None of them calls back into the loop before it returns.
 pub trait Driver: WriteBatcher {
-    /// The engine, for reads that need no waiting.
+    /// Returns the engine, for reads that need no waiting.
     fn engine(&self) -> &Engine;
 
     /// Reads the newest record of a key, as far as that needs no waiting.
     fn try_get(&mut self, space: Space, key: &[u8]) -> Result<Lookup, lsm::Error>;
 
-    /// Reads `wanted` where waiting is allowed. Ends in [`Loop::was_read`](crate::Loop::was_read),
-    /// or in nothing if nobody waits for the result any more.
+    /// Reads `wanted` where waiting is allowed. The result goes to
+    /// [`Loop::was_read`](crate::Loop::was_read), or is dropped if no request waits for it any
+    /// more.
     fn read(&mut self, op: OpId, wanted: Wanted, demand: Demand);
 
-    /// Reads a page. Ends in [`Event::Paged`], or in nothing if nobody waits for the result any
-    /// more. Pages for clients go first.
+    /// Reads a page. The result is an [`Event::Paged`], or is dropped if no request waits for it
+    /// any more. Pages for clients go first.
     fn page(&mut self, op: OpId, request: PageRequest, demand: Demand);
 
-    /// Summarizes the store's records for a repair round ([`compare`](crate::compare())). Ends in
-    /// [`Event::Compared`], or in nothing if nobody waits for the result any more.
+    /// Summarizes the store's records for a repair round ([`compare`](crate::compare())). The
+    /// result is an [`Event::Compared`], or is dropped if no request waits for it any more.
     fn compare(&mut self, op: OpId, request: CompareRequest, demand: Demand);
 
-    /// Discards blocks that can't be read ([`discard`](crate::discard())); ends in
+    /// Discards blocks that can't be read ([`discard`](crate::discard())). The result is an
     /// [`Event::Written`].
     fn discard(&mut self, op: OpId, ranges: Vec<Damage>);
 
     /// Stores one of the node's own records, bypassing the store's backlog, because such small
-    /// records must not wait for compactions. Ends in [`Loop::kept`](crate::Loop::kept).
+    /// records must not wait for compactions. The result goes to [`Loop::kept`](crate::Loop::kept).
     fn keep(&mut self, op: OpId, batch: Batch, keeps: OwnRecords);
 
     /// Sends a message to another node: see [`Effect::Send`](protocol::Effect::Send).
@@ -156,31 +159,31 @@ pub trait Driver: WriteBatcher {
     /// Answers a client.
     fn answer(&mut self, client: ClientId, answer: Answer);
 
-    /// Takes the result of a call of the node task.
+    /// Receives the result of a call of the node task.
     fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>);
 
     /// Sends an event to the node task.
     fn send_to_task(&mut self, event: TaskEvent);
 
-    /// Called before a record is stored on a node that counts records
-    /// ([`protocol::BeforeWrites::count`]); called again for a record that had to wait.
+    /// Receives each record before it is stored, on a node that counts records
+    /// ([`protocol::BeforeWrites::count`]). A record that had to wait comes a second time.
     fn accept(&mut self, _key: &Bytes, _record: &Record) {}
 
-    /// Called with every event before it is handled.
+    /// Receives every event before the loop handles it.
     #[inline]
     fn note(&mut self, _event: &Event) {}
 }
 
 /// The services that the node task needs. Results come back later, as a [`TaskEvent`].
 pub trait TaskDriver: WriteBatcher {
-    /// Sends a request to a node; ends in
+    /// Sends a request to a node. The result is a
     /// [`BackgroundEvent::Returned`](protocol::BackgroundEvent::Returned).
     fn call(&mut self, call: CallId, node: NodeId, class: Class, request: Request);
 
-    /// Reads hints ([`hints::read`](crate::hints::read)); ends in [`TaskEvent::HintsRead`].
+    /// Reads hints ([`hints::read`](crate::hints::read)). The result is a [`TaskEvent::HintsRead`].
     fn read_hints(&mut self, wanted: HintsWanted);
 
-    /// Stores one of the node's own records, bypassing the store's backlog; ends in
+    /// Stores one of the node's own records, bypassing the store's backlog. The result is a
     /// [`TaskEvent::Kept`].
     fn keep(&mut self, batch: Batch, keeps: OwnRecords);
 
@@ -189,7 +192,7 @@ pub trait TaskDriver: WriteBatcher {
     /// until the node ends.
     fn outdated(&mut self, proven: u64);
 
-    /// The store's rule for records that compactions may drop.
+    /// Returns the store's rule for records that compactions may drop.
     fn purge_rule(&self) -> &PurgeRule;
 
     /// Starts a compaction of the whole store after this call and returns its number, which is

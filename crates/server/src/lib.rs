@@ -10,8 +10,8 @@
 //!   start, stop, repair ───────▶  Starting, BoundedClock, Ahead           ─▶ lsm::Engine
 //! ```
 //!
-//! A driver supplies time and bytes, and implements [`Driver`]. Only the driver waits; nothing in
-//! this crate does, except the reads and starts that say so.
+//! A driver supplies time and bytes, and implements [`Driver`]. Only the driver waits. Functions of
+//! this crate do not block, except the reads and starts whose docs say so.
 
 #![forbid(unsafe_code)]
 

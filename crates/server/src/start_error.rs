@@ -5,8 +5,8 @@ use std::io;
 /// The last day in UTC whose microseconds fit into a timestamp.
 const LAST_DAY: &str = "2112-09-16";
 
-/// Reason why a node does not start, in one line. Either nothing was changed, or the next attempt
-/// finds the change.
+/// Reason why a node does not start, in one line. The failed start changed nothing, or the next
+/// attempt finds the change.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The store does not open.

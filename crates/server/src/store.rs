@@ -5,7 +5,7 @@ use protocol::{REMEMBERED_MICROS, StoreError};
 
 /// A store with blocking reads and commits.
 pub trait Store {
-    /// The engine, for reads.
+    /// Returns the engine, for reads.
     fn engine(&self) -> &Engine;
 
     /// Writes a batch; returns once the batch is as durable as the sync mode requires.
@@ -34,16 +34,17 @@ impl Store for Engine {
     }
 }
 
-/// Age in microseconds at which the only replica may purge a tombstone, or a value that expired
-/// this long ago, at the bottom level. A write older than its key's tombstone can still be on its
-/// way into the log for as long as a request may take; this is far beyond that.
+/// Age in microseconds, ten minutes, from which the only replica of a key may purge a tombstone, or
+/// a value that expired this long ago, at the bottom level. A write older than its key's tombstone
+/// can still be on its way into the log for as long as a request may take; ten minutes are far
+/// longer.
 const PURGE_AFTER: u64 = 600_000_000;
 
 /// Returns the rule for the tombstones and expired values that the engine may purge. They stay
 /// until repair rounds have proven that all replicas hold them ([`PurgeRule::raise`]), because a
-/// replica that missed them would bring back the records they hide. While the node knows that it is
-/// alone, age decides: from its start ([`crate::Starting::begin`]), since only the layout on its
-/// disk says whether it is alone, until it enters a layout with other nodes.
+/// replica that missed them would bring back the records they hide. While the node is alone in its
+/// cluster, age decides instead: from [`crate::Starting::begin`] on, which reads from the stored
+/// layout whether the node is alone, until the node enters a layout with other nodes.
 pub fn purge_rule(wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> PurgeRule {
     PurgeRule::proven(PURGE_AFTER, REMEMBERED_MICROS, wall_micros)
 }

@@ -1,12 +1,12 @@
 //! Estimate of the bytes that clients have stored under a prefix, from this node's part of the
 //! keys.
 //!
-//! Keys lie on the nodes by their hashes, so one node's keys are a random sample of all keys: a
-//! record that this node has because it is one of the first n replicas of its partition stands for
-//! all partitions / the partitions that it is one of the first n replicas of. With as many replicas
-//! as nodes the estimate is exact; otherwise its error falls with the size of the sample (Horvitz
-//! and Thompson, *A Generalization of Sampling Without Replacement From a Finite Universe*, 1952):
-//! about 1/√n for n keys of one size here.
+//! A key's hash places the key, so one node's keys are a random sample of all keys. A record with n
+//! copies here counts as P / p records, where P is the number of all partitions, and p the number
+//! of partitions that have this node among their first n replicas. With as many replicas as nodes
+//! the estimate is exact; otherwise its error falls with the size of the sample (Horvitz and
+//! Thompson, *A Generalization of Sampling Without Replacement From a Finite Universe*, 1952):
+//! about 1/√k for k keys of one size on this node.
 
 use std::collections::BTreeMap;
 
@@ -78,13 +78,13 @@ impl StoredWalk {
         }
     }
 
-    /// The first key not walked yet.
+    /// Returns the first key not walked yet.
     pub fn position(&self) -> &[u8] {
         &self.start
     }
 
-    /// The estimate for all nodes: bytes of keys and values, each key once. `shares` must be those
-    /// of the walk's topology.
+    /// Returns the estimate for all nodes: bytes of keys and values, each key once. `shares` must
+    /// be those of the walk's topology.
     pub fn bytes(&self, shares: &Shares) -> u64 {
         let all = |(copies, bytes): (&u8, &u64)| shares.all(*copies, *bytes);
         self.found.iter().map(all).fold(0, u64::saturating_add)

@@ -20,7 +20,7 @@ use crate::identity::{Identity, Named, NewIdentity, OwnRecords};
 use crate::store::{Store, purge_rule};
 use crate::task::TaskEvent;
 
-/// The wall clock of the stage, in microseconds.
+/// The wall clock of the test node, in microseconds.
 pub(crate) const WALL: u64 = 1_700_000_000_000_000;
 
 /// Length in bytes above which the loop reports an outline instead of the record.
@@ -144,7 +144,8 @@ impl TestNode {
         std::mem::take(&mut self.done)
     }
 
-    /// Takes the replies to other nodes since then, with their request ids.
+    /// Takes the requests made since the last call; returns the replies to other nodes among them,
+    /// with their request ids.
     pub(crate) fn replies(&mut self) -> Vec<(u64, Reply)> {
         let reply = |done| match done {
             Done::Respond(id, reply) => Some((id, reply)),
@@ -154,13 +155,13 @@ impl TestNode {
     }
 }
 
-/// Returns a value of `len` bytes, written `age` microseconds before the stage's time.
+/// Returns a value of `len` bytes, written `age` microseconds before the node's time.
 pub(crate) fn value(key: &[u8], age: u64, len: usize) -> Record {
     let version = Version { time: Clock::time_of(WALL - age), origin: 7 };
     Record::new(key, &Fields::new(Kind::Value, version), &vec![b'v'; len])
 }
 
-/// Returns the value that a conditional write derived from such a record at `ballot`.
+/// Returns a conditional write's record at `ballot`, on the version of a `value` of this age.
 pub(crate) fn conditional(key: &[u8], age: u64, ballot: u64) -> Record {
     let family = Version { time: Clock::time_of(WALL - age), origin: 7 };
     Record::new(key, &Fields { ballot, ..Fields::new(Kind::Value, family) }, b"v")

@@ -39,9 +39,9 @@ pub struct Usage {
 struct Lap {
     /// Walked keys are below this.
     position: Vec<u8>,
-    /// True while a step reads the keys from there on.
+    /// True while a step reads the keys from `position` on.
     reads: bool,
-    /// The part of `since` that the end of the lap leaves.
+    /// The part of `since` that the lap's result will not include.
     stays: i64,
     /// Bytes found so far.
     found: u64,
@@ -63,7 +63,7 @@ impl Usage {
     }
 
     /// Begins a step, whose snapshot has just been taken: no record may be accepted between the
-    /// two.
+    /// snapshot and this call.
     pub fn begin_step(&mut self) {
         if let Some(lap) = &mut self.lap {
             lap.reads = true;
@@ -89,7 +89,7 @@ impl Usage {
         self.counted.is_some()
     }
 
-    /// Bytes stored; a lower bound until the first lap completes.
+    /// Returns the bytes stored; a lower bound until the first lap completes.
     pub fn stored(&self) -> u64 {
         match (self.counted, &self.lap) {
             (Some(counted), _) => counted.saturating_add_signed(self.since),
@@ -116,8 +116,8 @@ impl Usage {
     }
 }
 
-/// The number of partitions that a node holds, by number of copies, and so the factor from bytes on
-/// this node to bytes on all nodes.
+/// The number of partitions that a node holds, by number of copies. Their share of all partitions
+/// gives the factor from bytes on this node to bytes on all nodes.
 #[derive(Debug, Default)]
 pub struct Shares {
     /// At index n: partitions that have this node among their first n + 1 replicas.
@@ -155,8 +155,8 @@ impl Shares {
     }
 }
 
-/// The most recently accepted records, by key hash: their versions and counted bytes. A record is
-/// found here until it is visible in the store.
+/// The most recently accepted records, by key hash: their versions and counted bytes. They include
+/// the records that wait for the log, and so are not visible in the store yet.
 #[derive(Debug, Default)]
 pub struct Accepted {
     newer: HashMap<u64, (Version, u64)>,
@@ -165,8 +165,9 @@ pub struct Accepted {
 
 impl Accepted {
     /// Accepts a record that counts for `bytes` bytes, and returns the change from the key's
-    /// previous record. `before` supplies that record if it is not known here; `None` = unknown,
-    /// and counts as 0 bytes. A record older than the previous one changes nothing.
+    /// previous record. If that record is not remembered here, `before` supplies it; if `before`
+    /// returns `None`, the previous record is unknown and counts as 0 bytes. A record older than
+    /// the previous one changes nothing.
     pub fn accept(
         &mut self,
         key: u64,

@@ -45,9 +45,9 @@ pub(super) struct RequestHead<'a> {
 
 /// The outcome of admission.
 pub(super) struct Admission<'a> {
-    /// The right by which the request is handled.
+    /// The right by which the request is handled, and so its sender's identity.
     pub(super) right: Principal,
-    /// True if the sender has the right to use the route: an act of administration is audited.
+    /// True if the sender has the right to use the route: then an act of administration is audited.
     pub(super) is_entitled: bool,
     /// True if the connection stays open afterwards.
     pub(super) stays: bool,

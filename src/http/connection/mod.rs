@@ -39,7 +39,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(250);
 /// Time from a request's first byte (for the first request: from accept) to its complete head.
 const HEAD_TICKS: u32 = ticks(12);
 
-/// While a body is being received, every such window must bring [`BODY_WINDOW_BYTES`].
+/// While a body is being received, each window of this length must bring [`BODY_WINDOW_BYTES`].
 const BODY_TICKS: u32 = ticks(10);
 
 /// Minimum of an upload in each window of [`BODY_TICKS`].
@@ -57,29 +57,29 @@ const FAIR_TICK_BYTES: u64 = 256 << 10;
 const UNREAD_TICKS: u32 = ticks(4);
 
 /// While the kernel takes no more of an answer, the client must acknowledge [`WRITE_WINDOW_BYTES`]
-/// in every such window, or as much as lets the kernel take more.
+/// in each window of this length, or enough for the kernel to take more.
 const WRITE_TICKS: u32 = ticks(13);
 
 /// Minimum that a reader must take in [`WRITE_TICKS`], 5 KB/s. A window is small beside the
 /// kernel's buffer of up to 4 MiB, which takes no more before a third of it is free.
 const WRITE_WINDOW_BYTES: u64 = 64 * 1024;
 
-/// Interval of checks how much of a blocked answer has been acknowledged.
+/// Interval of checks of how much of a blocked answer has been acknowledged.
 const LOOK_TICKS: u32 = ticks(1);
 
 /// Lifetime of a connection without a request: longer than the pools of common clients and proxies
-/// (60 s), so that the server is not the one that closes under a request.
+/// (60 s), so that the client closes first, and no request meets a connection that the node closes.
 const IDLE_TICKS: u32 = ticks(120);
 
 /// Idle time from which on a client may be closed to admit another connection.
 const EVICTED_TICKS: u32 = ticks(1);
 
-/// The same for a client that has not sent the first line of its request.
+/// Age from which on a client may be closed that has not sent the first line of its request.
 const SILENT_TICKS: u32 = 2;
 
-/// Time that a guest has for its request, whoever else waits: some scheduling on a busy machine.
-/// With [`GUESTS`](crate::settings::memory::GUESTS) slots this admits 1,280 unknown connections a
-/// second.
+/// Time that a connection in a reserve slot (guest) has for its request even while others wait:
+/// enough for the scheduler of a busy machine. With [`GUESTS`](crate::settings::memory::GUESTS)
+/// slots this admits 1,280 unknown connections a second.
 const GUEST_GRACE: Duration = Duration::from_millis(50);
 
 /// Time for which a refused client may go on sending before its answer is cut off: its connection
@@ -151,7 +151,7 @@ pub(crate) struct ConnectionState {
     came: Instant,
     /// True if more of an answer is still being produced.
     open: Cell<bool>,
-    /// True if the connection has a guest slot: it came when all client slots were taken.
+    /// True if the connection has a reserve slot (guest): it came when all client slots were taken.
     guest: Cell<bool>,
     left: Cell<bool>,
     upgraded: Cell<bool>,
@@ -179,14 +179,14 @@ pub(crate) struct ConnectionState {
 /// The transport security of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Security {
-    /// Plaintext, as this node serves.
+    /// Plaintext, on a node that serves plaintext.
     #[default]
     Plain,
     /// Plaintext, on a port that speaks TLS: no request is served.
     Missing,
     /// TLS. A client's certificate was checked if this node asks for one.
     Tls,
-    /// TLS as between nodes, without a client certificate. Nodes' proofs cover the channel.
+    /// TLS by the nodes' ALPN name, without a client certificate. Nodes' proofs cover the channel.
     Peer {
         /// The exporter secret, which only the two ends know.
         channel: Channel,
@@ -207,7 +207,7 @@ impl Security {
     }
 }
 
-/// Marks a connection whose answer is not complete, for as long as it lives.
+/// A mark on a connection whose answer is not complete; dropping it removes the mark.
 pub(crate) struct Open(Rc<ConnectionState>);
 
 impl Drop for Open {
@@ -266,7 +266,7 @@ impl ConnectionState {
         if self.guest.get() { ConnectionSlot::Guest } else { ConnectionSlot::Client }
     }
 
-    /// True if the connection has a guest slot.
+    /// True if the connection has a reserve slot (guest).
     pub(crate) fn is_guest(&self) -> bool {
         self.connection().guest.get()
     }
@@ -290,8 +290,8 @@ impl ConnectionState {
         (!self.guest.get() && lasted >= least).then_some(lasted)
     }
 
-    /// Returns the time for which a guest's request has been due, if it may be closed to admit
-    /// another connection.
+    /// Returns the time for which the request of a connection in a reserve slot has been due, if
+    /// the connection may be closed to admit another.
     pub(crate) fn owing(&self) -> Option<Duration> {
         let owes = match self.phase.get() {
             Phase::Head => true,
@@ -309,8 +309,8 @@ impl ConnectionState {
         self.since.set(self.now.get());
     }
 
-    /// True if the request's first line had a '#'. hyper has cut that off its target with all that
-    /// follows: a part of the key, or of the required quorum. (A request that came in one piece
+    /// True if the request's first line had a '#'. hyper has cut the '#', and all that follows, off
+    /// the target: a part of the key, or of the required quorum. (A request that came in one piece
     /// with the previous one is not checked.)
     pub(crate) fn saw_fragment(&self) -> bool {
         self.fragment.take()
@@ -405,7 +405,7 @@ impl ConnectionState {
         self.enter(Phase::Idle);
     }
 
-    /// Sets whether each poll of the connection checks if the client has left.
+    /// Sets whether each flush of the connection checks if the client has left.
     pub(crate) fn heed_leaving(&self, heeded: bool) {
         self.heeded.set(heeded);
     }

@@ -84,7 +84,7 @@ fn is_closed(stream: &TcpStream) -> bool {
 /// Returns the number of bytes that the kernel holds until the other end acknowledges them.
 fn unacknowledged(stream: &TcpStream) -> Option<u64> {
     // SAFETY: TIOCOUTQ writes one int and reads nothing. No crate here wraps it, and only the
-    // kernel knows: without it a reader of 100 KB/s looks like one that stopped.
+    // kernel knows the number: without it a reader of 100 KB/s looks like one that stopped.
     let held = unsafe { ioctl(stream, Getter::<{ libc::TIOCOUTQ as Opcode }, c_int>::new()) };
     held.ok().and_then(|held| u64::try_from(held).ok())
 }
@@ -174,7 +174,8 @@ impl AsyncWrite for Socket {
 impl Socket {
     /// Shuts the connection down, unless that was done, another protocol continues on it, or it is
     /// reset. hyper leaves a connection open on which any request had an `Upgrade` header, also if
-    /// the upgrade was not granted: an answer that refuses what is still being sent would be lost.
+    /// the upgrade was not granted. Without this shutdown, the refusal of a body that is still
+    /// being sent would be lost.
     pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_shut || self.watch.upgraded.get() || self.watch.broken.get() {
             return Poll::Ready(());

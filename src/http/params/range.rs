@@ -76,7 +76,7 @@ impl RangeParams {
                 link += &percent::encode(&[byte]);
             }
         }
-        // The query has at least `limit`, or there were no pages.
+        // The query is not empty: pages need a `limit`.
         link + "&after=" + cursor + ">; rel=\"next\""
     }
 }

@@ -17,7 +17,7 @@ const QUERIES: &str = "[ -~]{0,60}|\
     ((id|ack|from|add|receipt|ttl|start|end|prefix|limit|after|values|local|x)\
     (=[%+0-9a-fxsmhd]{0,8})?[&=]?){0,6}";
 
-/// The same for queries that only operators send.
+/// Queries that only operators send, made of the syntax's parts, and any text.
 const ORDERS: &str = "\\PC{0,60}|\
     ((id|name|methods|for|prefix|expires|requests|bytes|limit|keys|event|seconds|format|idle|\
     full|plan|add|remove|remove_dead|weight|replicas|council|local)\
@@ -200,7 +200,7 @@ fn a_sign_is_no_digit_of_a_plan() {
     assert!(apply("plan=+ff").is_err() && apply("plan=ff").is_ok());
 }
 
-/// Some programs write it for a space, others for a plus: the meaning is ambiguous.
+/// Some programs write '+' for a space, others for a plus: the meaning is ambiguous.
 #[test]
 fn a_raw_plus_is_refused_wherever_it_is() {
     for query in [
@@ -282,7 +282,7 @@ proptest! {
         let _ = profile(&query);
     }
 
-    /// The same for operators' queries.
+    /// Any query of an operator is understood or refused, never a panic.
     #[test]
     fn any_order_is_understood_or_refused(query in ORDERS) {
         let _ = (revoke(&query).err(), token(&query).err());
@@ -297,7 +297,7 @@ proptest! {
         }
     }
 
-    /// Every route finds the same key in a query that it accepts: the only one there is.
+    /// Every route finds the same key in a query that it accepts: the only key that the query has.
     #[test]
     fn the_key_of_a_query_is_the_same_for_all_routes(query in QUERIES) {
         let keys = [

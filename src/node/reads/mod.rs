@@ -35,7 +35,7 @@ const STREAM_THREADS: usize = 2;
 /// released soon.
 const STREAM_NICE: i32 = 10;
 
-/// Wait places of the pool, as profiles name them.
+/// Places where reads wait, as profiles name them.
 static QUEUES: WaitSite = WaitSite::new(WaitKind::Lock, "read pool: queue lock");
 static QUEUED: WaitSite = WaitSite::new(WaitKind::Queue, "reads: waiting for a pool thread");
 static NO_READ: WaitSite = WaitSite::new(WaitKind::Idle, "read pool: idle");
@@ -84,7 +84,7 @@ impl Scan {
         }
     }
 
-    /// Reads the range. The result is dropped if nobody waits for it any more.
+    /// Reads the range. The result is dropped if no request waits for it any more.
     fn read(self, db: &Db, cluster: &protocol::Shared, pages: &Pages) {
         match self {
             Self::Page { op, request, reply } => {
@@ -161,7 +161,7 @@ impl ReadPoolState {
                 Job::Get(get) => get.since,
                 Job::NextPage(next) => next.since,
             });
-            // A result that nobody waits for any more is dropped.
+            // A result that no request waits for any more is dropped.
             match job {
                 Job::Get(get) if get.reply.is_closed() || get.deadline <= Instant::now() => {
                     let _ = get.reply.send(Err(ReadError::Deadline));
@@ -198,8 +198,8 @@ impl ReadPool {
             let (cluster, pages) = (Arc::clone(cluster), Arc::clone(pages));
             let work = move || {
                 if let Some(nice) = nice {
-                    // `nice` applies to this thread alone. If it is not permitted, clients wait a
-                    // little.
+                    // `nice` applies to this thread alone. If the system refuses it, clients wait a
+                    // little longer.
                     let _ = rustix::process::nice(nice);
                 }
                 shared.work(&db, &cluster, &pages);
@@ -240,7 +240,8 @@ impl ReadPool {
         }
     }
 
-    /// Asks for a page that nobody waits for after `until`: from then on it gets no answer.
+    /// Requests a page. If no thread takes the request by `until`, it is dropped, and the receiver
+    /// fails.
     pub(crate) fn page(
         &self,
         op: OpId,
@@ -253,7 +254,7 @@ impl ReadPool {
         answer
     }
 
-    /// Asks for a comparison of the store's contents that nobody waits for after `until`.
+    /// Requests a comparison of the store's contents, as [`ReadPool::page`] requests a page.
     pub(crate) fn compare(
         &self,
         request: CompareRequest,

@@ -23,7 +23,7 @@ fn pool(db: &Arc<Db>, threads: usize, bound: usize) -> ReadPool {
     ReadPool::start(db, &alone(), &pages, threads, bound).unwrap()
 }
 
-/// The shared protocol state of a node that is a cluster of one.
+/// Returns the shared protocol state of a node that is a cluster of one.
 fn alone() -> Arc<protocol::Shared> {
     let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
     let topology = Topology::new(vec![member], 3).unwrap();
@@ -32,7 +32,7 @@ fn alone() -> Arc<protocol::Shared> {
     Arc::new(protocol::Shared::new(topology, NodeId(0), clock, membership, 0, logs))
 }
 
-/// A page of all keys.
+/// Returns a request for a page of all keys.
 fn all() -> PageRequest {
     let filter = Filter::Chosen { ack: 1, from: 1, preference: vec![NodeId(0)] };
     PageRequest { start: Bytes::new(), end: None, filter, max_bytes: protocol::PAGE_BYTES }

@@ -35,7 +35,7 @@ struct PendingBatch<T> {
     waiting: Vec<T>,
 }
 
-/// Wait places of writes, as profiles name them.
+/// Places where writes wait, as profiles name them.
 static ARRIVALS: WaitSite = WaitSite::new(WaitKind::Lock, "writes: outcome lock");
 static SLOWED: WaitSite =
     WaitSite::new(WaitKind::Queue, "writes: slowed by flush or compaction backlog");
@@ -84,14 +84,14 @@ struct Collecting<T> {
     committer: Option<Waker>,
 }
 
-/// True if batches are written on the loop, which is so unless each waits for a sync: handing a
+/// True if the loop itself writes batches, as it does unless each batch waits for a sync: handing a
 /// batch to another thread and back costs more than the `write` itself.
 fn commits_on_loop(sync: SyncMode) -> bool {
     !matches!(sync, SyncMode::Always)
 }
 
 impl<T> Writes<T> {
-    /// Creates an empty queue. `bound` is in bytes; one write is always taken when none waits.
+    /// Creates an empty queue. `bound` is in bytes; if no write waits, one of any size is accepted.
     /// `sink` is called once for each write that was added, and may add others.
     pub(crate) fn new(
         db: Arc<Db>,

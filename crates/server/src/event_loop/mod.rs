@@ -31,9 +31,10 @@ use crate::hints::{self, Hint};
 use crate::idempotency::{self, OPERATION_BYTES};
 use crate::identity::{Identity, OwnRecords};
 
-/// Limit on the events that one event may cause at once; more means that they never end. Each
-/// request under way causes several when a link is lost, or when all writes that wait for the store
-/// are refused, and with a lot of memory there may be some millions of requests.
+/// Limit on the events that one event may cause, directly and indirectly; only an endless cycle
+/// exceeds it. Each request under way causes several events when a link is lost, or when all writes
+/// that wait for the store are refused, and a node with much memory may have some millions of
+/// requests.
 const MAX_EVENTS: usize = 1 << 27;
 
 /// Events handled per clock reading. An effect that completes at once has the time of its cause.
@@ -42,10 +43,10 @@ const EVENTS_PER_LOOK: usize = 16;
 /// Reason for refusing records of keys that move here: see [`Shared::is_to_be_emptied_of`].
 const EMPTIES: &str = "the node drops what it held of these keys long ago";
 
-/// The result is unknown without a read that waits for the disk.
+/// The error of a check that needs a read which waits for the disk.
 struct MustWait;
 
-/// One event loop's part of the protocol; see the module.
+/// The state of one event loop; see the module.
 #[derive(Debug)]
 pub struct Loop {
     shared: Arc<Shared>,
@@ -53,7 +54,7 @@ pub struct Loop {
     protocol: Protocol,
     backlog: Backlog,
     max_skew_micros: u64,
-    /// Events of effects that completed at once, for the coordinator.
+    /// Events of effects that completed at once, for the protocol.
     events: VecDeque<Event>,
     effects: Vec<Effect>,
 }
@@ -104,7 +105,7 @@ impl Loop {
         let held = match driver.try_get(Space::Data, key) {
             Ok(Lookup::Found(record)) => Some(record),
             Ok(Lookup::Absent) => None,
-            // Left to the event, which reports the error.
+            // The event's read waits for the disk, or reports the error.
             Ok(Lookup::WouldBlock | Lookup::TooLong(_)) | Err(_) => return None,
         };
         self.protocol.answer_alone(driver.now(), held)
@@ -127,7 +128,7 @@ impl Loop {
         let (record, purpose) =
             ((key, record, Via::Replica), |passing| WritePurpose::Alone(id, passing));
         if let Err(error) = self.add(driver, record, None, false, purpose) {
-            // The ordinary write meets the error too, and reports it.
+            // The protocol writes the record again as an ordinary write, which reports the error.
             self.wrote_alone(driver, now, id, Err(write_error(&error)));
         }
     }
@@ -192,7 +193,7 @@ impl Loop {
             WritePurpose::Hint(Hint { id, .. }) => {
                 self.handle(driver, Event::Hinted { hint: id, kept: outcome.is_ok() });
             }
-            // The hints are still in the store and are delivered again.
+            // If the removal failed, the hints are still in the store, and are delivered again.
             WritePurpose::Delivered(Delivered { peer, hints, bytes }) => {
                 if outcome.as_ref().is_err_and(|error| !error.is_final()) {
                     self.shared.transfer.hints.found(peer, hints, bytes);
@@ -240,7 +241,7 @@ impl Loop {
         tick.into_iter().chain(look).min()
     }
 
-    /// Number of requests under way.
+    /// Returns the number of requests under way.
     pub fn len(&self) -> usize {
         self.protocol.len()
     }
@@ -284,7 +285,8 @@ impl Loop {
                 let look = if look { KeyCheck::Yes } else { KeyCheck::No };
                 self.store(driver, Write { op, key, record, via, look, durable, demand });
             }
-            // Refused at once when a client's write would wait, because its sender retries.
+            // A busy store refuses these items at once. Unlike a client's write they need not wait,
+            // because their sender retries.
             Effect::WriteAll { op, items, is_brought, demand: _ } => {
                 self.store_all(driver, op, &items, is_brought);
             }
@@ -379,7 +381,8 @@ impl Loop {
         // Records of conditional writes are fenced by promises instead.
         let passing = match record.ballot() {
             0 => {
-                // A new version for the write must be above every record here.
+                // The version that the write gets next must exceed the repair fence and all records
+                // here.
                 let sealed = |seal: u64| WriteError::Sealed(seal.max(newer.unwrap_or(0)));
                 proofs.pass(record.write_time()).map_err(sealed)?
             }
@@ -399,8 +402,8 @@ impl Loop {
         added
     }
 
-    /// Checks that few nodes need before they store a record: refuses keys that are to be dropped,
-    /// and counts the record.
+    /// Does the checks before a write that only few nodes need: refuses records of keys that the
+    /// node is about to drop, and counts the record.
     #[cold]
     fn look_before<D: Driver>(&self, driver: &mut D, key: &Bytes, record: &Record) -> Outcome {
         if self.shared.is_to_be_emptied_of(key, record.copies()) {
@@ -436,7 +439,7 @@ impl Loop {
         }
     }
 
-    /// Stores several records, all or none: hints of another node, which retries.
+    /// Stores several records of another node, all or none; that node retries.
     fn store_all<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -451,15 +454,16 @@ impl Loop {
             let result = Err(StoreError::Busy(EMPTIES));
             return self.events.push_back(Event::Written { op, result });
         }
-        // Taken before the repair fence (seal) is read.
+        // The permit is taken before the repair fence (seal) is read: a fence that is raised after
+        // the reading waits for this write.
         let passing = shared.repair.proofs.pass_any();
         let is_taken = |(_, record): &&(Bytes, Record)| {
             is_brought || !shared.repair.proofs.refuses(record.rank())
         };
         let all = items.len();
         let items: Vec<&(Bytes, Record)> = items.iter().filter(is_taken).collect();
-        // Whether this directory is the first of its name, and so needs no repair fence, is not
-        // known yet: the sender retries.
+        // A joining node does not know yet whether its directory is the first of its name, and so
+        // needs no repair fence: the sender retries.
         if items.len() < all && shared.membership.state.state() == MembershipState::Joining {
             shared.repair.proofs.passed(passing);
             let result = Err(write_error(&WriteError::Busy));

@@ -170,7 +170,7 @@ fn remove_of_who_left<S: Store>(store: &S, shared: &Shared) -> Result<(), lsm::E
             let Some((prefix, _)) = split(hint) else { continue };
             if is_member(&prefix[1..]) {
                 start = prefix.to_vec();
-                // No name ends with the greatest byte.
+                // No name ends with the byte 255, so the addition does not overflow.
                 *start.last_mut().expect("a prefix has its name's length") += 1;
                 continue 'members;
             }

@@ -23,7 +23,7 @@ fn keys(stage: &TestNode, peer: NodeId, after: Option<&[u8]>, max_bytes: usize) 
 
 #[test]
 fn hints_are_read_by_node_in_the_order_of_their_keys() {
-    // One name is a prefix of another.
+    // The name `b` is a prefix of `bb`.
     let stage = TestNode::of(&["a", "b", "bb"]);
     let (b, bb) = (NodeId(1), NodeId(2));
     for key in [b"m", b"k", b"l"] {

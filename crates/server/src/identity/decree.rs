@@ -53,32 +53,32 @@ impl Survivor {
         Ok(Self { name: kept.name, state: kept.state, cluster: kept.cluster, record })
     }
 
-    /// The node's name.
+    /// Returns the node's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The node's id.
+    /// Returns the node's id.
     pub fn node(&self) -> NodeId {
         self.record.node()
     }
 
-    /// The id of the node's cluster, if it has one.
+    /// Returns the id of the node's cluster, if the cluster has one.
     pub fn cluster(&self) -> Option<ClusterId> {
         self.cluster
     }
 
-    /// The node's membership state.
+    /// Returns the node's membership state.
     pub fn state(&self) -> MembershipState {
         self.state
     }
 
-    /// The last layout that the node knows to be decided.
+    /// Returns the last layout that the node knows to be decided.
     pub fn layout(&self) -> &Layout {
         self.record.known()
     }
 
-    /// Epoch of a layout that the node accepted and that may have been decided.
+    /// Returns the epoch of a layout that the node accepted and that may have been decided.
     pub fn accepted(&self) -> Option<u64> {
         self.record.accepted()
     }

@@ -27,8 +27,8 @@ impl Identity {
             Some(record) => Layouts::decode(&record.value(), first)
                 .map_err(|why| unreadable("the cluster's layout", why))?,
             None => {
-                // A new node may have had a previous incarnation that voted, until the other nodes
-                // deny it.
+                // A previous incarnation of a new node may have voted, unless the other nodes deny
+                // it.
                 let is_first = state == MembershipState::Member;
                 Layouts::first(Voter { node: self.own, id: Some(logs.voter()), is_first }, first)
             }
@@ -72,8 +72,9 @@ pub(super) fn rules(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartEr
     rules.map_err(|why| unreadable("the cluster's layout", why))
 }
 
-/// Returns the layouts record of a single node that has no name yet, with what the settings say of
-/// the node, and its layout. `None` = nothing changes, or a change of the layout is under way.
+/// Returns the layouts record of a single node that the settings do not name, updated with what the
+/// settings say of the node, and its layout. `None` = nothing changes, or a change of the layout is
+/// under way.
 pub(super) fn of_single(
     engine: &Engine,
     named: Named<'_>,
@@ -87,8 +88,8 @@ pub(super) fn of_single(
 
 /// Enters a later layout now that its record is durable.
 pub(super) fn enter(shared: &Shared, kept: &LayoutsKept, purge: &PurgeRule) {
-    // Before any node can write to the others. A node that is alone again purges by age only from
-    // its next start.
+    // Purging by age ends before any node can write to the new members. A node that is alone again
+    // purges by age only from its next start on.
     if kept.has_others() {
         purge.holds_only_replica(false);
     }

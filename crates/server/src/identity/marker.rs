@@ -6,8 +6,8 @@
 //!                └ a crash here: the store knows LIFE    └ here: it knows LIFE.next
 //! ```
 //!
-//! A file system restored as a whole (a snapshot of a disk or of a virtual machine) goes unnoticed
-//! by this; the other nodes' records of this node reveal it (`protocol::Logs`).
+//! A file system restored as a whole (a snapshot of a disk or of a virtual machine) keeps both and
+//! goes unnoticed; the other nodes' records of this node reveal it (`protocol::Logs`).
 
 use std::io;
 
@@ -28,8 +28,8 @@ pub struct Marker {
 
 /// The marker files of a data directory.
 pub trait Directory {
-    /// Returns true if the directory has this very file, as `LIFE` or as `LIFE.next`. An error is
-    /// no evidence of a copy: the file could not be read.
+    /// Returns true if the directory has this very file, as `LIFE` or as `LIFE.next`. An error
+    /// means that the file could not be read, and does not show a copy.
     fn holds(&self, marker: &Marker) -> io::Result<bool>;
 
     /// Durably creates `LIFE.next` with this number in it.

@@ -19,8 +19,8 @@
 //!
 //! **A single-node cluster** has no other node to agree with. If the settings do not name the node,
 //! its name is the address it listened on when the directory was created; later starts may use
-//! another address. Until the settings name it, they also give its zone, weight and number of
-//! copies, whatever the stored layout says.
+//! another address. While they do not name it, the settings also give the node's zone, weight and
+//! number of copies, and override the stored layout.
 //!
 //! Each batch has a version above those of all earlier batches, so the last batch made wins,
 //! whatever the order of commits.
@@ -86,7 +86,8 @@ pub struct Named<'a> {
     pub topology: &'a Topology,
     /// The id of this node.
     pub own: NodeId,
-    /// True if the settings name this node. Without that, the name of a single node has no meaning.
+    /// True if the settings name this node. If false, the name of a single node is only its
+    /// address.
     pub named: bool,
     /// URL of each node, indexed by node id, as far as known.
     pub urls: &'a [String],
@@ -196,7 +197,7 @@ pub enum OwnRecords {
     Layouts(LayoutsKept),
 }
 
-/// The state of a recovered store before anything is written to it.
+/// The state of a recovered store before the node writes to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recovered {
     sequence: u64,
@@ -204,7 +205,7 @@ pub(crate) struct Recovered {
 }
 
 impl Recovered {
-    /// Must be called before the first write.
+    /// Reads the state. Must be called before the first write.
     pub(crate) fn of(engine: &Engine) -> Self {
         Self { sequence: engine.sequence(), newest: engine.greatest_time() }
     }
@@ -276,8 +277,8 @@ impl Identity {
             Some(_) => layouts::rules(engine)?,
             None => None,
         };
-        // Until a single node has a name, the settings say what it is, also once tokens or quotas
-        // have made its layout a stored one.
+        // While the settings do not name a single node, they also describe it, even if a change of
+        // tokens or quotas has stored its layout.
         let mut single = None;
         if let (Some(kept), Some((_, layout))) = (&stored, &mut rules)
             && !kept.named
@@ -335,17 +336,17 @@ impl Identity {
         Ok(Self { incarnation, own, name, rules, recovered_words, purge, state })
     }
 
-    /// The node's id.
+    /// Returns the node's id.
     pub(crate) fn own(&self) -> NodeId {
         self.own
     }
 
-    /// The name of this node.
+    /// Returns the name of this node.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The layout in force at the start; `None` = the settings' list was.
+    /// Returns the layout in force at the start; `None` = the settings' list was in force.
     pub fn rules(&self) -> Option<&Layout> {
         self.rules.as_ref()
     }
@@ -355,23 +356,23 @@ impl Identity {
         self.purge.holds_only_replica(is_alone);
     }
 
-    /// The directory's incarnation: random, never 0, created once.
+    /// Returns the directory's incarnation: random, never 0, created once.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }
 
-    /// The cluster that the directory belongs to; `None` = it has no id yet.
+    /// Returns the cluster that the directory belongs to; `None` = the cluster has no id yet.
     pub fn cluster(&self) -> Option<ClusterId> {
         self.lock().kept.cluster
     }
 
-    /// The same, shared by all threads of the node.
+    /// Returns the cluster's id in the form that all threads of the node share.
     pub(crate) fn own_cluster(&self) -> OwnCluster {
         let state = self.lock();
         OwnCluster::new(state.kept.cluster)
     }
 
-    /// Returns true if the known incarnation of this peer is the only one it ever had.
+    /// Returns true if the known incarnation of this peer is the only one that the peer ever had.
     pub(crate) fn knows_first(&self, peer: &str) -> bool {
         let state = self.lock();
         let known = state.peers.get(peer);
@@ -381,19 +382,19 @@ impl Identity {
         })
     }
 
-    /// Greatest version time that a previous incarnation of this node may have acknowledged; 0 =
-    /// all other nodes have confirmed that there was none.
+    /// Returns the greatest version time that a previous incarnation of this node may have
+    /// acknowledged; 0 = all other nodes have confirmed that there was none.
     pub fn lost_before(&self) -> u64 {
         self.lock().kept.lost_before
     }
 
-    /// The version time up to which, at the start, the node had recovered from its peers the
-    /// idempotency-key records of a previous incarnation; 0 = it never did.
+    /// Returns the version time up to which the node had, at its start, recovered the
+    /// idempotency-key records of a previous incarnation from its peers; 0 = it never did.
     pub(crate) fn recovered_words(&self) -> u64 {
         self.recovered_words
     }
 
-    /// The node's membership state.
+    /// Returns the node's membership state.
     pub fn state(&self) -> MembershipState {
         self.lock().kept.state
     }
@@ -432,8 +433,8 @@ impl Identity {
             held.proof = held.proof.of_first();
             shared.membership.layouts.has_no_former_life();
         }
-        // In the same batch, because other nodes may now forget a previous incarnation, whose votes
-        // are lost.
+        // The layouts are in the same batch, because other nodes may now forget a previous
+        // incarnation, whose votes are lost.
         let (layouts, layouts_kept) = shared.membership.layouts.encode();
         let proof = format::encode_proof(&held.proof);
         let recovered_words = format::encode_time(shared.membership.state.recovered_words());
@@ -477,7 +478,7 @@ impl Identity {
         let claimed = format::encode_peer(&claim);
         let items: [(&[u8], &[u8]); 2] = [(&key, &claimed), (&first_key, &first)];
         let mut batch = state.batch(&items[..1 + usize::from(is_news)]);
-        // Writes by a new disk count only once this node is certain to know that disk.
+        // Writes by a new disk count only once this node durably knows that disk.
         if shared.membership.logs.incarnation(peer) != Some(claim.incarnation) {
             batch.make_durable();
         }
@@ -508,7 +509,7 @@ impl Identity {
         (batch, OwnRecords::Proof(proof))
     }
 
-    /// The repair proofs, durable or being written.
+    /// Returns the repair proofs, durable or being written.
     pub(crate) fn proof(&self) -> Proof {
         self.lock().proof
     }
@@ -568,10 +569,10 @@ impl Identity {
     }
 
     /// Begins a new process start (life) of the directory. Must be called once, before any message
-    /// to another node. A member whose directory is not the one of the last start (a copy) becomes
-    /// *verifying*, if there are other nodes to ask; whatever its state, its votes are lost. The
-    /// start's id comes from the wall clock, because the node's own clock may begin ahead of it, at
-    /// its bound.
+    /// to another node. If the directory is a copy, and so not the one of the last start, and there
+    /// are other nodes to ask, a member becomes *verifying*, and a node in any state loses its
+    /// votes. The start's id comes from the wall clock, because the node's own clock may begin
+    /// ahead of it, at its bound.
     pub(crate) fn begin_life<S: Store, D: Directory>(
         &self,
         store: &S,

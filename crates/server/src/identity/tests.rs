@@ -515,8 +515,8 @@ fn what_is_no_identity_is_told_from_a_newer_one() {
     assert_eq!(format::decode_peer(&[3; 9]), Err(Unreadable::Later(3)));
 }
 
-/// Durable whatever the settings' sync mode: a node reports a round as ready only when the round's
-/// records are durable.
+/// The record is durable whatever the settings' sync mode: a node reports a round as ready only
+/// when the round's records are durable.
 #[test]
 fn what_is_kept_of_proofs_is_durable_with_all_that_was_written_before() {
     for seed in 0..8 {
@@ -537,7 +537,7 @@ fn what_is_kept_of_proofs_is_durable_with_all_that_was_written_before() {
     }
 }
 
-/// No earlier round, and no other node, may give the directory anything older.
+/// The fence keeps an earlier round, or another node, from giving the directory anything older.
 #[test]
 fn a_new_directory_is_sealed_from_its_beginning_on() {
     let identity = open(&engine(&MemDisk::new()), &three(), 5, 7).unwrap();

@@ -1,8 +1,8 @@
 //! A connection to or from another node, after the handshake.
 //!
 //! A long message is only assembled in reserved memory. A request waits for a reservation, and the
-//! connection gives no credit until there is one; a fetched record already has its reservation; a
-//! message without a reservation is discarded.
+//! connection gives no credit until the request has one. The coordinator that fetches a record has
+//! reserved memory for it in advance; a record without a reservation is discarded.
 //!
 //! The driver calls [`Connection::receive`] with received bytes until it returns nothing more, then
 //! writes the bytes of [`Connection::to_send`], as far as the peer takes them.
@@ -24,7 +24,7 @@ use super::{ConnectionInput, Direction, Host, PeerTable, Room};
 const MISSED_PINGS: u32 = 2;
 
 /// Ping intervals without input after which an accepted connection is closed. The dialer has closed
-/// it long before, unless the connection was cut without a notice.
+/// the connection long before, unless the network cut it without a notice.
 const SILENT_PINGS: u32 = 8;
 
 /// While the encoded bytes that the requester has not taken exceed 1/`PAUSE_SHARE` of a
@@ -32,7 +32,7 @@ const SILENT_PINGS: u32 = 8;
 /// because reading is the only way to get credit.
 const PAUSE_SHARE: usize = 4;
 
-/// Traffic of a connection since the last look.
+/// Traffic of a connection since the last call of [`Connection::take_traffic`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Envelopes sealed for sending.
@@ -102,12 +102,12 @@ impl<R: Room> Connection<R> {
         this
     }
 
-    /// The node at the other end.
+    /// Returns the node at the other end.
     pub fn peer(&self) -> NodeId {
         self.peer
     }
 
-    /// The side that opened the connection.
+    /// Returns the side that opened the connection.
     pub fn way(&self) -> Direction {
         self.way
     }
@@ -117,13 +117,13 @@ impl<R: Room> Connection<R> {
         self.leaving
     }
 
-    /// The reason why the connection must be closed and its unwritten bytes dropped; `None` = it is
-    /// open.
+    /// Returns the reason why the connection must be closed and its unwritten bytes dropped; `None`
+    /// = the connection is open.
     pub fn closed(&self) -> Option<&'static str> {
         self.closed
     }
 
-    /// Bytes yet to be written.
+    /// Returns the number of bytes yet to be written.
     pub fn waiting(&self) -> usize {
         if self.closed.is_some() { 0 } else { self.outgoing.waiting() }
     }
@@ -133,7 +133,7 @@ impl<R: Room> Connection<R> {
         std::mem::take(&mut self.traffic)
     }
 
-    /// True if requests must wait because replies do: the driver must not read meanwhile.
+    /// True if the driver must not read more requests for now, because too many replies wait.
     pub fn is_paused(&self) -> bool {
         let most = self.table.encoded_bytes() / PAUSE_SHARE;
         self.way != Direction::Dialed && self.outgoing.writer.len() > most
@@ -172,7 +172,8 @@ impl<R: Room> Connection<R> {
     /// Answers a request received on this connection.
     pub fn respond(&mut self, id: u64, reply: Reply, now: impl Fn() -> Now) {
         let fits = self.push(Message { id, body: Body::Reply(reply) }, &now);
-        // Busy does not mean that this node is overloaded: the requester takes no replies now.
+        // Busy does not mean that this node is overloaded, but that the requester takes no replies
+        // now.
         let fits = fits || self.push(Message { id, body: Body::Reply(Reply::Busy) }, &now);
         if !fits {
             self.close("it takes no replies");
@@ -210,8 +211,9 @@ impl<R: Room> Connection<R> {
         self.outgoing.writer.goodbye();
     }
 
-    /// Pings on a dialed connection, and closes a connection after too many silent rounds. An idle
-    /// connection pings only in its own round, one in `skips`: see [`Pings`](super::Pings).
+    /// Pings on a dialed connection, and closes a connection after too many ping intervals without
+    /// input. An idle connection pings only in its own round (`turn`), one of `skips`: see
+    /// [`Pings`](super::Pings).
     pub fn ping(&mut self, now: Now, turn: bool, skips: u32) {
         let in_use = std::mem::take(&mut self.pushed) || !self.received_any;
         let dialed = self.way == Direction::Dialed;
@@ -247,7 +249,7 @@ impl<R: Room> Connection<R> {
     }
 
     /// Processes `input` up to the next item that is not for the connection itself. Must be called
-    /// until it returns none, and without input while a long message waits for a reservation.
+    /// until it returns `None`, and without input while a long message waits for a reservation.
     pub fn receive(
         &mut self,
         input: &mut &[u8],
@@ -372,8 +374,8 @@ impl<R: Room> Connection<R> {
         self.traffic.messages_received += 1;
         let event = match (self.way, body) {
             (Direction::Dialed, Body::Reply(mut reply)) => {
-                // A long message got its reservation before; a record just above the bound gets its
-                // own here.
+                // A long message got its reservation with its announcement; a record just above the
+                // bound gets its own here.
                 if let Reply::Found { record, .. } = &mut reply
                     && let Some(room) = host.room_for_reply(peer, id)
                 {

@@ -21,7 +21,7 @@ const FOUND_HEAD: usize = ITEM_HEAD + size_of::<u32>();
 /// Memory that an idle connection keeps in each direction, in bytes.
 pub(super) const KEPT_BYTES: usize = 64 << 10;
 
-/// Bytes of an envelope after which its length is known.
+/// Bytes of an envelope from which its length can be read.
 const LENGTH_KNOWN: usize = 12;
 
 /// State of the incoming long message.
@@ -30,7 +30,8 @@ pub(super) enum Long<R> {
     No,
     /// The message waits for a reservation.
     Waits(Announced),
-    /// The message is being assembled in this reservation; `None` = the requester has one.
+    /// The message is being assembled in this reservation; `None` = the requester has one of its
+    /// own.
     Comes(Option<R>),
     /// The message is discarded.
     Skipped(Announced),
@@ -104,7 +105,7 @@ impl<R: Room> Incoming<R> {
         }
     }
 
-    /// Returns the open envelope's next item; `None` = there is none, or no envelope is open.
+    /// Returns the open envelope's next item; `None` = no item is left, or no envelope is open.
     pub(super) fn item(&mut self) -> Result<Option<Item>, Malformed> {
         let Some(envelope) = &mut self.envelope else { return Ok(None) };
         let item = envelope.next_item()?;
@@ -114,7 +115,7 @@ impl<R: Room> Incoming<R> {
         Ok(item)
     }
 
-    /// Queues a piece until there is a reservation for its message.
+    /// Queues a piece until its message has a reservation.
     pub(super) fn piece(&mut self, bytes: Bytes, last: bool) -> Result<(), Malformed> {
         self.piece_bytes += bytes.len();
         if self.piece_bytes > WINDOW {

@@ -10,8 +10,9 @@
 //!  PeerTable: the state of all other nodes, shared by all links of a node
 //! ```
 //!
-//! A connection begins with [`Upgrade`], then [`protocol::handshake`], both driven by the owner of
-//! the socket; [`PeerTable::saw`] records the peer seen. From then on it is a [`Connection`].
+//! A connection begins with [`Upgrade`], then [`protocol::handshake`]; the owner of the socket
+//! drives both. [`PeerTable::saw`] records the peer seen. From then on the connection is a
+//! [`Connection`].
 //!
 //! There are two drivers: the process, over tokio's sockets, and the simulator, over a network that
 //! loses and splits bytes. They supply bytes, time, and memory for long messages ([`Host`]).
@@ -35,8 +36,8 @@ pub use table::{LinkBounds, PeerTable, Seen};
 pub use to_peer::{Attempt, DialStage, Fallen, Link};
 pub use upgrade::{NotPeer, PEER_PATH, PEER_PROTOCOL, Upgrade};
 
-/// Microseconds between two pings on every dialed connection. A connection that received nothing
-/// between three pings, so that two were missed, is closed.
+/// Microseconds between two pings on every dialed connection. A connection that receives nothing in
+/// two such intervals is closed.
 pub const PING_MICROS: u64 = 500_000;
 
 /// Longest duration of a handshake, on either side, in microseconds: three round trips, on a busy
@@ -56,12 +57,12 @@ pub enum Direction {
     Accepted(ConnectionId),
 }
 
-/// ConnectionInput from a connection.
+/// An item from a connection, for its driver.
 #[derive(Debug)]
 pub enum ConnectionInput {
     /// An event for the coordinator.
     Event(Event),
-    /// The peer goes by a later layout than this node, which the node task must learn.
+    /// The peer goes by a later layout than this node; the node task must learn that layout.
     Later,
     /// The peer wants no more requests: see [`Link::leave`].
     Goodbye,
@@ -69,7 +70,7 @@ pub enum ConnectionInput {
 
 /// A memory reservation for a long message, released on drop.
 pub trait Room: Send + Sized + 'static {
-    /// Size of the reservation, in bytes.
+    /// Returns the size of the reservation, in bytes.
     fn bytes(&self) -> usize;
 
     /// Ties the reservation to `bytes`: it is released when the last slice of them is dropped.
@@ -98,10 +99,12 @@ pub trait Host {
     /// Returns the current time; called only where it is needed.
     fn now(&self) -> Now;
 
-    /// Reserves memory for a long request of the peer. `None` = none is free now: the connection
-    /// gives no more credit, and asks again with the next call of [`Connection::receive`].
+    /// Reserves memory for a long request of the peer. `None` = no memory is free now: the
+    /// connection gives no more credit, and asks again with the next call of
+    /// [`Connection::receive`].
     fn room_for_request(&mut self, bytes: usize) -> Option<Self::Room>;
 
-    /// Takes the reservation for the reply to a request of this node, if it still exists.
+    /// Takes the reservation for the reply to a request of this node, if the reservation still
+    /// exists.
     fn room_for_reply(&mut self, peer: NodeId, id: u64) -> Option<Self::Room>;
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A message queued unencoded takes no memory of its own: it shares its records with their owner. A
-//! request whose requester has given up is not sent.
+//! request whose requester no longer waits is not sent.
 
 use std::collections::VecDeque;
 
@@ -94,7 +94,8 @@ impl Outgoing {
         }
     }
 
-    /// Adds pieces of long messages, only few, so that short messages need not wait behind them.
+    /// Adds pieces of long messages, only about `PIECE_MAX` bytes, so that short messages need not
+    /// wait behind them.
     pub(super) fn add_pieces(&mut self, now: &impl Fn() -> Now) {
         while self.writer.len() < PIECE_MAX {
             if self.cut.is_none() {

@@ -1,5 +1,6 @@
-//! Keep-alive of connections: keeps one to each peer, whether there are requests or not, because
-//! `/v0/status`, metrics and alerts call the peer *up* while it is open. Also schedules pings.
+//! Keep-alive of connections: keeps one to each peer, with or without requests, because
+//! `/v0/status`, metrics and alerts call the peer *up* while the connection is open. Also schedules
+//! pings.
 //!
 //! ```text
 //!  no link of any loop ──▶ dial ──▶ open: nothing to do
@@ -7,8 +8,8 @@
 //!          └── the peer has dialed this node: at once
 //! ```
 //!
-//! One loop keeps the connections of its process. Requests do not wait for the keeper: they dial by
-//! themselves, at once.
+//! One loop keeps the connections of its process. A request does not wait for that loop: the
+//! request's own loop dials at once.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +18,17 @@ use protocol::NodeId;
 use super::{PING_MICROS, PeerTable};
 
 /// Longest time between two attempts to reach a peer, in microseconds. A peer that comes back dials
-/// this node by itself; the attempts are for a peer that can't, such as behind a network that was
-/// cut in one direction.
+/// this node; the attempts are for a peer that can't, for example because the network between both
+/// is cut in one direction.
 const MOST_BETWEEN: u64 = 8_000_000;
 
 /// Limit on the peers dialed in one round, so that the first round of a large cluster does not
 /// delay its requests: a handshake takes some 0.1 ms.
 const DIALED_AT_ONCE: usize = 64;
 
-/// Number of peers for each round of pings that an idle connection skips: in a large cluster most
-/// connections are idle, and pinging twice a second on each would be most of a node's work. Up to
-/// this number of peers, an idle connection pings every round; a connection with an unanswered
+/// Number of peers for each round of pings that an idle connection skips. In a large cluster most
+/// connections are idle, and two pings a second on each would be most of a node's work. Up to this
+/// number of peers, an idle connection pings in every round; a connection with an unanswered
 /// message always does.
 const PEERS_PER_SKIP: usize = 64;
 
@@ -39,7 +40,8 @@ struct Attempts {
     next: Option<u64>,
 }
 
-/// Keeps the connections of a process; does nothing in the loops where it was not begun.
+/// Keeps the connections of a process, in the loop that called [`Redialer::begin`]; does nothing in
+/// the other loops.
 #[derive(Debug, Default)]
 pub struct Redialer {
     keeps: bool,
@@ -79,7 +81,7 @@ impl Redialer {
     }
 }
 
-/// Microseconds from an attempt to the next one, after `failed` failures before it.
+/// Returns the microseconds from an attempt to the next one, after `failed` failures before it.
 fn pause(failed: u32) -> u64 {
     PING_MICROS.saturating_mul(1 << failed.min(16)).min(MOST_BETWEEN)
 }
@@ -94,7 +96,7 @@ pub struct Pings {
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
     number: u64,
-    /// Rounds in which an idle connection pings once.
+    /// An idle connection pings in one of this many rounds.
     pub skips: u32,
 }
 

@@ -35,7 +35,7 @@ pub struct PeerTable {
     pub max_skew_micros: u64,
     /// Limits on waiting messages.
     pub bounds: LinkBounds,
-    /// A connection's share of [`Bounds::encoded_bytes`].
+    /// A connection's share of [`LinkBounds::encoded_bytes`].
     encoded_bytes: AtomicUsize,
     /// Observations of each node.
     seen: ByNode<Seen>,
@@ -66,23 +66,23 @@ impl PeerTable {
         self.encoded_bytes.store(self.bounds.encoded_bytes / connections, Ordering::Relaxed);
     }
 
-    /// Bytes of encoded messages that may wait on one connection.
+    /// Returns the bytes of encoded messages that may wait on one connection.
     pub(super) fn encoded_bytes(&self) -> usize {
         self.encoded_bytes.load(Ordering::Relaxed)
     }
 
-    /// The observations of a node.
+    /// Returns the observations of a node.
     pub fn seen(&self, node: NodeId) -> Arc<Seen> {
         self.seen.get(node)
     }
 
-    /// Number of nodes, this one included.
+    /// Returns the number of nodes, this one included.
     pub fn nodes(&self) -> usize {
         self.shared.nodes()
     }
 
-    /// The nodes that this one communicates with: all other members, as long as this node is a
-    /// member.
+    /// Returns the nodes that this one communicates with: all other members, as long as this node
+    /// is a member.
     pub fn others(&self) -> Vec<NodeId> {
         let own = self.own();
         self.shared.membership.views.with(|view| {
@@ -97,12 +97,12 @@ impl PeerTable {
         self.shared.membership.views.with(|view| node != own && view.has(node) && view.has(own))
     }
 
-    /// The id of this node.
+    /// Returns the id of this node.
     pub fn own(&self) -> NodeId {
         self.identity.own()
     }
 
-    /// The name of a node.
+    /// Returns the name of a node.
     pub fn name(&self, node: NodeId) -> String {
         self.shared.name_of(node)
     }
@@ -112,13 +112,13 @@ impl PeerTable {
         node == self.own() || self.seen(node).links() > 0
     }
 
-    /// The voter id of another node, if it is up; a node that is down may come back with another
-    /// disk, and so another voter id.
+    /// Returns the voter id of another node, if it is up; a node that is down may come back with
+    /// another disk, and so another voter id.
     pub fn voter_of(&self, node: NodeId) -> Option<VoterId> {
         self.seen(node).voter().filter(|_| self.is_up(node))
     }
 
-    /// The incarnation of a node, if this node knows one.
+    /// Returns the incarnation of a node, if this node knows one.
     pub fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
         if node == self.own() {
             return Some(self.shared.membership.logs.own_incarnation());
@@ -135,12 +135,13 @@ impl PeerTable {
         }
     }
 
-    /// True if a link leads to a node of another cluster, as was found only after it was opened.
+    /// True if a link leads to a node of another cluster, which was found only after the link was
+    /// opened.
     pub fn is_foreign(&self, node: NodeId) -> bool {
         self.shared.membership.cluster.is_foreign(node)
     }
 
-    /// True if a node with that view is of this cluster: views of one epoch must be equal.
+    /// True if a node with that view belongs to this cluster: views of one epoch must be equal.
     pub(super) fn may_serve(&self, theirs: ViewId) -> bool {
         self.shared
             .membership
@@ -161,14 +162,14 @@ impl PeerTable {
         self.shared.membership.logs.received(peer, incarnation, life, sender.position)
     }
 
-    /// Returns true if a node's layout epoch is later than this node's, and that is news.
+    /// Returns true if a node's layout epoch is later than this node's, and was not known before.
     pub(super) fn learns_of_later(&self, peer: NodeId, epoch: u64) -> bool {
         epoch > self.shared.membership.views.epoch()
             && self.shared.membership.layouts.received_epoch(peer, epoch)
     }
 
-    /// Records a completed handshake. Called at once, because the next request must not be answered
-    /// from records that this node may have lost.
+    /// Records a completed handshake. Must be called at once, because the next request must not be
+    /// answered from records that this node may have lost.
     pub fn saw(&self, peer: &PeerSeen) {
         let PeerSeen { node, incarnation, life, knows_us, proven, voter, .. } = peer;
         self.seen.with(*node, |seen| {
@@ -194,7 +195,7 @@ impl PeerTable {
         }
         let is_fenced = match refused.reason {
             Reason::Fenced => true,
-            // A node that waits to replace one with a lost disk goes on waiting.
+            // A node that waits to replace one with a lost disk waits on.
             Reason::Replaced => membership.state() == MembershipState::Member,
             _ => false,
         };
@@ -229,7 +230,7 @@ impl PeerTable {
     /// Compares this node's clock with those of the nodes with known clocks, to find the limit
     /// above which more than half of them refuse versions.
     fn compare(&self) {
-        // Of two loops, the later one sees the observations of both.
+        // Of two loops that compare one after the other, the second sees the observations of both.
         let _alone = self.comparing.lock();
         let own = self.own();
         let mut limits: Vec<i64> = self.shared.membership.views.with(|view| {
@@ -242,8 +243,8 @@ impl PeerTable {
         self.shared.clock.compared(limit, limits.len());
     }
 
-    /// Lead of a node's wall clock over this node's, in microseconds, within half of its last
-    /// ping's round trip; 0 = unknown.
+    /// Returns the lead of a node's wall clock over this node's, in microseconds, within half of
+    /// its last ping's round trip; 0 = unknown.
     pub fn skew_micros(&self, node: NodeId, now: Now) -> i64 {
         let seen = self.seen(node);
         let middle = |latest: u64| latest.saturating_sub(seen.rtt_micros() / 2);
@@ -253,64 +254,65 @@ impl PeerTable {
     }
 }
 
-/// Clocks are compared again when one has moved by more than 1/`COMPARED_TO` of the tolerated skew:
-/// comparing with each pong would cost the square of the number of nodes.
+/// Clocks are compared again when one has moved by more than 1/`COMPARED_TO` of the tolerated skew.
+/// Comparing at each pong would cost the square of the number of nodes.
 const COMPARED_TO: u64 = 64;
 
-/// Observations of another node, over all loops. They are shown to operators; and a node whose
-/// clock is ahead of all others' detects that with them.
+/// Observations of another node, over all loops. Operators see them, and with them a node detects
+/// that its clock is ahead of all others.
 #[derive(Debug, Default)]
 pub struct Seen {
     links: AtomicU32,
     /// Number of an [`Incarnation`]; 0 = none was seen.
     incarnation: AtomicU64,
-    /// Number of a [`VoterId`]; 0 = the node was not seen, or did not say.
+    /// Number of a [`VoterId`]; 0 = the node was not seen, or did not state its voter id.
     voter: AtomicU64,
     rtt_micros: AtomicU64,
     /// Upper bound of the peer's wall clock when this node's monotonic clock was at zero, provided
-    /// that both monotonic clocks run alike. Not relative to this node's wall clock, which may
-    /// jump.
+    /// that both monotonic clocks run alike. The bound does not depend on this node's wall clock,
+    /// which may jump.
     latest_at_zero: AtomicI64,
     /// The value of `latest_at_zero` that this node's clock was last compared with.
     compared_at_zero: AtomicI64,
-    /// True if the peer has dialed this node since the last look.
+    /// True if the peer has dialed this node since the last call of `take_knock`.
     knocked: AtomicBool,
 }
 
 impl Seen {
-    /// Number of loops with a link to the node that is up.
+    /// Returns the number of loops with a link to the node that is up.
     pub fn links(&self) -> u32 {
         self.links.load(Ordering::Relaxed)
     }
 
-    /// The node's incarnation; `None` = the node was never seen.
+    /// Returns the node's incarnation; `None` = the node was never seen.
     pub fn incarnation(&self) -> Option<Incarnation> {
         Incarnation::of_number(self.incarnation.load(Ordering::Relaxed))
     }
 
-    /// The node's voter id; `None` = not seen, or not said.
+    /// Returns the node's voter id; `None` = the node was not seen, or did not state it.
     pub fn voter(&self) -> Option<VoterId> {
         VoterId::of_number(self.voter.load(Ordering::Relaxed))
     }
 
-    /// Round trip of the last ping, in microseconds; 0 = no ping was answered.
+    /// Returns the round trip of the last ping, in microseconds; 0 = no ping was answered.
     pub fn rtt_micros(&self) -> u64 {
         self.rtt_micros.load(Ordering::Relaxed)
     }
 
-    /// Upper bound of the peer's wall clock when the monotonic clock was at zero; `None` = unknown,
-    /// because no link is up or no ping was answered.
+    /// Returns an upper bound of the peer's wall clock when the monotonic clock was at zero; `None`
+    /// = unknown, because no link is up or no ping was answered.
     fn latest_at_zero(&self) -> Option<i64> {
         let latest = self.latest_at_zero.load(Ordering::Relaxed);
         (self.links() > 0 && self.rtt_micros() > 0).then_some(latest)
     }
 
-    /// The same bound, as of the last comparison.
+    /// Returns the value of `latest_at_zero` at the last comparison; `None` if `latest_at_zero` is
+    /// unknown.
     fn compared_at_zero(&self) -> Option<i64> {
         self.latest_at_zero().map(|_| self.compared_at_zero.load(Ordering::Relaxed))
     }
 
-    /// Records that the peer has dialed this node, and so is up and may be dialed.
+    /// Records that the peer has dialed this node: the peer is up, and may be dialed.
     pub fn knock(&self) {
         self.knocked.store(true, Ordering::Relaxed);
     }

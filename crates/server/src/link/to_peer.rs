@@ -22,8 +22,8 @@ use super::outgoing::shorten;
 /// for the next dial, so that a peer that refuses connections does not cost a dial per request.
 const DIAL_SPACING_MICROS: u64 = 2_000;
 
-/// Least time between a refused handshake and the next dial, in microseconds. A refusal is a matter
-/// of settings, and costs both nodes more than a refused connection.
+/// Least time between a refused handshake and the next dial, in microseconds. A refusal comes from
+/// settings and so lasts, and it costs both nodes more than a refused connection.
 const REFUSED_SPACING_MICROS: u64 = 50_000;
 
 /// The link to one peer; see the module. `D` is the driver's dial attempt, `C` its connection.
@@ -31,7 +31,7 @@ const REFUSED_SPACING_MICROS: u64 = 50_000;
 pub struct Link<D, C> {
     small: Slot<D, C>,
     bulk: Slot<D, C>,
-    /// Number of times the link fell; dials begun before its last fall are recognized by this.
+    /// Number of times the link fell. The number identifies dials begun before the last fall.
     falls: u64,
     /// Earliest time of the next dial, after a failed dial or a fall.
     not_before: Option<u64>,
@@ -111,12 +111,12 @@ impl<D, C> Link<D, C> {
         }
     }
 
-    /// Number of times the link fell.
+    /// Returns the number of times that the link fell.
     pub fn falls(&self) -> u64 {
         self.falls
     }
 
-    /// The open connections.
+    /// Returns the open connections.
     pub fn connections(&self) -> impl Iterator<Item = &C> {
         [&self.small, &self.bulk].into_iter().filter_map(|slot| match &slot.stage {
             DialStage::Up(connection) => Some(connection),
@@ -133,8 +133,8 @@ impl<D, C> Link<D, C> {
         }
     }
 
-    /// Sends a message with `push`, or queues it until there is a connection, which `dial` begins
-    /// to open. Returns false if the queue is full or the peer is leaving.
+    /// Sends a message with `push`, or queues it until the connection is open, after `dial` has
+    /// begun to open it. Returns false if the queue is full or the peer is leaving.
     pub fn send(
         &mut self,
         message: Message,
@@ -157,7 +157,7 @@ impl<D, C> Link<D, C> {
         }
         slot.bytes += length;
         slot.waiting.push_back((message, mono()));
-        // The small connection too, because the link counts as up by that one.
+        // The small connection is dialed too, because the link counts as up once that one is open.
         for kind in [ConnectionKind::Small, kind] {
             self.dial(kind, &mut dial);
         }
@@ -207,16 +207,16 @@ impl<D, C> Link<D, C> {
         let next = Self::new(falls + 1, Some(mono + spacing));
         let Self { small, bulk, leaving: left, .. } = std::mem::replace(self, next);
         let stages = [small.stage, bulk.stage];
-        // Requests sent over a bulk connection may have been carried out, with or without a small
-        // one.
+        // The node may have carried out requests sent over a bulk connection, with or without a
+        // small one.
         let sent = stages.iter().any(|stage| matches!(stage, DialStage::Up(_)));
         let event = if sent { Event::Lost(peer) } else { Event::Unreachable(peer) };
         Some(Fallen { stages, left, event })
     }
 }
 
-/// Returns the connection that a request takes. Long requests, pages and hints, and their replies,
-/// must not delay messages that a client waits for.
+/// Returns the connection that a request takes. Long requests, pages, hints, and their replies take
+/// the bulk connection: they must not delay messages that a client waits for.
 fn kind_of(message: &Message, length: usize) -> ConnectionKind {
     let bulk = match &message.body {
         Body::Request { request, .. } => {

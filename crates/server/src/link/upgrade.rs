@@ -13,7 +13,7 @@ const ANSWER_MAX: usize = 4096;
 /// Characters quoted from an unexpected status line.
 const QUOTED: usize = 80;
 
-/// The other side is no kvorum node; holds the beginning of its answer.
+/// The other side is not a kvorum node; holds the beginning of its answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected response {0:?} instead of HTTP/1.1 101: is this a kvorum node?")]
 pub struct NotPeer(pub String);

@@ -15,7 +15,7 @@ use protocol::{Filter, OpId, PAGE_BYTES, Page, PageRequest, PartitionFilter, Sha
 /// Largest page that may be requested, in bytes.
 const MAX_PAGE_BYTES: usize = 256 * 1024;
 
-/// Other range reads hold all the memory for pages; some will be freed.
+/// Error while other range reads hold all the memory for pages. Some of it will be freed.
 const NO_ROOM: StoreError = StoreError::Busy("too many concurrent range reads");
 
 /// Limit on the work for one page; one record is always visited.
@@ -117,7 +117,7 @@ impl Pages {
         self.ranges.take(nodes * PAGE_BYTES as usize)
     }
 
-    /// Bytes reserved now.
+    /// Returns the bytes reserved now.
     pub fn held(&self) -> usize {
         self.ranges.held() + self.lent.held() + self.large.held()
     }

@@ -7,7 +7,7 @@ use super::*;
 
 const PAGE_BYTES: usize = protocol::PAGE_BYTES as usize;
 
-/// Request ids of another node and of this one.
+/// Ids of a request of another node and of a request of this node.
 const OTHERS: OpId =
     OpId::Peer { connection: protocol::ConnectionId(1), id: 1, partition: None, placement: 0 };
 const OWN: OpId = OpId::Slot(protocol::SlotId(1));
@@ -108,7 +108,7 @@ fn tombstones_are_sent_where_others_may_hold_what_they_hide() {
     assert_eq!(kinds(all().filter), [here], "nobody else is asked for these keys");
 }
 
-/// A node is sent the writes that it missed since some time, even those with an older base version.
+/// A node is sent the writes that it missed since some time, also those with an older base version.
 #[test]
 fn what_a_conditional_write_made_is_as_new_as_its_ballot() {
     for flushed in [false, true] {

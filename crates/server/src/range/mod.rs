@@ -21,13 +21,14 @@ use crate::pages::{PageRoom, Pages};
 /// Pause before a busy node is asked for its page again, in microseconds.
 pub const RETRY_MICROS: u64 = 50_000;
 
-/// Retries of a busy node without a page of its own in between: 15 s in all. By then any reader
-/// that takes no items has been given up, and its memory is free again. Pages of other nodes do not
-/// count, because those nodes resend theirs while this one is busy.
+/// Retries of a busy node without a page from it in between: 15 s in all. Within that time any
+/// range whose reader takes no items is aborted, and its memory is free again. A page of another
+/// node does not reset the count, because the other nodes resend their pages while this one is
+/// busy.
 const RETRIES: u32 = 300;
 
 /// Retries after which the pages of all nodes are released and requested again. Otherwise two
-/// ranges that each hold a page of a large item and wait for the other's would deadlock.
+/// ranges that each hold a page of a large item, and wait for the other's page, would deadlock.
 const HOLDING_RETRIES: u32 = 4;
 
 /// Next step of a range read.
@@ -110,7 +111,7 @@ impl Range {
         self.gathered.is_some()
     }
 
-    /// The least key that the range may still return: see [`Scan::position`].
+    /// Returns the least key that the range may still return: see [`Scan::position`].
     pub fn position(&self) -> Option<Bytes> {
         self.scan.position()
     }

@@ -4,16 +4,20 @@
 //!  count the records ahead ─▶ mark the node as rebuilding ─▶ remove the records ─▶ lower the bound
 //! ```
 //!
-//! Other nodes whose clocks were right refused those records, so none of them lacks the records. Of
-//! nodes whose clocks were ahead as well, any may hold them; they are gone for good once all of
-//! those are repaired, which the command's text says before it removes any. Each record hid an
-//! older one of its key, which a compaction may have dropped since, and which this node may have
-//! acknowledged. If that was a tombstone, a value that it deleted may reappear, and once the
-//! tombstone was proven no other node has it any more: so proven records that were hidden are
-//! removed too, and come back from the other nodes. From its next start on the node is not
-//! authoritative for the records it lacks, until the other nodes have streamed back those of its
-//! replicas. Each removed hint marks its partition as missing writes. The bound is lowered last:
-//! until then a start is refused, and the repair can be repeated.
+//! **Other nodes.** Nodes whose clocks were right refused those records, so they do not have them.
+//! Nodes whose clocks were ahead as well may have them; once all of those are repaired the records
+//! are gone for good, as the command's text says before it removes any.
+//!
+//! **Hidden records.** Each removed record hid an older record of its key, which this node may have
+//! acknowledged, and which a compaction may have dropped since. If a dropped record was a
+//! tombstone, a value that it deleted may reappear, and once the tombstone was proven no other node
+//! has it any more. Hidden records that are proven are therefore removed too, and come back from
+//! the other nodes.
+//!
+//! **Afterwards.** From its next start on the node is not authoritative for the records it lacks,
+//! until the other nodes have streamed back those of its replicas. Each removed hint marks its
+//! partition as missing writes. The bound is lowered last: until then a start is refused, and the
+//! repair can be repeated.
 
 use std::collections::BTreeSet;
 
@@ -85,7 +89,7 @@ impl Ahead {
         let proven = identity::proven_elsewhere(engine)?;
         let above = Above { time: self.limit, spaces: VERSIONED, proven };
         engine.remove_above(above).map_err(failed)?;
-        // All remaining versions of this node are at or below that.
+        // All remaining versions of this node are at or below the limit.
         clock::lower_bound(engine, self.bound.min(self.limit))
     }
 }

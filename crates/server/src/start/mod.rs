@@ -60,17 +60,18 @@ impl Starting {
         Ok(Self { identity, clock, recovered, max_skew, nodes })
     }
 
-    /// Number of nodes in the cluster.
+    /// Returns the number of nodes in the cluster.
     pub fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// Microseconds to wait before `Starting::begin`: see [`BoundedClock::wait_for_wall`].
+    /// Returns the microseconds to wait before `Starting::begin`: see
+    /// [`BoundedClock::wait_for_wall`].
     pub fn wait_for_wall(&self, wall: u64) -> u64 {
         self.clock.wait_for_wall(self.nodes, wall, self.max_skew)
     }
 
-    /// The node's persistent identity.
+    /// Returns the node's persistent identity.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -101,7 +102,7 @@ impl Starting {
         let alone = matches!(&members[..], [(node, _)] if *node == own.0);
         // A single node has no peers that could know a previous incarnation.
         let state = if alone { MembershipState::Member } else { identity.state() };
-        // Until the peers were asked, a record older than this start may hide a newer one.
+        // Until the peers have answered, this node may lack any write from before this start.
         let lost_before = identity.lost_before().max(Clock::limit(wall, max_skew));
         let membership = Membership::new(state, lost_before, alone);
         let membership = membership.with_words_recovered_until(identity.recovered_words());

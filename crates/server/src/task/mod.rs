@@ -65,7 +65,7 @@ impl Task {
         Self { shared, identity, node, effects: Vec::new(), began: None }
     }
 
-    /// The protocol's background work.
+    /// Returns the protocol's background work.
     pub fn node(&self) -> &Background {
         &self.node
     }
@@ -179,8 +179,8 @@ impl Task {
         None
     }
 
-    /// Starts to drop records that are placed on other nodes only, by the view in force when the
-    /// compaction sees each record.
+    /// Starts a compaction that drops orphaned records. When the compaction reaches a record, the
+    /// view then in force decides whether the record is orphaned.
     fn drop_leftovers<D: TaskDriver>(&self, driver: &mut D) {
         tracing::info!("compacting the store to drop records that now belong on other nodes only");
         let shared = Arc::clone(&self.shared);
@@ -189,8 +189,8 @@ impl Task {
         driver.after(NODE_TICK_MICROS, TaskEvent::Compacted(number));
     }
 
-    /// Checks the compaction that drops orphaned records. Compactions drop them until one of the
-    /// whole store is done, and no longer.
+    /// Checks the compaction of the whole store that drops orphaned records. Until it is done all
+    /// compactions drop such records, and afterwards none does.
     fn look_at_leftovers<D: TaskDriver>(&mut self, driver: &mut D, number: u64) {
         let ended = driver.compacted(number);
         if ended == Some(false) {
@@ -214,8 +214,8 @@ impl Task {
         self.identity.is_kept(&self.name(peer), claim)
     }
 
-    /// Removes delivered hints. If the store is busy, the hints stay and are delivered again; if it
-    /// has failed for good, the next start counts them.
+    /// Removes delivered hints. If the store is busy, the hints stay and are delivered again; if
+    /// the store has failed for good, the next start counts them.
     fn drop_hints<D: TaskDriver>(
         &self,
         driver: &mut D,

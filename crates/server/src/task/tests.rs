@@ -313,7 +313,7 @@ fn leftovers_go_on_being_dropped_until_a_whole_compaction_is_done() {
     assert!((20..180).contains(&gone), "{gone} of 200");
 }
 
-/// The stage's wall clock shows a time years after the latest that is known from before the start.
+/// The test's wall clock shows a time years after the latest that is known from before the start.
 #[test]
 fn idempotency_keys_of_a_node_alone_age_by_the_time_that_passes() {
     const HOUR: u64 = 3_600_000_000;

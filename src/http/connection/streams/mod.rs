@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  connection's watch: its slot, idle or busy, whether the socket takes more, bytes moved
-//!     ├── stream's watch: whether its client waits for us or we for it; its memory ─▶ reset
+//!     ├── stream's watch: whether client or node waits for the other; its memory ─▶ reset
 //!     └── stream's watch …     the first has the connection's slot, each other one its own
 //! ```
 //!
@@ -37,8 +37,8 @@ pub(crate) const MOST_UNPLACED: usize = 64;
 /// streams.
 const STILL_TICKS: u32 = IDLE_TICKS;
 
-/// Bytes of answers that permit the client one byte without a request: acknowledging what it takes
-/// costs at most some 26 bytes for each KiB.
+/// Bytes of answers for which the client may send one byte besides requests and bodies: the
+/// acknowledgment of an answer costs at most some 26 bytes for each KiB.
 const TALK_SHARE: u64 = 16;
 
 /// Watches of one loop, in no order.
@@ -81,7 +81,7 @@ pub(super) struct Streams {
 /// The kind of a stream's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamSlot {
-    /// The slot of its connection, which may be a guest's.
+    /// The slot of its connection, which may be a reserve slot (guest).
     Connections,
     /// A client slot, as a connection of its own would have.
     Own,
@@ -99,13 +99,13 @@ pub(super) struct Parent {
     pub(super) is_over: Cell<bool>,
     /// Number of the answer's pieces that are not completely in the connection's write buffer.
     owed: Cell<usize>,
-    /// Tick at which the window began in which the client must move something.
+    /// Tick at which the current window began. The client must move something in each.
     began: Cell<u32>,
     /// Bytes moved on the connection when the window began.
     moved: Cell<u64>,
     /// Tick at which anything last moved on the stream.
     stirred: Cell<u32>,
-    /// Waker for when no pieces are owed any more.
+    /// Waker for the time when no piece is owed any more.
     waiting: RefCell<Option<Waker>>,
     /// The rest of a body that the answer did not wait for.
     unread: RefCell<Option<Incoming>>,
@@ -182,7 +182,7 @@ impl Parent {
     }
 }
 
-/// A stream, for as long as anything of it is left.
+/// The state of a stream, kept for as long as anything of the stream is left.
 pub(crate) struct StreamState {
     watch: Rc<ConnectionState>,
     service: Rc<Service>,

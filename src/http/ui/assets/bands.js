@@ -1,4 +1,5 @@
-// Activity over time: a row for each kind of work, the fuller the more of the second it took.
+// Activity over time: a row for each kind of work. The longer the work took in a second, the fuller
+// the row is there.
 
 import { percent, short } from "./format.js";
 import { Plot, colour } from "./plot.js";

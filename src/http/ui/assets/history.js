@@ -218,7 +218,7 @@ export class History {
 
   /** Returns the number of nodes, the copies of a key, and the number of lost nodes. */
   outlook() {
-    // A node of an earlier release does not report it.
+    // A node of an earlier release does not report the copies.
     const heard = [...this.nodes.values()].filter((node) => node.now?.copies !== undefined);
     const newest = heard.reduce((a, b) => (a && a.now.at_ms > b.now.at_ms ? a : b), null);
     if (newest === null) return null;

@@ -97,7 +97,7 @@ fn all_replicas_are_asked_once_in_a_while() {
 
 const ONE: AskedQuorum = AskedQuorum { ack: Some(1), from: Some(1) };
 
-/// A key of which node `a` of three is the first replica.
+/// Returns a key whose first replica is node `a` of three.
 fn own_key(stage: &TestNode) -> Bytes {
     let topology = &stage.shared.view().topology;
     let mut keys = (0..).map(|number: u32| Bytes::from(number.to_string()));
@@ -113,7 +113,7 @@ fn put(stage: &mut TestNode, own: &mut Loop, key: &Bytes, quorum: AskedQuorum) -
     record
 }
 
-/// The answers since the last call.
+/// Returns the answers since the last call.
 fn answers(stage: &mut TestNode) -> Vec<Answer> {
     let answer = |done| match done {
         Done::Answer(answer) => Some(answer),

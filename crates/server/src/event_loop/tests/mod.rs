@@ -188,7 +188,7 @@ fn a_write_waits_for_the_disk_if_it_could_not_be_written_above_all_that_is_here(
     }
 }
 
-/// A client writes to three nodes, of which the other two are unreachable.
+/// Sends a client's write to three nodes, of which the other two are unreachable.
 fn write_alone(stage: &mut TestNode, own: &mut Loop) {
     let quorum = Quorum { ack: 1, from: 3 };
     let (client, key) = (ClientId(1), Bytes::from_static(b"k"));
@@ -205,7 +205,7 @@ fn what_others_missed_is_kept_as_hints() {
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     write_alone(&mut stage, &mut own);
-    // The writes of the turn after it.
+    // The next turn stores the hints.
     stage.write(&mut own);
     let done = stage.take();
     assert!(done.iter().any(|done| matches!(done, Done::Answer(Answer::Written(..)))), "{done:?}");

@@ -6,10 +6,10 @@ use protocol::{RoundId, RoundStep};
 use super::*;
 use crate::test_node::conditional;
 
-/// A round up to ten seconds before the node's time.
+/// A round up to ten microseconds before the node's time.
 const ROUND: RoundId = RoundId { time: (WALL - 10) << 12, node: NodeId(1) };
 
-/// Age of a write before that time, and after.
+/// Ages in microseconds of a write before the round's time, and of one after it.
 const OLD: u64 = 20;
 const NEW: u64 = 5;
 
@@ -25,7 +25,7 @@ fn keep(stage: &mut TestNode, own: &mut Loop) {
     own.kept(stage, *op, keeps, Ok(()));
 }
 
-/// Has the loop do a step of the round; nothing is reported before it is durable.
+/// Has the loop do a step of the round, and checks that it replies only once the step is durable.
 fn does(stage: &mut TestNode, own: &mut Loop, id: u64, what: RoundStep) {
     own.handle(stage, step(id, what));
     keep(stage, own);
@@ -103,8 +103,9 @@ fn a_seal_takes_what_its_round_brings() {
     assert!(holds(&stage, b"k"));
 }
 
-/// A hint of a conditional write is chosen, so it obeys no promise. But its base may have been
-/// deleted, proven and purged since, so it obeys the promises made by then.
+/// The record of a conditional write's hint was chosen, so no promise refuses it. But its base may
+/// have been deleted, proven and purged since: the node refuses a hint whose ballot is not above
+/// the floor of the round's commit.
 #[test]
 fn a_conditional_hint_obeys_what_a_commit_has_promised() {
     let mut stage = TestNode::new();

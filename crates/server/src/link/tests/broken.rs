@@ -24,7 +24,8 @@ fn no_flipped_bit_gets_through() {
         let [_, mut b] = pair();
         match b.take(&broken, 10_000) {
             Err(_) => {}
-            // The flipped bit makes the envelope claim a greater length, so the rest is awaited.
+            // The flipped bit makes the envelope claim a greater length, so the connection waits
+            // for the rest.
             Ok(came) => assert!(came.is_empty() && (64..96).contains(&bit), "bit {bit}: {came:?}"),
         }
     }

@@ -119,7 +119,7 @@ struct End {
 }
 
 impl End {
-    /// `met` is the peer seen in the handshake.
+    /// Creates an end; `met` is the peer seen in the handshake.
     fn new(table: &Arc<PeerTable>, met: &PeerSeen) -> Self {
         table.saw(met);
         let driver = Driver::new();
