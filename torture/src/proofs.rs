@@ -22,7 +22,7 @@ pub(crate) const ARGS: [&str; 8] =
     ["--sync", "interval", "--repair-interval", "off", "--deadline", "500ms", "--memory", "64MiB"];
 
 /// Time after which a command counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Interval between two looks at a round: its steps take milliseconds.
 const NEXT_LOOK: Duration = Duration::from_millis(1);

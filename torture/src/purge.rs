@@ -42,7 +42,7 @@ const READ_OF: usize = 20;
 const MOST_LEFT: u64 = 5;
 
 /// Time limit of a rebuild, and of the delivery of hints.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Interval between two looks.
 const AGAIN: Duration = Duration::from_millis(20);

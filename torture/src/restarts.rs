@@ -18,7 +18,7 @@ const BY_ITSELF: Duration = Duration::from_secs(30);
 
 /// Runs `rounds` rolling restarts.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
+    let mut cluster = Cluster::start(setup, NODES, None, &args(setup))?;
     let ledger = Arc::new(Ledger::default());
     let prober = Prober::start(cluster.addresses(), &ledger, Pace::USUAL, setup.seed)?;
     thread::sleep(Duration::from_millis(500));
@@ -48,7 +48,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 
 /// Kills and restarts a node, `rounds` times.
 pub fn killed(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
+    let mut cluster = Cluster::start(setup, NODES, None, &args(setup))?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
     let prober = Prober::start(cluster.addresses(), &ledger, Pace::USUAL, setup.seed)?;
@@ -78,6 +78,12 @@ pub fn killed(setup: &Setup) -> Result<String, Failure> {
         agreed.took.as_secs_f64(),
         agreed.read
     ))
+}
+
+/// Settings of the nodes. The short form runs beside other tests, where a replica may answer later
+/// than the default deadline.
+fn args(setup: &Setup) -> [&'static str; 4] {
+    ["--sync", "always", "--deadline", setup.size("1s", "8s")]
 }
 
 pub(crate) fn all_succeeded(seen: &ProbeFigures) -> Result<(), Failure> {
