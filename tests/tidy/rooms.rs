@@ -1,5 +1,5 @@
-//! Layers ("rooms") of the process, `src/`: each may import those below it. A feature has a folder of
-//! its own, with a file for each layer that it takes part in.
+//! Layers ("rooms") of the process, `src/`: each may import those below it. A feature has a folder
+//! of its own, with a file for each layer that it takes part in.
 
 use std::collections::BTreeSet;
 
@@ -78,7 +78,10 @@ fn named(path: &str, text: &str) -> BTreeSet<(usize, String)> {
     let mut named: BTreeSet<_> = imports::of(path, text).into_iter().filter_map(pair).collect();
     let all = FEATURES.iter().flat_map(|of| FILES.map(|(file, _)| format!("{of}::{file}")));
     for name in all {
-        let lines = text::code(path, text).filter(|(_, line)| text::holds_word(line, &name));
+        // The target of a log line is no use of its module.
+        let target = format!("\"kvorum::{name}\"");
+        let lines = text::code(path, text)
+            .filter(|(_, line)| text::holds_word(line, &name) && !line.contains(&target));
         named.extend(lines.map(|(line, _)| (line, name.clone())));
     }
     named

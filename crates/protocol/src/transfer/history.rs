@@ -337,9 +337,9 @@ async fn fetch(
     };
     let mut fails_since = None;
     let pause = |_| {
-        let (now, next) = (context.now().mono, context.now().mono + RETRY_MICROS);
-        let gives_up = node != own && *fails_since.get_or_insert(now) + PATIENCE_MICROS <= next;
-        if gives_up { Err(Failed) } else { Ok(RETRY_MICROS) }
+        let now = context.now().mono;
+        let is_given_up = *fails_since.get_or_insert(now) + PATIENCE_MICROS <= now && node != own;
+        if is_given_up { Err(Failed) } else { Ok(RETRY_MICROS) }
     };
     let is_all = retry(context, page, pause).await;
     // In a rebuild this node's own report is known to be incomplete, which does not count.

@@ -155,6 +155,9 @@ fn a_source_that_fails_is_asked_again_and_not_for_ever() {
     assert!(!has_all(&mut own));
     own.fails(again[0]);
     own.after(PATIENCE_MICROS);
+    let last = is_asked(&mut own, &[3], &Bytes::new());
+    assert!(!has_all(&mut own));
+    own.fails(last[0]);
     assert!(has_all(&mut own), "it goes on without it");
     assert!(forgets(&own, &one));
 }
@@ -223,5 +226,9 @@ fn a_node_that_lost_its_disk_is_a_member_in_the_end_though_a_source_fails() {
     own.fails(failing.expect("each source is asked"));
     assert!(!own.stored_states.contains(&MembershipState::Member));
     own.after(PATIENCE_MICROS);
+    let mut asked = std::mem::take(&mut own.open).into_iter();
+    let last = asked.find(|(_, asked)| matches!(asked, Asked::Recollections(1, _)));
+    own.fails(last.expect("it is asked once more").0);
+    own.after(1);
     assert!(own.stored_states.contains(&MembershipState::Member), "it goes on without it");
 }
