@@ -41,8 +41,8 @@ settings! {
     cluster: String, "KVORUM_CLUSTER", "[NAME=]URL,...", computed "this node alone",
         "All nodes of the cluster at its first start, including this one; the list must be the \
          same on every node. After the first change of the cluster (members, tokens or quotas) \
-         the members stored in the data directory are used: then this may be omitted, and only \
-         says at which URLs nodes are. NAME is the node's identity and defaults to its URL; the \
+         the members stored in the data directory are used: then this list may be omitted, and \
+         only gives the nodes' URLs. NAME is the node's identity and defaults to its URL; the \
          URL is its address and may change. Append \";zone=ZONE\" to spread replicas over zones, \
          \";weight=W\" (1..1000, default 1) to set the node's share of the keys";
 
@@ -143,13 +143,13 @@ settings! {
 
     repair_full_interval: Every, "KVORUM_REPAIR_FULL_INTERVAL", "TIME", fixed "7d",
         "Time between two full repair rounds, which compare everything and read every block, in s, \
-         m, h or d, 10s..365d. With \"off\" only the first round after a start is a full one. Set \
-         to less than --repair-interval, or beside --repair-interval off, it is the time between \
-         all rounds, each of them a full one";
+         m, h or d, 10s..365d. With \"off\" only the first round after a start is a full one. If \
+         this is less than --repair-interval, or --repair-interval is off, every round is a full \
+         one, and this is the time between two rounds";
 
     repair_share: UpTo<100>, "KVORUM_REPAIR_SHARE", "PERCENT", fixed "5",
-        "Percent of the time, 1..100, that a repair round works (and rests otherwise), if the node \
-         began it by itself";
+        "Percent of the time, 1..100, during which a repair round works; otherwise it rests. Only \
+         for rounds that a node begins by itself";
 
     stream_rate: Rate, "KVORUM_STREAM_RATE", "SIZE", fixed "off",
         "Maximum bytes a second at which this node receives partitions that move to it, in KiB, \

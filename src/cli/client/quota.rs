@@ -16,7 +16,7 @@ use crate::settings::units::Size;
 /// Everything after `quota`.
 #[derive(Debug, Args)]
 pub(crate) struct QuotaArgs {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     command: QuotaCommand,
 }

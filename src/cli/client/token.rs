@@ -17,7 +17,7 @@ use crate::settings::units::{Size, Ttl};
 /// Everything after `token`.
 #[derive(Debug, Args)]
 pub(crate) struct TokenArgs {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     command: TokenCommand,
 }
