@@ -1,4 +1,5 @@
-//! Reports of a node about itself, from memory: no report waits for the disk.
+//! A node's reports about itself, and requests for admin work. Reports come from memory and never
+//! wait for the disk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,7 +78,7 @@ impl Reports {
         metrics::plain(&self.metrics())
     }
 
-    /// Requests a repair round that compares everything written by now; returns its number, or
+    /// Requests a repair round that compares everything written so far; returns its number, or
     /// `None` if there are no other nodes.
     pub(crate) fn repair(&self, full: bool) -> Option<u64> {
         let Node { shared, db, .. } = &*self.0;
@@ -99,12 +100,13 @@ impl Reports {
     }
 
     /// Answers a node that belongs to no cluster and asks to join this one. An error is the reason
-    /// why it can't.
+    /// why the node can't join.
     pub(crate) fn asks_to_join(&self, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
         joining::asks(&self.0, asker)
     }
 
-    /// Returns the joining node with this name; an error lists the names that do ask.
+    /// Returns the joining node with this name. An error lists the names of the nodes that ask to
+    /// join.
     pub(crate) fn joiner(&self, name: &str) -> Result<Joiner, NotAsking> {
         let (node, name) = (&self.0, name.to_owned());
         if let Some(member) = self.known_layout().named(&name) {
@@ -132,7 +134,8 @@ impl Reports {
         names(&layout, &layout.council)
     }
 
-    /// Returns why members, tokens and quotas can't be changed yet: the cluster has not begun.
+    /// Returns the reason why members, tokens and quotas can't be changed yet: the cluster has not
+    /// begun. `None` = changes are possible.
     pub(crate) fn not_begun(&self) -> Option<String> {
         access::not_begun(&self.0)
     }
@@ -162,7 +165,7 @@ impl Reports {
         tokens::list(&self.0)
     }
 
-    /// Creates a token, which all nodes soon know.
+    /// Creates a token, which all nodes know soon afterwards.
     pub(crate) async fn create_token(&self, wanted: NewToken) -> Result<TokenMade, ChangeError> {
         tokens::create(&self.0, wanted).await
     }
