@@ -256,7 +256,7 @@ impl Reports {
         self.0.url()
     }
 
-    /// True if the node is about to stop.
+    /// Returns true if the node is about to stop.
     pub(crate) fn is_stopping(&self) -> bool {
         self.0.is_stopping()
     }
@@ -291,7 +291,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
     }
 }
 
-/// Returns until when, and why, a node may have forgotten idempotency keys.
+/// Returns the period in which the node may have forgotten idempotency keys, and the reason.
 fn forgotten_keys(node: &Node) -> Option<ForgottenKeys> {
     let ForgottenWords { until_micros, why } = node.shared.forgotten_words()?;
     let reason = match why {
