@@ -28,7 +28,7 @@ use crate::settings::list::ServeArgs;
 use crate::settings::log_format;
 use crate::settings::values::LogFormat;
 
-/// Records allocation sites while a profile is taken.
+/// The allocator. Its wrapper samples allocations while a profile is recorded.
 #[global_allocator]
 static ALLOCATOR: profile::Sampled<Allocator> = profile::Sampled(ALLOCATES);
 
@@ -152,7 +152,8 @@ fn reported(outcome: Result<String, impl Display>, done: &str) -> ExitCode {
         |text: String| io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
     match outcome.map(print) {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        // A command without effects succeeds: its reader, such as `head`, has closed the pipe.
+        // A closed pipe is a success if the command changed nothing: the reader, such as `head`,
+        // has seen enough.
         Ok(Err(error)) if done.is_empty() && error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }

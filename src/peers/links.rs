@@ -132,8 +132,8 @@ fn rise(peers: &PeerConnections, peer: NodeId, falls: u64, connected: Connected)
     Some(Driver::new(stream, connection, rest))
 }
 
-/// Handles the end of a link, or of an attempt to dial: closes all connections of the link and
-/// reports the loss, once for each value of `falls`.
+/// Handles the end of a link, or of an attempt to dial: closes all connections of the link, and
+/// reports the loss. Does nothing if the link has already fallen since `falls` falls.
 fn fall(peers: &PeerConnections, peer: NodeId, falls: u64, refused: bool, why: &str) {
     let facts = &peers.inner.facts;
     let Some(place) = peers.place(peer) else { return };

@@ -119,7 +119,7 @@ pub(crate) struct MemoryPlan {
     pub(crate) segment_bytes: u64,
     /// Bytes of one connection.
     pub(crate) connection_bytes: u64,
-    /// Limit on client connections; guests have slots beyond it.
+    /// Limit on client connections; the `GUESTS` slots come on top of it.
     pub(crate) connections: u64,
     /// Bytes of long values from clients.
     pub(crate) body_bytes: u64,

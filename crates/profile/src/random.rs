@@ -47,7 +47,8 @@ impl Distance {
         self.random.set(Some(random));
         self.left.set((-drawn.ln() * mean as f64) as i64);
         if fresh {
-            // Not chance but the fresh state selected the first event, so it is drawn again.
+            // A thread's first event was selected by the initial state and not by chance: it passes
+            // once more.
             return self.pass(size, mean);
         }
         Some(stands_for(size, mean))

@@ -133,8 +133,8 @@ impl ProblemDetails {
         words
     }
 
-    /// Describes the outcome of a write. Reads may have an outcome too, if a node refuses them
-    /// before it looks at the method; for reads users do not see it.
+    /// Describes the outcome of a write. The answer to a read may name an outcome too, if the node
+    /// refuses the request before it looks at the method; the reports of reads omit it.
     fn end(&self) -> &'static str {
         match self.outcome.as_deref() {
             Some("none") => ". Nothing was written",

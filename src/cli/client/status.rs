@@ -409,7 +409,7 @@ fn seconds_of(skew_us: i64) -> String {
     format!("{:.1} s", skew_us.unsigned_abs() as f64 / 1e6)
 }
 
-/// Describes a node that issues no timestamps for a while, because its last ones are ahead.
+/// Describes a node that issues no timestamps for a while, because its last timestamps are ahead.
 fn timestamps_ahead(name: &str, ahead_ms: u64) -> String {
     format!(
         "{name} refuses writes for another {}: its timestamps are ahead of most other nodes' \

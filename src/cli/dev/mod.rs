@@ -112,7 +112,7 @@ struct Nodes {
     serves: mpsc::Sender<(u16, u32)>,
     kept: BTreeMap<u16, KeptNode>,
     keepers: JoinSet<(u16, EndedChild)>,
-    /// True once all initial nodes have started to serve.
+    /// True once all nodes that were members at the start have served.
     is_complete: bool,
 }
 

@@ -507,7 +507,7 @@ fn a_run_of_errors_only_says_so_last() {
     assert!(!stdout.contains("No request succeeded"), "{stdout}");
 }
 
-/// Requests that a run never sent are no errors, in reports as in comparisons.
+/// Requests that a run never sent do not count as errors, neither in reports nor in comparisons.
 #[test]
 fn reports_and_comparisons_have_one_share_of_errors() {
     let home = tempfile::tempdir().unwrap();

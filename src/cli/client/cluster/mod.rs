@@ -45,7 +45,7 @@ enum ClusterCommand {
     Status(ClusterStatusArgs),
     /// Show the effects of a change of the members; changes nothing
     ///
-    /// Prints how much each node would hold, relative to its share, which partitions would move
+    /// Prints how much each node would hold, relative to its share, how many partitions would move
     /// from which node to which, and an id for `kvorum cluster apply`.
     Plan(PlanArgs),
     /// Apply a plan: the council decides it, and the keys move
