@@ -135,7 +135,7 @@ pub(crate) enum Command {
     Quota(client::QuotaArgs),
     /// Make a CA, and certificates for nodes and clients
     ///
-    /// For those who have no CA of their own. Nodes with --tls-cert speak TLS.
+    /// For users without a CA of their own. Nodes with --tls-cert speak TLS.
     #[command(subcommand)]
     Cert(cert::CertCommand),
     /// Compact the whole store of one node now
@@ -196,8 +196,8 @@ pub(crate) struct DevRemoveArgs {
     #[arg(value_name = "NODE")]
     pub(crate) node: String,
 
-    /// New number of replicas of a key, 1..255, in the same change; at most the number of nodes
-    /// left
+    /// New number of replicas of a key, 1..255, in the same change; at most the number of remaining
+    /// nodes
     #[arg(long, value_name = "N")]
     pub(crate) replicas: Option<u8>,
 
@@ -237,8 +237,8 @@ pub(crate) struct DevArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=65_000))]
     pub(crate) port: Option<u16>,
 
-    /// Serve by TLS, with a CA in the data directory and a certificate for this machine, both made
-    /// at the first start
+    /// Serve over TLS, with a CA in the data directory and a certificate for this machine, both
+    /// made at the first start
     #[arg(long)]
     pub(crate) tls: bool,
 

@@ -393,7 +393,7 @@ fn written(text: &str) -> Option<String> {
     is_good.then(|| format!("{scheme}://{host}{port}"))
 }
 
-/// Number of CPUs in this process's affinity mask.
+/// Returns the number of CPUs in this process's affinity mask.
 fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

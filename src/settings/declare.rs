@@ -19,7 +19,7 @@ macro_rules! settings {
         $name:ident: $type:ty, $variable:literal, $value:literal,
         $default_is:ident $default:literal, $help:literal;
     )*) => {
-        /// The settings of a node, each if a source gives it.
+        /// The settings of a node; `None` = no source gives the setting.
         #[derive(Debug, Clone, Default, ::clap::Args, ::serde::Deserialize)]
         #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
         pub(crate) struct Settings {

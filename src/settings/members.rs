@@ -227,7 +227,7 @@ impl Members {
         given.filter(|given| kept.is_some_and(|kept| kept != *given))
     }
 
-    /// The URLs of the nodes that this one asks to join their cluster.
+    /// Returns the URLs of the nodes that this node asks to join their cluster.
     pub(crate) fn joins(&self) -> &[String] {
         match self {
             Self::Unlisted(unlisted) => &unlisted.join,
@@ -235,7 +235,7 @@ impl Members {
         }
     }
 
-    /// The URLs of nodes that are not on this machine's loopback.
+    /// Returns the URLs of the nodes that are not on this machine's loopback.
     pub(crate) fn beyond_loopback(&self) -> Vec<&str> {
         let urls: Vec<&String> = match self {
             Self::Unlisted(unlisted) => {
@@ -262,7 +262,7 @@ impl Members {
         names.zip(urls.iter().cloned()).collect()
     }
 
-    /// The URL of this node, if the settings give it.
+    /// Returns the URL of this node, if the settings give it.
     pub(crate) fn own_url(&self) -> Option<&str> {
         match self {
             Self::Unlisted(unlisted) => unlisted.url.as_deref(),
@@ -286,7 +286,7 @@ impl Membership {
         Ok(Self { topology, own: NodeId(own as u16), urls, named })
     }
 
-    /// The name of this node.
+    /// Returns the name of this node.
     #[cfg(test)]
     pub(crate) fn name(&self) -> &str {
         &self.topology.member(self.own).name

@@ -5,7 +5,7 @@
 //!          ├─  4/32 connections, CONNECTION_BYTES each, and TLS_BYTES more with TLS
 //!          ├─  1/32 bodies: long values from clients, until no replica needs them any more (of
 //!          │        conditional writes twice: the value, and the record that has it)
-//!          ├─  1/32 answers: long values for clients, until they are sent
+//!          │        conditional writes twice: the value, and the record that contains it)
 //!          ├─  1/64 received: long requests of other nodes, until they are in a batch
 //!          ├─  1/64 lent: long values read for other nodes, until they are sent
 //!          ├─  1/64 writes that wait for the log
@@ -46,8 +46,8 @@ use std::time::Duration;
 use crate::settings::machine::MemoryLimit;
 use crate::settings::units::Size;
 
-/// Connection slots that only peers and health probes can take. Each holds a slot for some
-/// milliseconds; the connections of all event loops of a few peers may arrive at once.
+/// Connection slots that only peers and health probes can take. A peer or a probe holds a slot for
+/// some milliseconds; the connections of all event loops of a few peers may arrive at once.
 pub(crate) const GUESTS: usize = 64;
 
 /// Default `--memory`, if the process may use at least twice as much: the other half is for memory

@@ -11,7 +11,7 @@ use serde::Deserialize;
 #[serde(try_from = "String")]
 pub(crate) struct Size(pub(crate) u64);
 
-/// A duration with its unit.
+/// A duration, which users write in milliseconds (`ms`) or seconds (`s`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Time(pub(crate) Duration);
@@ -74,7 +74,7 @@ impl Ttl {
         Self(days * 86_400)
     }
 
-    /// The time to live in milliseconds.
+    /// Returns the time to live in milliseconds.
     pub(crate) fn millis(self) -> u64 {
         self.0 * 1000
     }

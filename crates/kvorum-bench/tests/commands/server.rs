@@ -62,7 +62,7 @@ impl Server {
         self.requests.load(Ordering::SeqCst)
     }
 
-    /// The `Authorization` headers received, each with its path.
+    /// Returns the `Authorization` headers received, each with its path.
     pub(crate) fn tokens(&self) -> Vec<String> {
         self.tokens.lock().clone()
     }
