@@ -1,5 +1,6 @@
 //! Detection of the memory limit of this process: the least of the machine's memory, the limits of
 //! its cgroup and of the cgroups above it, and the limits of mapped memory and of data.
+//!
 //! ```text
 //!  /proc/self/cgroup ─┬─ 0::/a/b ────────▶ /sys/fs/cgroup/{a/b, a, .}/memory.{max,high}
 //!                     └─ 4:memory:/a/b ──▶ /sys/fs/cgroup/memory/{a/b, a, .}/memory.limit_in_bytes

@@ -4,8 +4,8 @@
 //!  budget ─┬─ 22/32 memtables (4 × memtable_bytes) and block cache (the rest)
 //!          ├─  4/32 connections, CONNECTION_BYTES each, and TLS_BYTES more with TLS
 //!          ├─  1/32 bodies: long values from clients, until no replica needs them any more (of
-//!          │        conditional writes twice: the value, and the record that has it)
 //!          │        conditional writes twice: the value, and the record that contains it)
+//!          ├─  1/32 answers: long values for clients, until they are sent
 //!          ├─  1/64 received: long requests of other nodes, until they are in a batch
 //!          ├─  1/64 lent: long values read for other nodes, until they are sent
 //!          ├─  1/64 writes that wait for the log
