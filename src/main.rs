@@ -145,8 +145,8 @@ fn ended(outcome: Result<(), impl Display>) -> ExitCode {
     }
 }
 
-/// Prints the result of a command. If printing fails, the error message ends with `done`: what the
-/// command did nevertheless.
+/// Prints the result of a command. If printing fails, the error message ends with `done`, which
+/// describes the change that the command has made.
 fn reported(outcome: Result<String, impl Display>, done: &str) -> ExitCode {
     let print =
         |text: String| io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());

@@ -125,7 +125,7 @@ pub(crate) enum Command {
     Repair(client::RepairArgs),
     /// Show the cluster's members and its council, and plan changes
     Cluster(client::ClusterArgs),
-    /// Create, list and revoke tokens, which say what a client may do
+    /// Create, list and revoke tokens, which authorize requests
     ///
     /// Requests from another machine need a token; with `kvorum serve --require-auth` those from
     /// this machine too. The council decides about tokens; every node knows the tokens, also while

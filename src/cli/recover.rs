@@ -31,7 +31,7 @@ pub(crate) struct RecoverArgs {
     #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
     without_vote: Vec<String>,
 
-    /// Make the change; without it, only show what would happen
+    /// Make the change; without this flag, only show its effects
     #[arg(long)]
     yes: bool,
 }
@@ -205,7 +205,7 @@ fn state(
     text
 }
 
-/// Describes the effects of the forced layout and what it may lose.
+/// Describes the effects of the forced layout, and the data and changes that it may lose.
 fn cost(survivor: &Survivor, decreed: &Layout, any_lost: bool) -> String {
     let (layout, name) = (survivor.layout(), survivor.name());
     let (epoch, next) = (layout.epoch, decreed.epoch);

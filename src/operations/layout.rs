@@ -157,7 +157,7 @@ words! {
     pub(crate) enum ChangeProgress {
         /// The metadata quorum is being asked.
         Asking = "asking",
-        /// The change is decided; a majority of the metadata quorum must still hear of it.
+        /// The change is decided; a majority of the metadata quorum must still learn of it.
         Decided = "decided",
         /// A majority of the metadata quorum knows the change.
         Done = "done",

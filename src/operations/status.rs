@@ -152,7 +152,8 @@ words! {
     pub(crate) enum ClockDiffers {
         /// Most other clocks, which agree with each other.
         FromMost = "from-most",
-        /// Others, and no majority of the clocks agrees: any of them may be the wrong one.
+        /// Some other clocks. No majority of the clocks agrees, so any of them may be the wrong
+        /// one.
         FromSome = "from-some",
     }
 }

@@ -7,7 +7,7 @@ use super::{
     Asked, Change, Condition, End, History, KeyState, Life, Operation, Response, Tag, Value,
 };
 
-/// Maximum number of earlier operations with an answer that are printed.
+/// Maximum number of earlier, answered operations to print.
 const BEFORE: usize = 24;
 
 /// Explains why a history is not linearizable: the operation whose answer does not fit, the

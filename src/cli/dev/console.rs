@@ -54,7 +54,7 @@ impl Console {
         self.output.push(text.as_bytes());
     }
 
-    /// Waits a moment for the last lines.
+    /// Waits up to a second until the last lines are written.
     pub(super) fn finish(&self) {
         self.output.flush();
     }

@@ -175,7 +175,7 @@ fn line_of(what: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// Reason why a running `kvorum dev` does not do what it is asked.
+/// Reason why a request to a running `kvorum dev` failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
     #[error(
