@@ -171,7 +171,7 @@ fn is_behind(
 
 /// Returns how far a clock is ahead of this node's, if that is more than the permitted skew. The
 /// repair fence of a joining node reaches up to the node's clock, and the node makes no promises
-/// below its fence. With a clock that is ahead, that would last until the other nodes' clocks have
+/// below its fence. If its clock is ahead, it makes no promises until the other nodes' clocks have
 /// caught up.
 fn ahead(clock_ms: u64, wall_micros: u64, skew: Duration) -> Option<Duration> {
     let theirs = Duration::from_millis(clock_ms);

@@ -46,8 +46,9 @@ use std::time::Duration;
 use crate::settings::machine::MemoryLimit;
 use crate::settings::units::Size;
 
-/// Connection slots that only peers and health probes can take. A peer or a probe holds a slot for
-/// some milliseconds; the connections of all event loops of a few peers may arrive at once.
+/// Number of reserve connection slots, for connections accepted while all client slots are taken. A
+/// client can't keep such a slot. A peer or a probe needs it for some milliseconds; the connections
+/// of all event loops of a few peers may arrive at once.
 pub(crate) const GUESTS: usize = 64;
 
 /// Default `--memory`, if the process may use at least twice as much: the other half is for memory
