@@ -1,4 +1,5 @@
-//! The `kvorum` binary.
+//! The `kvorum` binary: parses the command line, runs the command and turns its outcome into an
+//! exit code.
 
 mod cli;
 mod compact;
@@ -34,7 +35,7 @@ use crate::settings::list::ServeArgs;
 use crate::settings::log_format;
 use crate::settings::values::LogFormat;
 
-/// Records allocation sites while a profile is taken.
+/// The allocator. Its wrapper samples allocations while a profile is recorded.
 #[global_allocator]
 static ALLOCATOR: profile::Sampled<Allocator> = profile::Sampled(ALLOCATES);
 
@@ -94,7 +95,7 @@ fn abort_on_panic() {
     }));
 }
 
-/// Reports an invalid command line.
+/// Reports an invalid command line, with a hint if the command has moved to `kvorum-bench`.
 fn refused(error: &clap::Error) -> ExitCode {
     let first = env::args_os().nth(1);
     match first.as_deref().and_then(OsStr::to_str).and_then(bench::moved) {
@@ -151,14 +152,15 @@ fn ended(outcome: Result<(), impl Display>) -> ExitCode {
     }
 }
 
-/// Prints the result of a command.
-/// `done` says, if that fails, what was done.
+/// Prints the result of a command. If printing fails, the error message ends with `done`, which
+/// describes the change that the command has made.
 fn reported(outcome: Result<String, impl Display>, done: &str) -> ExitCode {
     let print =
         |text: String| io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
     match outcome.map(print) {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        // Nothing was done besides: the reader has seen enough.
+        // A closed pipe is a success if the command changed nothing: the reader, such as `head`,
+        // has seen enough.
         Ok(Err(error)) if done.is_empty() && error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }

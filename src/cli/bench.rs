@@ -1,5 +1,5 @@
-//! `kvorum bench`: executes `kvorum-bench`, the benchmarks, like `git foo` executes `git-foo`. They
-//! are a separate program so that a node contains neither Lua nor reports.
+//! `kvorum bench`: executes `kvorum-bench`, the benchmarks, as `git foo` executes `git-foo`. The
+//! benchmarks are a separate program so that a node contains neither Lua nor reports.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use crate::operations::stderr;
 /// File name of the benchmark program.
 const PROGRAM: &str = "kvorum-bench";
 
-/// Commands of that program, which users may look for in this one.
+/// Commands of `kvorum-bench`, which users may look for in this program.
 const COMMANDS: [&str; 6] = ["load", "search", "coldhot", "compare", "import", "report"];
 
 /// Exit code if the program is missing, as in shells.

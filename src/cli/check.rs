@@ -1,4 +1,4 @@
-//! `kvorum serve --check`: reports which clients may do what with these settings.
+//! `kvorum serve --check`: reports which clients may send which requests under the given settings.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use crate::settings::config::{Config, hears_loopback};
 use crate::tokens::lookup::Access;
 use crate::transport::{Tls, TlsError};
 
-/// Returns the report. With an error the node would not start either.
+/// Returns the report. An error would also keep the node from starting.
 pub(crate) fn run(config: &Config) -> Result<String, TlsError> {
     let mut text = String::new();
     let tls = config.tls.clone().map(Tls::load).transpose()?;
@@ -53,15 +53,16 @@ pub(crate) fn run(config: &Config) -> Result<String, TlsError> {
     Ok(text)
 }
 
-/// Where requests can come from. Those of this machine count as such only from 127.0.0.1 and ::1.
+/// Origin of the requests that reach the listen address. Only requests from 127.0.0.1 and ::1 count
+/// as requests of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// From 127.0.0.1 and ::1 alone.
+    /// Only 127.0.0.1 and ::1.
     Near,
-    /// From there and from elsewhere.
+    /// 127.0.0.1, ::1 and other addresses.
     All,
-    /// From elsewhere: requests from this machine come from the address listened on, unless their
-    /// client binds its socket to loopback, as no usual client does.
+    /// Only other addresses. A request from this machine comes from the listen address, unless its
+    /// client binds its socket to loopback, which ordinary clients do not do.
     Far,
 }
 

@@ -28,12 +28,14 @@ use crate::settings::list::{ClockSkew, ServeArgs};
 #[command(version = env!("KVORUM_VERSION"), long_version = long_version())]
 #[command(about, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// The version with the formats that decide which other versions it can follow, and work beside.
+/// Returns the text of `--version`: the version, the store format, which decides the releases that
+/// a node can be upgraded from, and the peer protocol, which decides the releases that the node can
+/// work beside.
 fn long_version() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let (oldest, newest) = VERSIONS;
@@ -67,7 +69,7 @@ impl Cli {
     }
 }
 
-/// What to do.
+/// A command of the command line.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a node
@@ -75,7 +77,7 @@ pub(crate) enum Command {
     /// Run a local test cluster on this machine
     ///
     /// While it runs, `kvorum dev add` and `kvorum dev remove` in another terminal change its
-    /// members. Started again with the same data directory, it starts the nodes that it had.
+    /// members. A later start with the same data directory runs the same nodes again.
     Dev(DevArgs),
     /// Remove records with timestamps far ahead of the clock from a stopped node's data
     ///
@@ -94,8 +96,8 @@ pub(crate) enum Command {
     Get(client::KeyArgs),
     /// Delete keys; succeeds also if they do not exist, unless --if-match is given
     ///
-    /// Several keys are deleted one after the other, in the order of the command line. It stops at
-    /// the first that fails, and says how many were deleted.
+    /// Several keys are deleted one after the other, in the order of the command line. The command
+    /// stops at the first failure, and says how many keys were deleted.
     #[command(alias = "rm")]
     Del(client::DelArgs),
     /// Add to a decimal number and print the sum; a key without a value counts as 0
@@ -109,39 +111,40 @@ pub(crate) enum Command {
     /// interrupted; then the last line on stderr has the command that prints the rest.
     #[command(alias = "ls")]
     Scan(client::ScanArgs),
-    /// Show the state of every node, as it reports it. Exit code 1 if a node is down or does not
-    /// serve
+    /// Show the state of every node, as the node reports it. Exit code 1 if a node is down or does
+    /// not serve
     Status(client::StatusArgs),
     /// Compare the replicas of all keys and make them equal
     ///
-    /// One node compares what all nodes hold, copies what differs to the nodes that lack it, and
-    /// has damaged blocks rewritten from the other replicas. If all nodes took part and hold the
-    /// same, deleted keys may be purged. It compares everything written before the command; if
-    /// there were writes in the last seconds, it first waits for these. Nodes also do this by
-    /// themselves, slowly: `kvorum serve --repair-interval`. Exit code 1 with --wait if not all
-    /// replicas are known to hold the same.
+    /// One node compares the records of all nodes, copies records to the nodes that lack them, and
+    /// has damaged blocks rewritten from other replicas. If all nodes took part and hold the same
+    /// records, deleted keys may be purged. The round covers everything written before the command;
+    /// it first waits for writes of the last seconds. Nodes also run such rounds by themselves,
+    /// slowly: `kvorum serve --repair-interval`. Exit code 1 with --wait if not all replicas are
+    /// known to hold the same.
     Repair(client::RepairArgs),
-    /// Show the cluster's members and who decides about them, and plan changes
+    /// Show the cluster's members and its council, and plan changes
     Cluster(client::ClusterArgs),
-    /// Create, list and revoke tokens, which say what a client may do
+    /// Create, list and revoke tokens, which authorize requests
     ///
     /// Requests from another machine need a token; with `kvorum serve --require-auth` those from
-    /// this machine too. The council decides about tokens; every node knows them, also while the
-    /// council is down.
+    /// this machine too. The council decides about tokens; every node knows the tokens, also while
+    /// the council is down.
     Token(client::TokenArgs),
     /// Set, list and remove quotas: how much clients may store under a prefix
     Quota(client::QuotaArgs),
     /// Make a CA, and certificates for nodes and clients
     ///
-    /// For those who have no CA of their own. Nodes with --tls-cert speak TLS.
+    /// For users without a CA of their own. Nodes with --tls-cert speak TLS.
     #[command(subcommand)]
     Cert(cert::CertCommand),
     /// Compact the whole store of one node now
     ///
-    /// Nodes compact by themselves when it is due. This frees as much disk space as possible on the
-    /// node at --url: it removes older versions, and the tombstones and expired values that may be
-    /// purged; in a cluster these are the ones that a repair round has proven to be on all nodes
-    /// (`kvorum repair`). The node serves requests meanwhile. Exit code 1 with --wait if it failed.
+    /// Nodes compact by themselves when a compaction is due. This command frees as much disk space
+    /// as possible on the node at --url: it removes older versions, and the tombstones and expired
+    /// values that may be purged; in a cluster these are the ones that a repair round has proven to
+    /// be on all nodes (`kvorum repair`). The node continues to serve requests. Exit code 1 with
+    /// --wait if the compaction failed.
     Compact(client::CompactArgs),
     /// Record flame graphs of running nodes, and compare them
     Profile(client::ProfileArgs),
@@ -155,7 +158,7 @@ pub(crate) enum Command {
 /// Default data directory of `dev`.
 const DEV_DATA: &str = "./kvorum-data/dev";
 
-/// What can be done to a `kvorum dev` that runs.
+/// A change of a running `kvorum dev`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum DevCommand {
     /// Add a node to the cluster of the `kvorum dev` that runs
@@ -165,8 +168,8 @@ pub(crate) enum DevCommand {
     Add(DevAddArgs),
     /// Remove a node from the cluster of the `kvorum dev` that runs
     ///
-    /// Makes and applies a plan without it, waits until all keys that it held have moved, and
-    /// stops its process. Its directory is kept.
+    /// Makes and applies a plan without the node, waits until all keys that the node held have
+    /// moved, and stops its process. Its directory is kept.
     Remove(DevRemoveArgs),
 }
 
@@ -177,7 +180,7 @@ pub(crate) struct DevAddArgs {
     #[arg(long, value_name = "ZONE")]
     pub(crate) zone: Option<String>,
 
-    /// The node's weight, 1..1000: one of weight 2 holds twice as many keys [default: 1]
+    /// The node's weight, 1..1000: a node of weight 2 holds twice as many keys [default: 1]
     #[arg(long, value_name = "W")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) weight: Option<u32>,
@@ -193,7 +196,8 @@ pub(crate) struct DevRemoveArgs {
     #[arg(value_name = "NODE")]
     pub(crate) node: String,
 
-    /// New number of replicas of a key, 1..255, in the same change; there must be as many nodes
+    /// New number of replicas of a key, 1..255, in the same change; at most the number of remaining
+    /// nodes
     #[arg(long, value_name = "N")]
     pub(crate) replicas: Option<u8>,
 
@@ -201,15 +205,15 @@ pub(crate) struct DevRemoveArgs {
     pub(crate) running: DevRunning,
 }
 
-/// Which `kvorum dev` is meant, and by what right it is changed.
+/// The running `kvorum dev` to change, and the token for the change.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DevRunning {
     /// Data directory of the `kvorum dev` that runs
     #[arg(long, value_name = "DIR", default_value = DEV_DATA)]
     pub(crate) data: PathBuf,
 
-    /// File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in
-    /// KVORUM_ADMIN_TOKEN
+    /// File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the
+    /// token instead
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
@@ -218,7 +222,7 @@ pub(crate) struct DevRunning {
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct DevArgs {
-    /// What is to become of one that runs.
+    /// A change of a running `kvorum dev`; without one, `dev` starts the cluster.
     #[command(subcommand)]
     pub(crate) command: Option<DevCommand>,
 
@@ -233,8 +237,8 @@ pub(crate) struct DevArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=65_000))]
     pub(crate) port: Option<u16>,
 
-    /// Serve by TLS, with a CA in the data directory and a certificate for this machine, both made
-    /// at the first start
+    /// Serve over TLS, with a CA in the data directory and a certificate for this machine, both
+    /// made at the first start
     #[arg(long)]
     pub(crate) tls: bool,
 

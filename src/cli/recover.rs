@@ -1,6 +1,6 @@
 //! `kvorum cluster recover`: forces a layout on a stopped node, when the majority of the metadata
 //! quorum (council) is lost for good. [`protocol::layout::Decree`] defines the forced layout; this
-//! module reports its effects, and asks for `--yes`.
+//! module reports its effects and requires `--yes`.
 
 use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
@@ -26,17 +26,17 @@ pub(crate) struct RecoverArgs {
     #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
     lost: Vec<String>,
 
-    /// Members of the council that came back with another disk, or a copy of their directory, and
-    /// so have no vote
+    /// Members of the council that came back with another disk, or with a copy of their directory,
+    /// and therefore have no vote
     #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
     without_vote: Vec<String>,
 
-    /// Make the change; without it, only show what would happen
+    /// Make the change; without this flag, only show its effects
     #[arg(long)]
     yes: bool,
 }
 
-/// Number of nodes from which a plan makes a council of several.
+/// Number of nodes from which on a plan makes a council of several nodes.
 const COUNCIL_OF_SEVERAL: usize = 3;
 
 /// Reason why no layout is forced.
@@ -74,7 +74,7 @@ pub(super) fn run(args: &RecoverArgs) -> Result<String, InDirectory<RecoverError
     recovered(args).map_err(|source| InDirectory { data: args.data.clone(), source })
 }
 
-/// Says what holds if the text can't be printed.
+/// Returns the outcome to report if the text of [`run`] can't be printed.
 pub(super) fn outcome(args: &RecoverArgs) -> &'static str {
     match args.yes {
         true => {
@@ -120,7 +120,7 @@ fn name(layout: &Layout, id: NodeId) -> &str {
     layout.node(id).map_or("?", |node| &node.member.name)
 }
 
-/// Resolves names of nodes.
+/// Returns the ids of the named nodes.
 fn ids(survivor: &Survivor, names: &[String]) -> Result<Vec<NodeId>, RecoverError> {
     let layout = survivor.layout();
     let id = |name: &String| match layout.all().find(|node| node.member.name == *name) {
@@ -133,7 +133,8 @@ fn ids(survivor: &Survivor, names: &[String]) -> Result<Vec<NodeId>, RecoverErro
     names.iter().map(id).collect()
 }
 
-/// Returns the quorum members that can still vote, as far as the operator says.
+/// Returns the quorum members that can still vote: all but those in `without`, which the operator
+/// named. This node's own directory tells whether this node has a vote.
 fn voting(survivor: &Survivor, without: &[NodeId]) -> Vec<NodeId> {
     let seats = survivor.layout().council.iter().map(|seat| seat.node);
     let votes = |node: &NodeId| match *node == survivor.node() {
@@ -143,7 +144,7 @@ fn voting(survivor: &Survivor, without: &[NodeId]) -> Vec<NodeId> {
     seats.filter(votes).collect()
 }
 
-/// Refuses a forced layout while a majority can vote.
+/// Returns an error if a majority of the metadata quorum can still vote.
 fn refuse(layout: &Layout, voting: &[NodeId]) -> Result<(), RecoverError> {
     let needed = layout.council.len() / 2 + 1;
     if voting.len() < needed {
@@ -204,7 +205,7 @@ fn state(
     text
 }
 
-/// Describes the effects of the forced layout and what it may lose.
+/// Describes the effects of the forced layout, and the data and changes that it may lose.
 fn cost(survivor: &Survivor, decreed: &Layout, any_lost: bool) -> String {
     let (layout, name) = (survivor.layout(), survivor.name());
     let (epoch, next) = (layout.epoch, decreed.epoch);

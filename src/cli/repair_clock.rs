@@ -1,5 +1,6 @@
-//! `kvorum repair-clock`: removes records that a wrong clock wrote from a stopped node's directory.
-//! [`server::Ahead`] finds and removes them; this module reports them, and asks for `--yes`.
+//! `kvorum repair-clock`: removes records with timestamps ahead of the clock from a stopped node's
+//! directory. [`server::Ahead`] finds and removes the records; this module reports them and
+//! requires `--yes`.
 
 use protocol::Clock;
 use server::{Ahead, StartError};
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, InDirectory<RepairEr
     repaired(args).map_err(|source| InDirectory { data: args.data.clone(), source })
 }
 
-/// Says what holds if the text can't be printed.
+/// Returns the outcome to report if the text of [`run`] can't be printed.
 pub(crate) fn outcome(args: &RepairClockArgs) -> &'static str {
     match args.yes {
         true => "; the records and hints ahead of the clock were removed",

@@ -1,5 +1,6 @@
-//! Checks of the `KVORUM_*` variables. An empty variable counts as not set, as `${X:-}` leaves it
-//! in scripts and compose files; an unknown one is reported, because it is most likely misspelt.
+//! Checks of the `KVORUM_*` variables. An empty variable counts as not set, because `${X:-}` in
+//! scripts and compose files leaves it empty. A warning names unknown variables, which are most
+//! likely misspelt.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -14,7 +15,7 @@ use crate::settings::secret;
 /// Common prefix of the variables.
 const PREFIX: &str = "KVORUM_";
 
-/// Set by the build script for the compiler, and by cargo for the programs it runs.
+/// Variable that the build script sets for the compiler, and cargo for the programs it runs.
 const OF_THE_BUILD: &str = "KVORUM_VERSION";
 
 /// Greatest edit distance between a misspelt name and the one suggested.
@@ -31,7 +32,7 @@ pub(crate) fn without_empty(command: Command) -> Command {
     command.mut_args(keep).mut_subcommands(without_empty)
 }
 
-/// Returns the command with these variables ignored.
+/// Returns the command with the variables in `names` ignored.
 pub(crate) fn without(command: Command, names: &'static [&'static str]) -> Command {
     let is_ignored =
         |arg: &Arg| arg.get_env().is_some_and(|it| names.iter().any(|name| it == *name));
@@ -39,14 +40,14 @@ pub(crate) fn without(command: Command, names: &'static [&'static str]) -> Comma
     command.mut_args(keep).mut_subcommands(move |below| without(below, names))
 }
 
-/// Returns those of these variables that are set.
+/// Returns the variables among `names` that are set.
 pub(crate) fn set_among(names: &[&'static str]) -> Vec<&'static str> {
     let is_set = |name: &&str| env::var_os(name).is_some_and(|value| !value.is_empty());
     names.iter().copied().filter(is_set).collect()
 }
 
-/// Returns the error with a usage line that omits arguments whose variables are set, which would
-/// read as if they had to be given.
+/// Returns the error with a usage line that omits arguments whose variables are set: in the usage
+/// line such arguments look required.
 pub(crate) fn without_set(error: Error, words: &[OsString]) -> Error {
     let again = deaf(without_empty(Cli::command())).try_get_matches_from_mut(words);
     match again {
@@ -55,8 +56,8 @@ pub(crate) fn without_set(error: Error, words: &[OsString]) -> Error {
     }
 }
 
-/// Returns the error with the name of the variable instead of the flag, if the refused value came
-/// from the variable.
+/// Returns the error with the variable's name instead of the flag's, if the refused value came from
+/// the variable.
 pub(crate) fn naming_variable(mut error: Error, words: &[OsString]) -> Error {
     let of = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -121,7 +122,7 @@ fn warning(set: BTreeSet<String>, known: &BTreeSet<String>) -> Option<String> {
     (!unknown.is_empty()).then(|| format!("ignored unknown environment variable(s): {names}{more}"))
 }
 
-/// Returns the name, with the nearest known one if that is near.
+/// Returns the name, with the most similar known name if that is within [`TYPOS`] edits.
 fn described(name: &str, known: &BTreeSet<String>) -> String {
     let distance = |other: &&String| strsim::damerau_levenshtein(name, other);
     let nearest = known.iter().min_by_key(distance).filter(|other| distance(other) <= TYPOS);

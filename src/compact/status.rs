@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
 
-/// Compactions requested since the node's start.
+/// The compactions of the whole store that were requested since the node's start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Compactions {
     /// The compaction under way.
@@ -28,14 +28,14 @@ pub(crate) struct Compaction {
     pub(crate) took_ms: Option<u64>,
     /// Number of records compacted so far.
     pub(crate) records: u64,
-    /// Estimated number of records to compact; a record counts once for each level that it goes
+    /// Estimated number of records to compact. A record counts once for each level that it moves
     /// down.
     pub(crate) of_records: u64,
     /// Size of the store's tables at the start, in bytes.
     pub(crate) bytes_before: u64,
     /// Size of the store's tables now, or at the end, in bytes.
     pub(crate) bytes: u64,
-    /// The error that ended the compaction early; missing if there was none.
+    /// The error that ended the compaction early; missing = no error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,
 }

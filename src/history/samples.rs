@@ -5,8 +5,8 @@
 //!  runtime/history.rs, once a second ─▶ Sampler ─▶ counters/history.rs ─▶ /ui/events ─▶ the page
 //! ```
 //!
-//! The page knows each value by its name ([`fields`]) and treats it like the difference of two
-//! snapshots. Only the page of the same release reads the samples.
+//! The page finds each value by its name ([`fields`]), and treats a sample like the difference of
+//! two snapshots. Only the page of the same release reads samples.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -28,11 +28,12 @@ const PERIOD_MS: u64 = 1000;
 /// differ by less than half a second, so samples of one second belong together.
 const PHASE_MS: u64 = 500;
 
-/// Maximum number of peers whose hints a sample counts, those with the most hints first: a cluster
-/// with more peers away has other worries, and the lines sent to other nodes have a bound.
+/// Maximum number of peers whose hints a sample has: the peers with the most hints. Samples are
+/// lines that are also sent to other nodes, and their length has a bound; a cluster with more
+/// unreachable peers has greater problems than its dashboard.
 const HINTED: usize = 16;
 
-/// Kinds of requests in a sample; all others are about the node itself.
+/// Kinds of requests in a sample; requests of all other kinds concern the node itself.
 const KINDS: [RequestKind; 5] =
     [RequestKind::Get, RequestKind::Put, RequestKind::Delete, RequestKind::Add, RequestKind::Range];
 
@@ -56,16 +57,16 @@ const COUNTERS: [(&str, fn(&Node, &lsm::Stats) -> u64); 16] = [
     ("store.bloom_false_positives", |_, stats| stats.bloom_false_positives),
 ];
 
-/// Gauges, which are sampled as they are; they come after the queues.
+/// Gauges: a sample has their current values, after the queues.
 const GAUGES: [(&str, fn(&Node, &lsm::Stats) -> u64); 2] =
     [("disk", usage::disk_bytes), ("resident", |_, _| usage::resident_bytes())];
 
-/// One sample as the page reads it: its second, the milliseconds that it covers, index and value of
-/// each value that is not 0, and hints by node.
+/// One sample as the page reads it: its second since 1970, the milliseconds that it covers, index
+/// and value of each value other than 0, and the hints by peer.
 #[derive(Debug, Serialize)]
 pub(crate) struct PastSecond(u64, u64, Vec<(u64, u64)>, BTreeMap<String, u64>);
 
-/// Takes samples of a node, each with the counter differences since the previous one.
+/// Takes samples of a node. Each has the increase of the counters since the previous sample.
 pub(crate) struct Sampler {
     counters: Vec<u64>,
     at: Instant,
@@ -77,7 +78,7 @@ impl Sampler {
         Self { counters: counters(node, &node.db.stats()), at: Instant::now() }
     }
 
-    /// Stores a sample of the time since the previous one.
+    /// Stores a sample of the time since the previous sample.
     pub(crate) fn sample(&mut self, node: &Node) {
         let stats = node.db.stats();
         let (counters, now) = (counters(node, &stats), Instant::now());
@@ -100,7 +101,7 @@ pub(crate) fn until_next(now_ms: u64) -> Duration {
     Duration::from_millis(PERIOD_MS - (now_ms + PERIOD_MS - PHASE_MS) % PERIOD_MS)
 }
 
-/// Returns the names of a sample's values, in their order.
+/// Returns the names of a sample's values, in the order of the values.
 pub(crate) fn fields(node: &Node) -> Vec<String> {
     let of_kind = |kind: RequestKind| {
         let name = kind_name(kind);
@@ -125,7 +126,7 @@ fn sum(node: &Node, count: impl Fn(&Counters) -> u64) -> u64 {
     node.counters.iter().map(|counters| count(counters)).sum()
 }
 
-/// Returns all counters, in the order of [`fields`].
+/// Returns the values of all counters, in the order of [`fields`].
 fn counters(node: &Node, stats: &lsm::Stats) -> Vec<u64> {
     let mut all: Vec<u64> = COUNTERS.iter().map(|(_, value)| value(node, stats)).collect();
     for place in KINDS.map(|kind| kind as usize) {
@@ -141,7 +142,7 @@ fn counters(node: &Node, stats: &lsm::Stats) -> Vec<u64> {
     all
 }
 
-/// Returns the hints kept for each peer, by the peer's id, for at most `HINTED` peers.
+/// Returns the number of hints kept for each peer, by peer id, for at most `HINTED` peers.
 fn hints(node: &Node) -> Vec<(u64, u64)> {
     let shared = &node.shared;
     let others = shared.view().ids().filter(|id| *id != shared.own).collect::<Vec<_>>();

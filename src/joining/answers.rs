@@ -1,4 +1,4 @@
-//! Answers to a node that belongs to no cluster and asks to join this one.
+//! Answers to nodes that belong to no cluster and ask to join this one.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use crate::joining::message::{JoinAnswer, JoinRequest, hex};
 use crate::node::Node;
 use crate::settings::members::{NodeError, is_loopback, node_url};
 
-/// The longest time that a request to join is on its way, beyond which its sender's clock counts as
-/// behind.
+/// Maximum time that a request to join takes to arrive. A sender's clock that is behind by more
+/// than this, plus the permitted skew, counts as behind.
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
 /// The reason why a node can't join.
@@ -77,7 +77,7 @@ pub(crate) enum Refused {
     InVain(#[from] JoinRejected),
 }
 
-/// The reason why no node can be added by its name alone.
+/// The reason why a plan can't add a node by its name alone.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotAsking {
     #[error("node {name:?} is a member already, at {url}: there is nothing to add")]
@@ -91,7 +91,8 @@ pub(crate) enum NotAsking {
     Nobody { name: String, asking: Vec<String> },
 }
 
-/// Answers a request to join: the layout if the node is in it, or the advice to wait.
+/// Answers a request to join: with the layout if the node is in it, or else with the advice to
+/// wait.
 pub(crate) fn asks(node: &Node, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
     check(&asker)?;
     let skew = node.config.max_clock_skew;
@@ -100,7 +101,8 @@ pub(crate) fn asks(node: &Node, asker: JoinRequest) -> Result<JoinAnswer, JoinEr
         return Err(Refused::Ahead { ahead, url }.into());
     }
     let layout = node.shared.membership.layouts.entered();
-    // Includes leaving nodes: the change waits for their records to be handed over, or is undone.
+    // `all` includes leaving nodes: the change waits until they have handed over their records, or
+    // is undone.
     if let Some(known) = layout.all().find(|node| node.member.name == asker.name) {
         let id = known.id;
         takes_its_place(node, &asker, id)?;
@@ -138,8 +140,9 @@ pub(crate) fn asks(node: &Node, asker: JoinRequest) -> Result<JoinAnswer, JoinEr
     Ok(JoinAnswer::Waits { epoch: layout.epoch, members: members(node, &layout), because })
 }
 
-/// Returns why a node cannot be added yet: it would refuse this cluster's records, which are ahead
-/// of its clock. Until it accepts them, reads of their keys fail, and the change does not end.
+/// Returns the reason why a node can't be added yet: its clock is behind, so it would refuse this
+/// cluster's records as future records. Until it accepted them, reads of their keys would fail, and
+/// the change would not end.
 fn is_behind(
     clock_ms: u64,
     (wall, issued): (u64, u64),
@@ -166,17 +169,18 @@ fn is_behind(
     })
 }
 
-/// Returns how far a clock is ahead of this node's, if that is more than the permitted skew. A
-/// joining node's repair fence reaches up to its clock, and it makes no promises below that, a
-/// state that would last until the other nodes' clocks have caught up.
+/// Returns how far a clock is ahead of this node's, if that is more than the permitted skew. The
+/// repair fence of a joining node reaches up to the node's clock, and the node makes no promises
+/// below its fence. If its clock is ahead, it makes no promises until the other nodes' clocks have
+/// caught up.
 fn ahead(clock_ms: u64, wall_micros: u64, skew: Duration) -> Option<Duration> {
     let theirs = Duration::from_millis(clock_ms);
     let ahead = theirs.checked_sub(Duration::from_micros(wall_micros))?;
     (ahead > skew).then_some(ahead)
 }
 
-/// True if this node would refuse to start with the joining node on its list: plaintext, over a
-/// network.
+/// Returns true if the joining node would be reached in plaintext over a network, although this
+/// node requires TLS: it would not start with such a node in its list either.
 fn is_in_clear(node: &Node, asker: &JoinRequest) -> bool {
     let minds = node.tls.is_some() && !node.config.insecure;
     minds && asker.url.starts_with("http://") && !is_loopback(&asker.url)
@@ -199,8 +203,8 @@ fn check(asker: &JoinRequest) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// True if the member with id `id` is the node that asks, possibly with an empty disk in place of a
-/// lost one: it is then rebuilt from the other nodes, which know of the lost disk.
+/// Returns an error unless the member with id `id` is the node that asks. It may have an empty disk
+/// in place of a lost one: the other nodes know of the lost disk, and rebuild the node.
 fn takes_its_place(node: &Node, asker: &JoinRequest, id: NodeId) -> Result<(), Refused> {
     let url = node.url_of(id);
     let name = asker.name.clone();
@@ -211,7 +215,7 @@ fn takes_its_place(node: &Node, asker: &JoinRequest, id: NodeId) -> Result<(), R
     let other_disk = seen.filter(|seen| format!("{:016x}", seen.0) != asker.incarnation);
     match other_disk {
         Some(_) if node.facts.is_up(id) => Err(Refused::IsUp { name }),
-        // Its settings must list the same members as those of the other nodes.
+        // The joining node's settings must list the same members as those of the other nodes.
         _ if node.shared.membership.layouts.entered().epoch == FIRST_EPOCH => {
             Err(Refused::IsListed { name })
         }

@@ -1,14 +1,14 @@
-//! The join request of a node that belongs to no cluster: request, answer, and the proofs by which
-//! both sides show that they know the cluster's secret.
+//! The join request of a node that belongs to no cluster: the request, its answer, and the proofs
+//! by which both sides show that they know the cluster's secret.
 //! ```text
 //!  POST /admin/join ¶ X-Kvorum-Join: NONCE PROOF ¶ the node   ─▶ a member lists it, for operators
 //!  202 ¶ X-Kvorum-Join: PROOF ¶ the members                   ◀─ no layout has the node yet
 //!  200 ¶ X-Kvorum-Join: PROOF ¶ cluster, id, layout           ◀─ a layout has the node
 //! ```
 //!
-//! Both proofs cover the nonce, which is fresh, the body, and with TLS the connection: a recorded
-//! answer does not fit another request, and nobody in the middle can relay one. Without a secret
-//! there are no proofs.
+//! Both proofs cover the nonce, which is fresh, the body, and with TLS the connection. Therefore a
+//! recorded answer does not fit another request, and nobody in the middle can relay an answer.
+//! Without a secret there are no proofs.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -38,18 +38,18 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Maximum size of an answer's head, in bytes.
 const MAX_HEAD: usize = 16 << 10;
 
-/// Maximum size of an answer, in bytes: a layout, of which each byte has two digits.
+/// Maximum size of an answer, in bytes: a layout, with two hexadecimal digits for each byte.
 const MAX_ANSWER: usize = 2 * MAX_BYTES + MAX_HEAD;
 
 const ASKS: &[u8] = b"kvorum-join/1 ask";
 const ANSWERS: &[u8] = b"kvorum-join/1 answer";
 
-/// The node that asks to join.
+/// A request to join, which describes the node that asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JoinRequest {
     /// Name that the node asks for.
     pub(crate) name: String,
-    /// URL at which the other nodes are to reach it.
+    /// URL at which the other nodes reach the node.
     pub(crate) url: String,
     /// The node's zone; empty = none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -83,9 +83,11 @@ pub(crate) enum JoinAnswer {
     Waits {
         /// Epoch of the layout in force on the asked node.
         epoch: u64,
-        /// URLs of the members: the node asks each of them, so that each can plan.
+        /// URLs of the members. The node asks each of them, so that an operator can plan on any
+        /// member.
         members: Vec<String>,
-        /// The reason why the asked node does not list the request yet; missing if it does.
+        /// The reason why the asked node does not list the request yet; missing = the node lists
+        /// it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         because: Option<String>,
     },
@@ -94,7 +96,7 @@ pub(crate) enum JoinAnswer {
 /// The decoded answer to a join request.
 #[derive(Debug)]
 pub(crate) enum JoinReply {
-    /// The node is a member: cluster, id, layout.
+    /// The node is a member: the cluster's id, the node's id, and the layout.
     Placed(Option<ClusterId>, NodeId, Layout),
     /// The node is not a member yet: the members' URLs, and the reason why the request is not
     /// listed yet.
@@ -157,11 +159,11 @@ impl<'a> About<'a> {
     }
 }
 
-/// A request whose sender has proved to know the secret.
+/// A request whose sender has proved that it knows the secret.
 #[derive(Debug)]
 pub(crate) struct Proven {
     nonce: Nonce,
-    /// The one of this node's secrets that the sender knows.
+    /// The secret that the sender knows, one of this node's secrets.
     secret: Secret,
     channel: Option<Channel>,
 }
@@ -193,7 +195,7 @@ impl Proven {
     }
 }
 
-/// Asks one node, at its URL; `token` is for nodes that require one.
+/// Sends a join request to the node at `url`; `token` is for a node that requires one.
 pub(crate) async fn ask(
     url: &str,
     asker: &JoinRequest,
@@ -269,7 +271,7 @@ fn read(
     }
 }
 
-/// Converts an error response.
+/// Converts an error response into the reason.
 fn problem(status: u16, body: &[u8]) -> Unanswered {
     let problem: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());

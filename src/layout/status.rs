@@ -1,5 +1,5 @@
-//! Status of the cluster's layout and its plans: the JSON of `/admin/layout` and the paths below
-//! it. Unknown fields are left out.
+//! Status of the cluster's layout, and plans to change it: the JSON of `/admin/layout` and of the
+//! paths below it. Unknown fields are left out.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ use crate::operations::words::words;
 pub(crate) struct LayoutStatus {
     /// Name of the node that reports.
     pub(crate) node: String,
-    /// Id of the node's cluster, in hexadecimal digits; missing = none yet.
+    /// Id of the node's cluster, in hexadecimal digits; missing = the cluster has none yet.
     #[serde(default)]
     pub(crate) cluster_id: Option<String>,
     /// Number of the layout, from 1 on; each decided change increments it.
     pub(crate) epoch: u64,
     /// Stage of the partition moves.
     pub(crate) stage: LayoutStage,
-    /// Default number of copies of a key.
+    /// Default number of replicas of a key.
     pub(crate) replicas: u8,
     /// The members, by name.
     pub(crate) nodes: Vec<MemberStatus>,
@@ -32,13 +32,13 @@ pub(crate) struct LayoutStatus {
     pub(crate) council: Vec<String>,
     /// True if this node has a vote in the metadata quorum.
     pub(crate) has_vote: bool,
-    /// While partitions move: the progress of each node. Only nodes of the metadata quorum know it.
+    /// Progress of each node while partitions move. Only nodes of the metadata quorum know it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) moves: Vec<MoveStatus>,
-    /// Nodes that ask this one to join the cluster, by name.
+    /// Nodes that ask this node to let them join the cluster, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) joining: Vec<JoinerStatus>,
-    /// The last change applied at this node since its start.
+    /// The last change that was applied at this node since its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) change: Option<ChangeStatus>,
 }
@@ -48,8 +48,8 @@ words! {
     pub(crate) enum LayoutStage {
         /// No partition moves.
         Settled = "settled",
-        /// Waits for joining nodes, and for nodes that have to drop orphaned records of earlier
-        /// changes.
+        /// The change waits for joining nodes, and for nodes that must drop orphaned records of
+        /// earlier changes.
         Prepare = "prepare",
         /// Keys move, and reads use the old replicas.
         ReadOld = "read old",
@@ -78,7 +78,7 @@ pub(crate) struct MoveStatus {
     pub(crate) epoch: u64,
     /// True if the node has pulled all partitions that move to it.
     pub(crate) has_all: bool,
-    /// Number of source nodes from which everything has been pulled.
+    /// Number of source nodes from which all partitions have been pulled.
     pub(crate) sources: u16,
     /// Number of source nodes in all.
     pub(crate) of_sources: u16,
@@ -86,13 +86,13 @@ pub(crate) struct MoveStatus {
     pub(crate) records: u64,
     /// Size of those records, in bytes.
     pub(crate) bytes: u64,
-    /// The wait that keeps the node from pulling the rest.
+    /// The wait that keeps the node from pulling the rest of its partitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) waits: Option<WaitStatus>,
 }
 
-/// A wait for another node's future records. The source does not keep such records, which hide the
-/// values before them, so the node that pulls waits until the time of the records has come.
+/// A wait for future records of a source that will drop them. A future record hides the values
+/// before it, and no node accepts it before its time, so the node that pulls waits until that time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct WaitStatus {
     /// Name of the node that holds the records.
@@ -117,7 +117,7 @@ pub(crate) struct MemberStatus {
     pub(crate) id: u16,
 }
 
-/// A node that belongs to no cluster and asks to join this one.
+/// A node that belongs to no cluster and asks to join this cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct JoinerStatus {
     /// Name that the node asks for.
@@ -140,14 +140,14 @@ pub(crate) struct ChangeStatus {
     pub(crate) epoch: u64,
     /// Progress of the decision.
     pub(crate) progress: ChangeProgress,
-    /// True if the change moves keys: then three more layouts follow, or one that undoes the
+    /// True if the change moves keys. Three more layouts then follow, or one layout that undoes the
     /// change.
     pub(crate) moves: bool,
     /// True if the change was undone: the members differ from the planned ones, and no partition
     /// moves.
     #[serde(default)]
     pub(crate) undone: bool,
-    /// Nodes of the metadata quorum that reported to have no vote.
+    /// Nodes of the metadata quorum that have reported to have no vote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) without_vote: Vec<String>,
 }
@@ -157,13 +157,13 @@ words! {
     pub(crate) enum ChangeProgress {
         /// The metadata quorum is being asked.
         Asking = "asking",
-        /// The change is decided; a majority of the metadata quorum must still hear of it.
+        /// The change is decided; a majority of the metadata quorum must still learn of it.
         Decided = "decided",
         /// A majority of the metadata quorum knows the change.
         Done = "done",
         /// Another change was decided instead.
         Overtaken = "overtaken",
-        /// No majority of the metadata quorum answered; the change may be decided all the same.
+        /// No majority of the metadata quorum answered; the change may still be decided later.
         GivenUp = "given_up",
     }
 }
@@ -185,23 +185,24 @@ impl From<Progress> for ChangeProgress {
 pub(crate) struct LayoutPlan {
     /// The plan's id, the argument of `apply`.
     pub(crate) plan: String,
-    /// Epoch of the layout on which the plan is based; in another epoch the plan is refused.
+    /// Epoch of the layout on which the plan is based; in any other epoch the plan is refused.
     pub(crate) base_epoch: u64,
     /// The metadata quorum after the change.
     pub(crate) council: Vec<String>,
-    /// Differences other than membership: replicas, weights, seats.
+    /// Changes other than of members: replicas, weights, seats.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) changes: Vec<String>,
     /// The members after the change and those that leave, by name.
     pub(crate) nodes: Vec<PlannedNode>,
     /// Number of partition copies that move, of 65,536 × replicas.
     pub(crate) moved_copies: u64,
-    /// Estimated bytes that move, from the asked node's average size of a partition copy.
+    /// Estimated bytes that move, from the average size of a partition copy on the asked node.
     pub(crate) moved_bytes: u64,
-    /// Minimum duration in seconds for the node that receives most, at this node's `--stream-rate`.
+    /// Minimum duration in seconds, from the node that receives most and this node's
+    /// `--stream-rate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seconds_at_rate: Option<u64>,
-    /// The moves by pair of nodes.
+    /// The transfers, by pair of nodes.
     pub(crate) moves: Vec<Move>,
     /// Warnings to consider before the plan is applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -215,11 +216,11 @@ pub(crate) struct PlannedNode {
     pub(crate) name: String,
     /// The plan's effect on the node.
     pub(crate) change: NodeChange,
-    /// Partitions held before the change, relative to the node's share by weight (1 = exactly the
-    /// share).
+    /// Partitions held before the change, relative to the node's share by weight: 1 = exactly the
+    /// share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fill_before: Option<f64>,
-    /// Partitions held after the change, likewise.
+    /// Partitions held after the change, relative to the node's share as in `fill_before`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fill_after: Option<f64>,
 }
@@ -314,8 +315,8 @@ impl LayoutStatus {
 }
 
 impl LayoutPlan {
-    /// Describes the effects of the layout `planned`, compared with `base`. Looks at all partitions
-    /// of both.
+    /// Describes the effects of changing the layout from `base` to `planned`. Visits all partitions
+    /// of both layouts.
     pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout) -> Self {
         let topology =
             |layout: &Layout| layout.topology().expect("it was checked when it was made");
@@ -354,7 +355,7 @@ impl LayoutPlan {
     }
 }
 
-/// Lists the changes of a plan other than membership.
+/// Lists the changes of a plan other than of members.
 fn changes(base: &Layout, planned: &Layout) -> Vec<String> {
     let mut changes = Vec::new();
     let (was, is) = (base.replicas, planned.replicas);

@@ -1,4 +1,4 @@
-//! Warnings to consider before a plan is applied.
+//! Warnings that an operator should consider before a plan is applied.
 
 use protocol::Topology;
 use protocol::layout::{Layout, Seat, Stage};
@@ -6,10 +6,11 @@ use protocol::layout::{Layout, Seat, Stage};
 use crate::layout::status::names;
 use crate::node::Node;
 
-/// Maximum number of nodes that a warning names: people read it.
+/// Maximum number of nodes that a warning names, so that people can read it.
 const NAMED: usize = 3;
 
-/// Returns the warnings for a plan that changes the layout `base`, as this node sees the others.
+/// Returns the warnings for the plan `planned`, which changes the layout `base`, according to this
+/// node's knowledge of the other nodes.
 pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology) -> Vec<String> {
     let mut warnings = Vec::new();
     warnings.extend(no_majority(node, base));
@@ -34,7 +35,7 @@ pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology)
     warnings
 }
 
-/// Warns that the metadata quorum will tolerate fewer failures.
+/// Warns that the new metadata quorum tolerates fewer failures.
 fn shrinks(was: usize, is: usize) -> Option<String> {
     let may_fail = |nodes: usize| nodes - (nodes / 2 + 1);
     (is < was).then(|| {
@@ -58,20 +59,20 @@ fn text<'a>(nodes: impl Iterator<Item = &'a protocol::layout::Node>) -> String {
     nodes.map(|node| node.member.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// True if a node of the metadata quorum can vote, as far as this node knows.
+/// Returns true if a node of the metadata quorum can vote, as far as this node knows.
 fn can_vote(node: &Node, seat: &Seat) -> bool {
     if seat.node == node.shared.own {
         return node.shared.membership.layouts.has_seat();
     }
     let has_its_disk = match seat.voter {
-        // The first layout seats whoever has the first disk.
+        // In the first layout a seat belongs to the node's first disk.
         None => !node.shared.membership.logs.had_another(seat.node),
         voter => node.facts.seen(seat.node).voter() == voter,
     };
     node.facts.is_up(seat.node) && has_its_disk
 }
 
-/// Warns that no majority can decide the plan.
+/// Warns that no majority of the metadata quorum can decide the plan.
 fn no_majority(node: &Node, base: &Layout) -> Option<String> {
     let away: Vec<Seat> =
         base.council.iter().filter(|seat| !can_vote(node, seat)).copied().collect();
@@ -100,7 +101,7 @@ fn alive(node: &Node, planned: &Layout) -> Option<String> {
     })
 }
 
-/// Warns that a planned node has not asked to join: such a plan can't be applied.
+/// Warns that a planned node has not asked to join, so the plan can't be applied.
 fn unasked(base: &Layout, planned: &Layout) -> Option<String> {
     let is_new = |node: &&protocol::layout::Node| base.node(node.id).is_none();
     let new = planned.nodes.iter().filter(is_new);
@@ -126,7 +127,7 @@ fn elsewhere(base: &Layout, planned: &Layout) -> Vec<String> {
     planned.nodes.iter().filter_map(text).collect()
 }
 
-/// Warns that some nodes are reached in plaintext and others by TLS.
+/// Warns that some nodes are reached in plaintext and others over TLS.
 fn in_clear(planned: &Layout) -> Option<String> {
     let is_in_clear = |node: &&protocol::layout::Node| node.url.starts_with("http://");
     let (clear, secured): (Vec<_>, Vec<_>) = planned.nodes.iter().partition(is_in_clear);
@@ -146,7 +147,7 @@ fn in_clear(planned: &Layout) -> Option<String> {
     ))
 }
 
-/// Warns that the change will not end before a node is back.
+/// Warns that the change will not end before an unreachable node is back.
 fn waits(node: &Node, planned: &Layout) -> Option<String> {
     if planned.stage == Stage::Settled {
         return None;

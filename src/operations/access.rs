@@ -1,4 +1,5 @@
-//! Changes of the access policy (tokens and quotas), decided by the metadata quorum (the council).
+//! Changes of the access policy (tokens and quotas), which the metadata quorum (the council)
+//! decides.
 
 use std::io;
 use std::sync::Arc;
@@ -10,18 +11,18 @@ use tokio::time::sleep;
 
 use crate::node::{Node, task};
 
-/// Time limit for reaching a majority of the metadata quorum: less than commands wait for an
+/// Time limit for a decision of the metadata quorum: less than the time that commands wait for an
 /// answer.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Interval between checks for a decision.
+/// Interval between two checks for a decision.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Number of checks without an answer after which the change is proposed again: the node may have
-/// been busy with another proposal, which goes first.
+/// Number of checks without a decision after which the change is proposed again: the node may have
+/// been busy with another proposal, which has precedence.
 const LOOKS: u32 = 50;
 
-/// The reason why a change was not made, or may not have been.
+/// The reason why a change was not made, or possibly not made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
     #[error(transparent)]
@@ -44,14 +45,14 @@ pub(crate) enum ChangeError {
     UndecidedToken,
 }
 
-/// True unless the node waits for the first start of the other nodes in its list: until then the
-/// council has no votes, and no disk was lost.
+/// Returns true unless the node waits for the first start of the other listed nodes. Until then the
+/// council has no votes, and no disk counts as lost.
 pub(crate) fn has_begun(node: &Node) -> bool {
     let membership = &node.shared.membership;
     membership.cluster.id().is_some() || membership.state.state() != MembershipState::Joining
 }
 
-/// Returns why nothing can be decided yet.
+/// Returns the reason why no change can be decided yet; `None` = changes can be decided.
 pub(super) fn not_begun(node: &Node) -> Option<String> {
     if has_begun(node) {
         return None;
@@ -71,9 +72,9 @@ pub(super) fn not_begun(node: &Node) -> Option<String> {
     ))
 }
 
-/// Proposes a changed access policy: `next` returns the policy that replaces the known one, or
-/// `None` if the change is in place already. If another change is decided meanwhile, `next` is
-/// applied to that one.
+/// Proposes a changed access policy. `next` returns the policy that replaces the known one, or
+/// `None` if the change is already in place. If another change is decided meanwhile, `next` is
+/// called again with the policy of that change.
 pub(crate) async fn change(
     node: &Node,
     mut next: impl FnMut(&layout::Access) -> Result<Option<layout::Access>, AccessError>,
@@ -90,7 +91,7 @@ pub(crate) async fn change(
             if layouts.entered().epoch >= known.epoch {
                 return Ok(());
             }
-            // The change is decided, but not in force on this node yet.
+            // The change is decided, but not yet in force on this node.
             sleep(LOOK).await;
             continue;
         };
@@ -104,8 +105,8 @@ pub(crate) async fn change(
             match layouts.access_change() {
                 Some(Progress::Asking) => {}
                 None if looks < LOOKS => {}
-                // Another change was decided, or is under way here; or this one, which the outer
-                // loop notices.
+                // Either this change is decided, which the outer loop notices; or another one is
+                // decided, or under way at this node, and the outer loop tries again.
                 None | Some(_) => break,
             }
         }

@@ -1,5 +1,6 @@
-//! Tables in `docs/reference/`, and files of packages, that are generated from the code, so that
-//! they cannot differ. A test compares each; with `UPDATE_DOCS=1` it writes the file.
+//! Tables in `docs/reference/` and files of packages that are generated from the code, so that they
+//! can't differ from it. A test compares each of them; with `UPDATE_DOCS=1` the test writes the
+//! file.
 
 use std::{env, fs};
 
@@ -17,8 +18,8 @@ pub(crate) fn is_file(path: &str, text: &str) {
     panic!("{path} differs from what the code declares; UPDATE_DOCS=1 writes it");
 }
 
-/// Checks that the reference's page of that name has `table` between `<!-- NAME: ... -->` and
-/// `<!-- /NAME -->`.
+/// Checks that the page `name` of the reference has `table` between `<!-- NAME: ... -->` and `<!--
+/// /NAME -->`.
 pub(crate) fn holds(name: &str, table: &str) {
     let path = format!("{REFERENCE}/{name}.md");
     let text = fs::read_to_string(&path).unwrap();

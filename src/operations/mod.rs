@@ -1,11 +1,11 @@
-//! Information for operators of a node: metrics, status, the log.
+//! Information and administration for a node's operators: metrics, status, the log, changes.
 //!
 //! ```text
-//!  metrics, status, snapshot, history, usage   what a node reports of itself, now and lately
-//!  rounds, compact, layout, tokens, quotas     administration: reports, and what is asked for
+//!  metrics, status, snapshot, history, usage   the node's reports of itself, now and lately
+//!  rounds, compact, layout, tokens, quotas     administration: requested work, changes, status
 //!  joining, warnings                           nodes that ask to join; warnings about a plan
-//!  output, stderr                              lines for people, written by a thread of their own
-//!  manual                                      tables of the docs that are made from the code
+//!  output, stderr                              lines for people, written by a separate thread
+//!  manual                                      tables of the docs, generated from the code
 //! ```
 
 pub(crate) mod access;

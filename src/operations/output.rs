@@ -1,5 +1,5 @@
-//! Buffered output lines, written by a thread of their own: a pipe that nobody reads, a full disk
-//! or a stalled terminal must not block or end the process.
+//! Buffered output lines, written by a separate thread, so that a pipe that nobody reads, a full
+//! disk or a stalled terminal neither blocks nor ends the process.
 //!
 //! ```text
 //!  any thread ─ line ─▶ waiting, up to WAITING_BYTES ─▶ one thread ─ write ─▶ stderr, stdout
@@ -17,17 +17,17 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// Limit on the bytes of waiting lines: several seconds of a log at its busiest.
+/// Limit on the bytes of waiting lines, 1 MiB: several seconds of a log at its busiest.
 const WAITING_BYTES: usize = 1 << 20;
 
 /// Number of bytes that a pipe takes atomically (PIPE_BUF). Lines of several processes that share a
-/// pipe are not mixed up as long as no write is longer.
+/// pipe are not mixed up as long as no write is longer than this.
 const WHOLE_BYTES: usize = 4096;
 
-/// Wait for the last lines when the process ends.
+/// Time limit for writing the last lines when the process ends.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// A file that takes lines, written by its thread. Clones share the file.
+/// A file to which a separate thread writes lines. Clones share the file and the thread.
 #[derive(Debug, Clone)]
 pub(crate) struct LineWriter(Arc<WriterState>);
 
@@ -40,11 +40,11 @@ struct WriterState {
 #[derive(Debug, Default)]
 struct State {
     waiting: Vec<u8>,
-    /// True while the thread writes lines that it took.
+    /// True while the thread writes the lines that it has taken.
     busy: bool,
     /// Number of lines dropped.
     dropped: u64,
-    /// Number of dropped lines not reported yet.
+    /// Number of dropped lines that were not reported yet.
     unreported: u64,
 }
 
@@ -57,10 +57,11 @@ impl State {
 }
 
 impl LineWriter {
-    /// Starts the writer thread with this name. After lines were dropped, `report` is called with
-    /// their number once `to` takes lines again, and may log the loss.
+    /// Starts the writer thread `name`. After lines were dropped, `report` is called with their
+    /// number once `to` takes lines again; `report` may log the loss.
     pub(crate) fn start(name: &str, to: &impl AsFd, report: fn(&Self, u64)) -> io::Result<Self> {
-        // Bypasses the standard library's handle, for whose lock other threads would wait.
+        // A duplicate bypasses the standard library's handle, on whose lock other threads would
+        // wait.
         let to = File::from(to.as_fd().try_clone_to_owned()?);
         let output = Self(Arc::default());
         let this = output.clone();
@@ -82,7 +83,7 @@ impl LineWriter {
     /// Waits up to `LAST_WORDS` for the queued lines to be written.
     pub(crate) fn flush(&self) {
         let is_busy = |state: &mut State| state.busy || !state.waiting.is_empty();
-        // A timeout is ignored: there is nothing more to do about it.
+        // A timeout is ignored: nothing more can be done.
         self.0.changed.wait_while_for(&mut self.lock(), is_busy, LAST_WORDS);
     }
 
@@ -115,8 +116,8 @@ impl LineWriter {
         }
     }
 
-    /// Waits for lines and takes them; returns the number of lines dropped after them and not
-    /// reported yet.
+    /// Waits for lines and takes them. Returns the number of lines that were dropped after them and
+    /// are not reported yet.
     fn take(&self, lines: &mut Vec<u8>) -> u64 {
         lines.clear();
         let none = |state: &mut State| state.waiting.is_empty();
@@ -167,7 +168,7 @@ impl Writer {
     }
 }
 
-/// Returns as many whole lines as are written atomically, or one long line.
+/// Returns as many whole lines as fit an atomic write, or else one longer line.
 fn piece(lines: &[u8]) -> &[u8] {
     let (within, beyond) = lines.split_at(lines.len().min(WHOLE_BYTES));
     if beyond.is_empty() {

@@ -1,4 +1,5 @@
-//! Reports of a node about itself, from memory: no report waits for the disk.
+//! A node's reports about itself, and requests for admin work. Reports come from memory and never
+//! wait for the disk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,7 +79,7 @@ impl Reports {
         metrics::plain(&self.metrics())
     }
 
-    /// Requests a repair round that compares everything written by now; returns its number, or
+    /// Requests a repair round that compares everything written so far; returns its number, or
     /// `None` if there are no other nodes.
     pub(crate) fn repair(&self, full: bool) -> Option<u64> {
         let Node { shared, db, .. } = &*self.0;
@@ -100,12 +101,13 @@ impl Reports {
     }
 
     /// Answers a node that belongs to no cluster and asks to join this one. An error is the reason
-    /// why it can't.
+    /// why the node can't join.
     pub(crate) fn asks_to_join(&self, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
         joining::answers::asks(&self.0, asker)
     }
 
-    /// Returns the joining node with this name; an error lists the names that do ask.
+    /// Returns the joining node with this name. An error lists the names of the nodes that ask to
+    /// join.
     pub(crate) fn joiner(&self, name: &str) -> Result<Joiner, NotAsking> {
         let (node, name) = (&self.0, name.to_owned());
         if let Some(member) = self.known_layout().named(&name) {
@@ -133,7 +135,8 @@ impl Reports {
         names(&layout, &layout.council)
     }
 
-    /// Returns why members, tokens and quotas can't be changed yet: the cluster has not begun.
+    /// Returns the reason why members, tokens and quotas can't be changed yet: the cluster has not
+    /// begun. `None` = changes are possible.
     pub(crate) fn not_begun(&self) -> Option<String> {
         access::not_begun(&self.0)
     }
@@ -163,7 +166,7 @@ impl Reports {
         tokens::status::list(&self.0)
     }
 
-    /// Creates a token, which all nodes soon know.
+    /// Creates a token, which all nodes know soon afterwards.
     pub(crate) async fn create_token(&self, wanted: NewToken) -> Result<TokenMade, ChangeError> {
         tokens::status::create(&self.0, wanted).await
     }
@@ -254,7 +257,7 @@ impl Reports {
         self.0.url()
     }
 
-    /// True if the node is about to stop.
+    /// Returns true if the node is about to stop.
     pub(crate) fn is_stopping(&self) -> bool {
         self.0.is_stopping()
     }
@@ -289,7 +292,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
     }
 }
 
-/// Returns until when, and why, a node may have forgotten idempotency keys.
+/// Returns the period in which the node may have forgotten idempotency keys, and the reason.
 fn forgotten_keys(node: &Node) -> Option<ForgottenKeys> {
     let ForgottenWords { until_micros, why } = node.shared.forgotten_words()?;
     let reason = match why {

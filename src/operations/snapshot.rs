@@ -1,5 +1,5 @@
-//! Snapshots of a node, sent once a second to each dashboard: `/v0/status`, and monotonic counters
-//! whose differences the page computes. Only the page of the same release reads them.
+//! Snapshots of a node, sent to each dashboard once a second: `/v0/status`, and monotonic counters,
+//! whose differences the page computes. Only the page of the same release reads snapshots.
 
 use serde::Serialize;
 
@@ -16,17 +16,18 @@ use crate::settings::memory::OUTSIDE_BYTES;
 pub(crate) struct Snapshot {
     /// The node's wall clock, in milliseconds since 1970.
     at_ms: u64,
-    /// Milliseconds since recovery began, the time base of rates.
+    /// Milliseconds since recovery began; the page computes rates from differences of this time.
     up_ms: u64,
     status: Status,
-    /// Default number of copies of a key, and the number of members of the cluster.
+    /// Default number of replicas of a key, and the number of members of the cluster.
     copies: u8,
     members: usize,
     loops: usize,
     cpu_ms: u64,
     connections: u64,
     max_connections: usize,
-    /// Upper bound of the first latency bucket, and the number of buckets for each doubling.
+    /// Upper bound of the first latency bucket in nanoseconds, and the number of buckets for each
+    /// doubling.
     first_nanos: u64,
     per_doubling: usize,
     kinds: Vec<RequestFigures>,
@@ -41,7 +42,7 @@ pub(crate) struct Snapshot {
 #[derive(Debug, Serialize)]
 struct RequestFigures {
     kind: &'static str,
-    /// Number of answers by status, for statuses that occurred; 0 stands for any other status.
+    /// Number of answers by status, for statuses that have occurred; 0 = any other status.
     statuses: Vec<(u16, u64)>,
     latency: Vec<u64>,
 }
@@ -52,14 +53,14 @@ pub(crate) struct Queue {
     name: &'static str,
     unit: &'static str,
     pub(crate) depth: u64,
-    /// Maximum depth; 0 = bounded by something else.
+    /// Maximum depth; 0 = the bound is another limit.
     bound: u64,
 }
 
 #[derive(Debug, Serialize)]
 struct Memory {
     resident: u64,
-    /// The budget of `--memory`, plus an allowance for memory outside of it.
+    /// The budget of `--memory`, plus the allowance for memory outside it.
     limit: u64,
     parts: Vec<SnapshotPart>,
 }

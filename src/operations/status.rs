@@ -1,5 +1,5 @@
-//! Status of one node, the JSON of `GET /v0/status`, and of all nodes together, that of `GET
-//! /v0/cluster`, which `kvorum status` shows. Fields unknown to a node are left out.
+//! Status of one node, the JSON of `GET /v0/status`, and of all nodes together, the JSON of `GET
+//! /v0/cluster`, which `kvorum status` shows. A node leaves out fields that it does not know.
 
 use std::collections::BTreeMap;
 use std::ops::Not;
@@ -10,12 +10,12 @@ use serde_json::Value;
 use super::words::words;
 use crate::repair::status::Repair;
 
-/// The status of all nodes, as one of them collected it.
+/// The status of all nodes, as collected by one of them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Cluster {
     /// Name of the node that asked the others.
     pub(crate) asked: String,
-    /// The nodes of the metadata quorum (the council), as that node knows it.
+    /// The nodes of the metadata quorum (the council), as the asking node knows them.
     #[serde(default)]
     pub(crate) council: Vec<String>,
     /// One row for each node, by name.
@@ -38,12 +38,12 @@ pub(crate) struct Row {
     /// removed node connects to no other node.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub(crate) not_asked: bool,
-    /// True if the node answered, and refused the proof of the node that asked: their clocks or
-    /// their secrets differ. Its own status is unknown.
+    /// True if the node answered, but refused the proof of the asking node: their clocks or their
+    /// secrets differ. The status of the refusing node is unknown.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub(crate) refuses_proof: bool,
-    /// Id of another cluster, if the node that answered belongs to one: the node at the URL is not
-    /// of this cluster.
+    /// Id of the cluster to which the answering node belongs, if it is not this cluster: another
+    /// node runs at the URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) other_cluster_id: Option<String>,
     /// Number of answering nodes that have a connection to this node.
@@ -53,29 +53,30 @@ pub(crate) struct Row {
     pub(crate) unreached_by: Option<Unreached>,
     /// Number of hints that other nodes keep for this node.
     pub(crate) hints: u64,
-    /// Clock skew in microseconds, positive if ahead, as last measured by the node nearest to this
-    /// node, of those whose clocks agree with most others.
+    /// Clock skew in microseconds, positive if ahead. The value is the last measurement of the
+    /// nearest node among those whose clocks agree with most others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) clock_skew_us: Option<i64>,
-    /// What the node's clock differs from by more than `--max-clock-skew` of the asking node;
-    /// missing = its clock agrees with most others, or the asking node has not compared it.
+    /// The clocks from which the node's clock differs by more than the asking node's
+    /// `--max-clock-skew`; missing = the clock agrees with most others, or the asking node has not
+    /// compared it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) clock_differs: Option<ClockDiffers>,
-    /// The node's status without `peers`, which are summed up in the other rows.
+    /// The node's status without `peers`, which the other rows sum up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<Status>,
 }
 
-/// A node that has no connection to another one.
+/// A node that has no connection to another node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Unreached {
     /// Name of the node without the connection.
     pub(crate) node: String,
-    /// URL under which it looks for the other node.
+    /// URL at which the node looks for the other node.
     pub(crate) url: String,
 }
 
-/// The status of a node, as reported by itself.
+/// The status of a node, as the node itself reports it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Status {
     /// The node's name, which is its identity.
@@ -103,11 +104,11 @@ pub(crate) struct Status {
     pub(crate) memory_bytes: u64,
     /// Settings that affect performance: numbers, sizes in bytes, words for times and modes.
     pub(crate) settings: BTreeMap<String, Value>,
-    /// Partitions, of 65,536, in which the node may lack writes for which no hint is kept: they are
-    /// being streamed from the other nodes.
+    /// Partitions, of 65,536, in which the node may lack writes for which no hint is kept: the
+    /// other nodes are streaming them to it.
     pub(crate) partitions_to_repair: u32,
     /// Period in which the node may have forgotten writes with an idempotency key, after a loss of
-    /// its disk or a move of keys to it; missing = it has forgotten none.
+    /// its disk or a move of keys to it; missing = the node has forgotten none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) forgotten_idempotency_keys: Option<ForgottenKeys>,
     /// True if the node is in the metadata quorum without a vote: its disk was replaced, or its
@@ -119,16 +120,17 @@ pub(crate) struct Status {
     pub(crate) purgeable_bytes: u64,
     /// Number of tables in which a compaction met damage since the node's start.
     pub(crate) damaged_tables: u64,
-    /// The repair rounds driven by the node; missing in a cluster of one.
+    /// The repair rounds that the node drives; missing in a cluster of one node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) repair: Option<Repair>,
-    /// Milliseconds for which the node issues no timestamps, because those that it has issued are
-    /// ahead of most other nodes' clocks, and its own clock is not ahead; missing = it issues them.
+    /// Milliseconds for which the node issues no timestamps, because its last timestamps are ahead
+    /// of most other nodes' clocks while its own clock is not; missing = the node issues
+    /// timestamps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) timestamps_ahead_ms: Option<u64>,
     /// True if the disk is full: writes are refused, or will be soon, until space is freed.
     pub(crate) disk_full: bool,
-    /// The reason why the node accepts no writes; missing = it accepts them.
+    /// The reason why the node accepts no writes; missing = the node accepts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,
     /// The other nodes of the cluster; missing in a [`Row`].
@@ -136,7 +138,7 @@ pub(crate) struct Status {
     pub(crate) peers: Option<Vec<Peer>>,
 }
 
-/// A period in which a node can't rule out that a new idempotency key was used before.
+/// A period in which a node can't exclude that an idempotency key was used before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ForgottenKeys {
     /// End of the period, in milliseconds since 1970.
@@ -146,11 +148,12 @@ pub(crate) struct ForgottenKeys {
 }
 
 words! {
-    /// The clocks that a node's clock differs from by more than `--max-clock-skew`.
+    /// The clocks from which a node's clock differs by more than `--max-clock-skew`.
     pub(crate) enum ClockDiffers {
         /// Most other clocks, which agree with each other.
         FromMost = "from-most",
-        /// Others, and no majority of the clocks agrees: any of them may be the wrong one.
+        /// Some other clocks. No majority of the clocks agrees, so any of them may be the wrong
+        /// one.
         FromSome = "from-some",
     }
 }
@@ -168,11 +171,11 @@ words! {
 
 words! {
     /// Membership state: whether a node is authoritative, also for keys that it does not hold, and
-    /// if not, why.
+    /// the reason if it is not.
     pub(crate) enum Membership {
         /// The node is authoritative.
         Member = "member",
-        /// Not authoritative yet: the node asks the other nodes what they know of it.
+        /// Not authoritative yet: the node is asking the other nodes for their knowledge of it.
         Starting = "starting",
         /// Not authoritative yet: the node is new.
         Joining = "joining",
@@ -188,20 +191,21 @@ words! {
     }
 }
 
-/// Another node, as this one sees it.
+/// Another node, as this node sees it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Peer {
     /// The peer's name, which is its identity.
     pub(crate) name: String,
     /// The peer's URL.
     pub(crate) url: String,
-    /// Incarnation of the peer's disk at the last handshake; empty = none since this node's start.
+    /// Incarnation of the peer's disk at the last handshake; empty = no handshake since this node's
+    /// start.
     pub(crate) incarnation: String,
     /// True if this node has a connection to the peer, which is kept even when idle.
     pub(crate) up: bool,
-    /// Round-trip time of the last answer, in microseconds; 0 = none yet.
+    /// Round-trip time of the last answer, in microseconds; 0 = no answer yet.
     pub(crate) rtt_us: u64,
-    /// Microseconds that the peer's clock is ahead of this node's, give or take half of `rtt_us`.
+    /// Microseconds by which the peer's clock is ahead of this node's, within half of `rtt_us`.
     pub(crate) clock_skew_us: i64,
     /// Number of hints that this node keeps for the peer.
     pub(crate) hints: u64,
@@ -212,6 +216,6 @@ pub(crate) struct Peer {
     /// Number of writes that the peer missed and for which no hint was kept, since this node's
     /// start.
     pub(crate) hints_dropped: u64,
-    /// Partitions, of 65,536, in which the peer may lack such writes and has not been told yet.
+    /// Partitions, of 65,536, in which the peer may lack such writes and does not know it yet.
     pub(crate) partitions_to_repair: u32,
 }

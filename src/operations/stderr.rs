@@ -1,5 +1,5 @@
-//! Output to stderr: the log of a node, and the last line of a command that ends. A blocked or
-//! closed stderr neither blocks nor fails the process.
+//! Output to stderr: the log of a node, and the last line of a command. A blocked or closed stderr
+//! neither blocks the process nor makes it fail.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::settings::values::LogFormat;
 /// The log and its format, once logging has started.
 static LOG: OnceLock<(LineWriter, LogFormat)> = OnceLock::new();
 
-/// The format before logging has started.
+/// The format of lines before logging has started.
 static BEFORE: OnceLock<LogFormat> = OnceLock::new();
 
 /// Sets the format of lines until logging starts.
@@ -51,7 +51,7 @@ pub(crate) fn log(logging: &Logging) -> io::Result<()> {
     Ok(())
 }
 
-/// A writer that passes each event on as one write.
+/// A writer that passes on each logged event as one write.
 #[derive(Clone, Copy)]
 struct Lines(&'static LineWriter);
 
@@ -82,7 +82,7 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
                 LogFormat::Json if tracing::enabled!(tracing::Level::ERROR) => {
                     tracing::error!("{line}");
                 }
-                // The last line is printed whatever the log level.
+                // The last line is printed at any log level.
                 LogFormat::Json => {
                     let line = serde_json::json!({ "level": "ERROR", "message": line.to_string() });
                     log.push(format!("{line}\n").as_bytes());
@@ -101,7 +101,7 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
     }
 }
 
-/// Prints a panic; without a log, in text format, `otherwise` prints it.
+/// Prints a panic in the log's format. Without a log, in text format, `otherwise` prints it.
 pub(crate) fn panicked(panic: &PanicHookInfo<'_>, otherwise: impl Fn(&PanicHookInfo<'_>)) {
     if LOG.get().is_none() && format() == LogFormat::Text {
         return otherwise(panic);
@@ -115,7 +115,7 @@ pub(crate) fn panicked(panic: &PanicHookInfo<'_>, otherwise: impl Fn(&PanicHookI
     }
 }
 
-/// Waits briefly for logged lines to be written, before the process ends.
+/// Waits up to a second for logged lines to be written, before the process ends.
 pub(crate) fn flush() {
     if let Some((log, _)) = LOG.get() {
         log.flush();

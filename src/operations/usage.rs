@@ -1,5 +1,5 @@
-//! Resource usage of a node: memory by part of the ledger (see `memory`), processor time, disk.
-//! Read by `/metrics`, `/v0/status` and the dashboard.
+//! Resource usage of a node, for `/metrics`, `/v0/status` and the dashboard: memory by part of the
+//! ledger (`settings/memory.rs`), processor time, disk.
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -21,8 +21,8 @@ pub(crate) struct MemoryPart {
     pub(crate) budget: u64,
 }
 
-/// Returns the parts whose use is counted. (Messages to and from other nodes are bounded where they
-/// wait, and not counted.)
+/// Returns the parts of the ledger whose use is counted. Messages to and from other nodes are not
+/// counted: they are bounded where they wait.
 pub(crate) fn parts(node: &Node, stats: &lsm::Stats) -> [MemoryPart; 9] {
     let plan = &node.config.memory;
     let part = |name, used, budget| MemoryPart { name, used, budget };

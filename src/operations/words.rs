@@ -1,5 +1,5 @@
-//! Enums of words in a node's JSON that commands understand, each declared once for both. A word of
-//! a later release is kept as received, and shown.
+//! Enums of the words in a node's JSON, each declared once, for the node that writes them and for
+//! the commands that read them. An unknown word, of a later release, is kept and shown as received.
 
 /// Declares an enum of words, with a variant for any other word.
 macro_rules! words {
@@ -10,7 +10,7 @@ macro_rules! words {
         #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
         $visible enum $name {
             $($(#[$of])* #[serde(rename = $word)] $variant,)+
-            /// Some other word, of a node of a later release.
+            /// Another word, from a node of a later release.
             #[serde(untagged)]
             Other(String),
         }

@@ -1,4 +1,4 @@
-//! Rate-limited log lines about peers: one line for a problem, not one for each retry of each loop.
+//! Rate-limited log lines about peers: one line for each problem, not for each retry of each loop.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,15 +12,16 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// The subject of a log line: a node of the cluster, or `None` for an unauthenticated connection.
 type Subject = Option<NodeId>;
 
-/// The logged complaints, with their times.
+/// The complaints logged so far, with their times.
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
-    /// Last time by subject and reason; bounded by the number of nodes and reasons.
+    /// Time of the last log line, by subject and reason; bounded by the number of nodes and
+    /// reasons.
     said: Mutex<HashMap<(Subject, &'static str), Instant>>,
 }
 
 impl Complaints {
-    /// Calls `say` to log the complaint, unless the same was logged recently.
+    /// Calls `say` to log a complaint, unless the same complaint was logged within [`SILENCE`].
     pub(super) fn about(&self, whom: impl Into<Subject>, what: &'static str, say: impl FnOnce()) {
         let now = Instant::now();
         let mut said = self.said.lock();

@@ -1,5 +1,6 @@
-//! One connection to or from another node, after the handshake: the part that a loop's tasks push
-//! messages to. Its [`Driver`](super::driver::Driver) does the I/O, and is woken by each push.
+//! One connection to or from another node, after the handshake: the part to which a loop's tasks
+//! push messages. Its [`Driver`](super::driver::Driver) does the I/O, and each push wakes the
+//! driver.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -40,7 +41,7 @@ impl PeerConnection {
         })
     }
 
-    /// True if the other node asked for no more requests.
+    /// Returns true if the other node has asked for no more requests.
     #[cfg(test)]
     pub(super) fn is_leaving(&self) -> bool {
         self.machine.borrow().is_leaving()
@@ -52,7 +53,7 @@ impl PeerConnection {
         self.machine.borrow().waiting()
     }
 
-    /// Queues a message; returns false if too much waits.
+    /// Queues a message. Returns false if the queue is full.
     pub(super) fn push(&self, message: Message) -> bool {
         let pushed = self.machine.borrow_mut().push(message, clocks::now);
         if pushed {
@@ -61,13 +62,13 @@ impl PeerConnection {
         pushed
     }
 
-    /// Answers a request that came on this connection.
+    /// Answers a request that was received on this connection.
     pub(super) fn respond(&self, id: u64, reply: Reply) {
         self.machine.borrow_mut().respond(id, reply, clocks::now);
         self.wake();
     }
 
-    /// Tells the other node that this one wants no more requests.
+    /// Tells the other node that this node accepts no more requests.
     pub(super) fn goodbye(&self) {
         self.machine.borrow_mut().goodbye();
         self.wake();
@@ -80,19 +81,19 @@ impl PeerConnection {
         machine.ping(clocks::now(), turn, round.skips);
         let wakes = machine.closed().is_some() || machine.waiting() > 0;
         drop(machine);
-        // Most connections are idle, and not pinged in this round.
+        // Most connections are idle, and get no ping in this round.
         if wakes {
             self.wake();
         }
     }
 
-    /// Closes the connection once everything is written and the other node has closed it too.
+    /// Closes the connection once all data is written and the other node has closed it too.
     pub(super) fn finish(&self) {
         self.machine.borrow_mut().finish();
         self.wake();
     }
 
-    /// Closes the connection at once, whatever was not written.
+    /// Closes the connection at once; data not yet written is lost.
     pub(super) fn close(&self, why: &'static str) {
         self.machine.borrow_mut().close(why);
         self.wake();

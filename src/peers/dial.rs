@@ -21,7 +21,7 @@ use crate::settings::members::authority_of;
 use crate::transport::{self, Stream};
 
 /// Time limit for a TCP connection, and for the lookup of a name. A node that is up accepts within
-/// a round trip; waiting requests have little more time than that.
+/// a round trip, and the requests that wait for the connection have little more time than this.
 const CONNECT_TIME: Duration = Duration::from_millis(250);
 
 /// A connection to a node that has authenticated.
@@ -32,7 +32,7 @@ pub(super) struct Connected {
     pub(super) rest: Vec<u8>,
 }
 
-/// The reason why there is no connection.
+/// The reason why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
     #[error("no response within {0:?}")]
@@ -76,12 +76,12 @@ impl DialError {
     }
 }
 
-/// A name lookup under way, which occupies a thread of the runtime.
+/// A name lookup under way. A lookup occupies a thread of the runtime.
 pub(crate) type Lookup = JoinHandle<io::Result<Vec<SocketAddr>>>;
 
-/// Returns a node's addresses. `lookup` holds a lookup that has not ended in time, before and after
-/// the call: no second one is started meanwhile, or a silent name server would take thread after
-/// thread.
+/// Returns a node's addresses. A lookup that does not end in time is left in `lookup`, and the next
+/// call waits for the same lookup: with a new one for each call, a silent name server would occupy
+/// thread after thread.
 async fn addresses(
     authority: &str,
     lookup: &RefCell<Option<Lookup>>,
@@ -104,7 +104,7 @@ async fn addresses(
     }
 }
 
-/// Connects to a node's URL. The other end has not authenticated yet.
+/// Connects to a node's URL. The other end is not authenticated.
 pub(crate) async fn connect(
     url: &str,
     lookup: &RefCell<Option<Lookup>>,
@@ -144,7 +144,7 @@ pub(super) async fn dial(
     Ok(Connected { stream, seen, rest })
 }
 
-/// Requests the upgrade; returns the bytes that came behind the answer.
+/// Requests the upgrade; returns the bytes received behind the answer.
 async fn upgrade(stream: &mut Stream, authority: &str) -> Result<Vec<u8>, DialError> {
     stream.write_all(Upgrade::request(authority).as_bytes()).await?;
     stream.flush().await?;

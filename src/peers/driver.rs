@@ -5,8 +5,8 @@
 //!         ◀───────────── bytes to send
 //! ```
 //!
-//! A push wakes the driver, which runs after the tasks that were ready before, so that everything
-//! pushed in one iteration of the loop becomes one envelope and one `write`.
+//! A push wakes the driver. The driver runs after the tasks that were ready before, so that all
+//! messages pushed in one turn of the loop become one envelope and one `write`.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -27,7 +27,7 @@ use crate::counters::budget::Held;
 use crate::counters::clocks;
 use crate::transport::Stream;
 
-/// Maximum reads of one connection before the loop's other connections run.
+/// Maximum number of reads of one connection before the loop's other connections run.
 const READS_PER_TURN: usize = 4;
 
 /// The reason why a connection ended.
@@ -50,15 +50,15 @@ type CallWaiter = Option<Pin<Box<dyn Future<Output = Held>>>>;
 pub(super) struct Driver {
     stream: Stream,
     connection: Rc<PeerConnection>,
-    /// Bytes received behind the handshake.
+    /// Bytes received behind the handshake, until the first turn.
     rest: Vec<u8>,
     /// A pending reservation for the long request being received.
     waiting: CallWaiter,
-    /// True once nothing more is written.
+    /// True once the socket is shut down for writing.
     finished: bool,
 }
 
-/// Resources lent to the connection while it processes input.
+/// Access of the connection to the clock and to memory reservations while it processes input.
 struct Lent<'a, 'c> {
     peers: &'a PeerConnections,
     cx: &'a mut Context<'c>,
@@ -102,7 +102,7 @@ impl Driver {
         Rc::clone(&self.connection)
     }
 
-    /// Serves the connection to its end.
+    /// Serves the connection until it ends; returns the reason.
     pub(super) async fn run(mut self, peers: &PeerConnections) -> LinkEnd {
         poll_fn(|cx| {
             self.connection.attend(cx.waker());
@@ -127,7 +127,7 @@ impl Driver {
                 self.take_in(&[], cx, peers)?;
             }
             self.flush(cx)?;
-            // The connection may have closed itself, which is noticed only here.
+            // Only this check notices that the connection has closed itself.
             let resumes = !self.is_paused()? && paused;
             if !read && !resumes {
                 return Ok(());
@@ -137,7 +137,7 @@ impl Driver {
         Ok(())
     }
 
-    /// True if reading is paused; an error if the connection is closed.
+    /// Returns true if reading is paused, and an error if the connection is closed.
     fn is_paused(&self) -> Result<bool, LinkEnd> {
         let machine = self.connection.machine.borrow();
         machine.closed().map_or(Ok(machine.is_paused()), |why| Err(LinkEnd::Closed(why)))
@@ -172,8 +172,8 @@ impl Driver {
     ) -> Result<(), Malformed> {
         let mut lent = Lent { peers, cx, waiting: &mut self.waiting };
         loop {
-            // The connection is not borrowed while the sink is called: the sink may send and
-            // respond.
+            // The connection is not borrowed while the sink is called, because the sink may send
+            // and respond.
             let came = self.connection.machine.borrow_mut().receive(&mut input, &mut lent)?;
             match came {
                 None => return Ok(()),
@@ -197,7 +197,7 @@ impl Driver {
         while !self.finished {
             let bytes = machine.to_send(clocks::now);
             if bytes.is_empty() {
-                // TLS may have buffered written data.
+                // TLS may have buffered the written data.
                 match Pin::new(&mut self.stream).poll_flush(cx) {
                     Poll::Pending => break,
                     Poll::Ready(Err(error)) => return Err(LinkEnd::Broken(error)),

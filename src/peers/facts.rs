@@ -13,13 +13,15 @@ use crate::counters::budget::Budget;
 use crate::counters::clocks;
 use crate::settings::members::authority_of;
 
-/// State that a node's peer connections need, one for all loops.
+/// State of a node's peer connections that all event loops share.
 pub(crate) struct Facts {
     pub(super) table: Arc<PeerTable>,
-    /// Memory budget for long requests of other nodes: see [`memory`](crate::settings::memory).
+    /// Memory budget for long requests of other nodes: *received* in
+    /// [`memory`](crate::settings::memory).
     pub(super) received: Arc<Budget>,
     pub(super) complaints: Complaints,
-    /// URLs that the settings list, by node name; an address may change.
+    /// URLs that the settings list, by node name. They override those of the layout, because a
+    /// node's address may change.
     listed: HashMap<String, String>,
 }
 
@@ -35,12 +37,12 @@ impl Facts {
         }
     }
 
-    /// Returns the observations of a node.
+    /// Returns what this node has observed of another node.
     pub(crate) fn seen(&self, node: NodeId) -> Arc<Seen> {
         self.table.seen(node)
     }
 
-    /// True if the node is this one, or one to which a loop has a link that is up.
+    /// Returns true if the node is this one, or a loop has a link to it that is up.
     pub(crate) fn is_up(&self, node: NodeId) -> bool {
         self.table.is_up(node)
     }
@@ -55,7 +57,7 @@ impl Facts {
         self.table.incarnation(node)
     }
 
-    /// Calls `say` to log a complaint about a peer, unless the same was logged recently.
+    /// Calls `say` to log a complaint about a peer, unless the same complaint was logged recently.
     pub(crate) fn complain(&self, peer: NodeId, what: &'static str, say: impl FnOnce()) {
         self.complaints.about(peer, what, say);
     }
@@ -88,8 +90,8 @@ impl Facts {
         authority_of(&self.url(node)).to_owned()
     }
 
-    /// Handles a refused handshake: returns true if the refusal fences this node for the first
-    /// time, because another process has taken over its identity.
+    /// Handles a refused handshake. Returns true if the refusal is the first that fences this node,
+    /// because another process has taken over its identity.
     pub(super) fn is_fenced_by(&self, peer: Option<NodeId>, refused: &HandshakeRefused) -> bool {
         let fenced = self.table.is_fenced_by(peer, refused);
         if fenced {

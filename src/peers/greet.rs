@@ -1,5 +1,5 @@
-//! Handshakes with incoming peer connections. Until the other end has authenticated, it costs a
-//! task, a buffer of a few KiB and [`HANDSHAKE_TIME`].
+//! Handshakes with incoming peer connections. An unauthenticated connection costs a task, a buffer
+//! of a few KiB and at most [`HANDSHAKE_TIME`].
 
 use std::io;
 use std::sync::Arc;
@@ -19,8 +19,9 @@ use crate::transport::Stream;
 /// Time limit for a handshake, on either side.
 pub(crate) const HANDSHAKE_TIME: Duration = Duration::from_micros(HANDSHAKE_MICROS);
 
-/// Maximum concurrent handshakes of incoming connections on one loop. Beyond it the oldest is
-/// aborted, the least likely to be a peer's: handshakes of peers take milliseconds.
+/// Maximum number of concurrent handshakes of incoming connections on one loop. Beyond it the
+/// oldest one is aborted: because peers complete a handshake in milliseconds, it is the least
+/// likely to be a peer's.
 const MAX_GREETING: usize = 64;
 
 /// The reason why a handshake failed.
@@ -72,8 +73,8 @@ fn complain(facts: &Facts, stream: &Stream, refused: &HandshakeRefused) {
     facts.complaints.about(None, reason.label(), || {
         let from =
             stream.socket().peer_addr().map_or_else(|_| String::new(), |from| from.to_string());
-        // Anyone can send garbage; a node with another reason has the secret, or believes that it
-        // should.
+        // Anyone can send malformed data. For another reason only a node is refused that knows the
+        // secret, or believes that it should.
         match reason {
             Reason::Malformed(_) => tracing::info!(from, "refused an unknown peer: {text}"),
             Reason::Removed => tracing::info!(from, "{text}"),
@@ -82,8 +83,8 @@ fn complain(facts: &Facts, stream: &Stream, refused: &HandshakeRefused) {
     });
 }
 
-/// Runs a handshake to its end. `out` is to be sent first, and `input` was received already;
-/// returns the bytes received behind the handshake.
+/// Runs a handshake to its end. `out` is sent first; `input` has already been received. Returns the
+/// peer, and the bytes received behind the handshake.
 pub(crate) async fn shake(
     stream: &mut Stream,
     mut handshake: Handshake,
@@ -113,7 +114,7 @@ pub(crate) async fn shake(
 /// Returns fresh random bytes.
 pub(crate) fn nonce() -> io::Result<Nonce> {
     let mut nonce = [0; 32];
-    // Requests this small are never satisfied only in part, and wait at most for the kernel's own
+    // The kernel never satisfies so small a request in part, and lets it wait only during its own
     // start.
     if getrandom(&mut nonce, GetRandomFlags::empty())? < nonce.len() {
         return Err(io::Error::other("the kernel returned too few random bytes"));

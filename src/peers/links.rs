@@ -1,5 +1,5 @@
-//! Dials the connections that a [`Link`](server::link::Link) asks for, and serves them to their
-//! end.
+//! Dials the connections that a [`Link`](server::link::Link) asks for, and serves each of them
+//! until it ends.
 
 use std::rc::Rc;
 
@@ -23,8 +23,8 @@ const LEFT: &str = "it is not a member of the cluster any more";
 /// The link to one peer.
 pub(super) type DialedLink = server::link::Link<AbortHandle, Rc<PeerConnection>>;
 
-/// Sends a message, or queues it until there is a connection. Returns false if too much is queued,
-/// or the peer is leaving, or has left the cluster.
+/// Sends a message, or queues it until there is a connection. Returns false if the queue is full,
+/// or if the peer is leaving or has left the cluster.
 pub(super) fn send(peers: &PeerConnections, peer: NodeId, message: Message) -> bool {
     let facts = &peers.inner.facts;
     let Some(place) = peers.place(peer) else { return false };
@@ -37,7 +37,7 @@ pub(super) fn send(peers: &PeerConnections, peer: NodeId, message: Message) -> b
     )
 }
 
-/// Dials the peer if there is no connection, with nothing to send.
+/// Dials the peer if there is no connection, without a message to send.
 pub(super) fn raise(peers: &PeerConnections, peer: NodeId) {
     let dial = |attempt| begin(peers, peer, attempt);
     if let Some(place) = peers.place(peer) {
@@ -45,7 +45,7 @@ pub(super) fn raise(peers: &PeerConnections, peer: NodeId) {
     }
 }
 
-/// Closes the links to nodes that have left the cluster.
+/// Closes the links and accepted connections of nodes that have left the cluster.
 pub(super) fn end_those_of_leavers(peers: &PeerConnections) {
     let facts = &peers.inner.facts;
     let is_left = |peer: &&NodeId| !facts.table.has(**peer);
@@ -63,7 +63,7 @@ pub(super) fn end_those_of_leavers(peers: &PeerConnections) {
 }
 
 /// Closes the links to nodes that have turned out to belong to another cluster. The next handshake
-/// is refused with that reason.
+/// with such a node is refused for that reason.
 pub(super) fn end_those_to_other_clusters(peers: &PeerConnections) {
     let table = &peers.inner.facts.table;
     let is_foreign = |peer: &&NodeId| table.is_foreign(**peer);
@@ -106,7 +106,7 @@ async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
     fall(&peers, peer, falls, false, &end.to_string());
 }
 
-/// Handles an established connection: sends the messages queued for it.
+/// Handles an established connection: sends the messages queued for it, and reports the peer as up.
 fn rise(peers: &PeerConnections, peer: NodeId, falls: u64, connected: Connected) -> Option<Driver> {
     let (facts, counters) = (&peers.inner.facts, &peers.inner.counters);
     let Connected { stream, seen, rest } = connected;
@@ -132,8 +132,8 @@ fn rise(peers: &PeerConnections, peer: NodeId, falls: u64, connected: Connected)
     Some(Driver::new(stream, connection, rest))
 }
 
-/// Handles the end of a link, or of an attempt to dial: takes down all of the link's connections,
-/// once.
+/// Handles the end of a link, or of an attempt to dial: closes all connections of the link, and
+/// reports the loss. Does nothing if the link has already fallen since `falls` falls.
 fn fall(peers: &PeerConnections, peer: NodeId, falls: u64, refused: bool, why: &str) {
     let facts = &peers.inner.facts;
     let Some(place) = peers.place(peer) else { return };

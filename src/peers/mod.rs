@@ -11,10 +11,10 @@
 //!   └───────────────┘
 //! ```
 //!
-//! Each loop dials its own connections and serves those that it accepted, so that nothing crosses
-//! from one thread to another. One of the loops keeps a connection to each peer; the others dial on
-//! demand. The state machines of links and connections are in [`server::link`]; this module adds
-//! sockets, clocks, tasks and memory.
+//! Each loop dials its own connections and serves those that it accepted, so that no message
+//! crosses from one thread to another. One loop of the process keeps a connection to each peer; the
+//! other loops dial on demand. [`server::link`] has the state machines of links and connections;
+//! this module adds sockets, clocks, tasks and memory.
 
 mod complaints;
 mod connection;
@@ -56,10 +56,10 @@ use links::DialedLink;
 /// Interval of pings on each connection.
 const PING_EVERY: Duration = Duration::from_micros(PING_MICROS);
 
-/// Limit on the wait for unsent data when the node stops.
+/// Limit on the time for sending pending data when the node stops.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
-/// ConnectionInput from the other nodes.
+/// Input from the other nodes.
 #[derive(Debug)]
 pub(crate) enum FromPeers {
     /// A protocol event, for the coordinator.
@@ -83,7 +83,7 @@ pub(crate) enum FromPeers {
     Fenced,
 }
 
-/// Receives the input from all connections.
+/// A receiver of the input from all connections.
 pub(crate) type EventSink = Rc<dyn Fn(FromPeers)>;
 
 /// One loop's connections to and from the other nodes. Clones share them.
@@ -95,24 +95,25 @@ pub(crate) struct PeerConnections {
 struct Inner {
     facts: Arc<Facts>,
     counters: Arc<Counters>,
-    /// The receiver of input; taken away at the end, because it holds the owner of this struct.
+    /// The receiver of input. `close` removes it, because the receiver holds the owner of this
+    /// struct, and each would keep the other alive.
     sink: RefCell<Option<EventSink>>,
     /// State for each peer, created on first use, and dropped once the peer leaves the cluster.
     places: RefCell<BTreeMap<NodeId, Rc<PeerPlace>>>,
     accepted: RefCell<HashMap<u64, Rc<PeerConnection>>>,
-    /// Memory reserved for requested long records, by node and request.
+    /// Memory reserved for the long records that replies will bring, by node and request.
     fetching: RefCell<HashMap<(NodeId, u64), Held>>,
     next_connection: Cell<u64>,
     /// Handshakes of incoming connections, the oldest first.
     greeting: RefCell<VecDeque<AbortHandle>>,
-    /// ConnectionInput queued for the sink.
+    /// Input queued for the sink.
     waiting: RefCell<VecDeque<FromPeers>>,
     waker: RefCell<Option<Waker>>,
     dispatching: Cell<bool>,
     leaving: Cell<bool>,
     keeper: RefCell<Redialer>,
     pings: RefCell<Pings>,
-    /// Read buffer that the connections share, one at a time.
+    /// Read buffer that all connections share, one at a time.
     scratch: RefCell<Vec<u8>>,
 }
 
@@ -125,8 +126,8 @@ struct PeerPlace {
 }
 
 impl PeerConnections {
-    /// Creates a set without connections. `sink` is called with nothing borrowed, and may send and
-    /// respond.
+    /// Creates a set without connections. Nothing of the set is borrowed while `sink` is called, so
+    /// `sink` may send and respond.
     pub(crate) fn new(facts: Arc<Facts>, counters: Arc<Counters>, sink: EventSink) -> Self {
         Self {
             inner: Rc::new(Inner {
@@ -162,13 +163,13 @@ impl PeerConnections {
         }
     }
 
-    /// Keeps a connection to each peer from now on. For one loop of the process.
+    /// Keeps a connection to each peer from now on. Only one loop of the process calls this method.
     pub(crate) fn keep_all(&self) {
         self.inner.keeper.borrow_mut().begin();
     }
 
-    /// Sends a request, and dials the peer if there is no connection. The outcome comes as an
-    /// event, never during this call: a reply, the loss of the link, or [`Event::Overflow`].
+    /// Sends a request. Dials the peer if there is no connection. The outcome is an event, never
+    /// during this call: a reply, the loss of the link, or [`Event::Overflow`].
     pub(crate) fn send(&self, peer: NodeId, message: Message) {
         let id = message.id;
         assert_ne!(peer, self.inner.facts.own(), "a node sends nothing to itself");
@@ -177,18 +178,18 @@ impl PeerConnections {
         }
     }
 
-    /// Sends a read whose answer is received into the reservation `room` and may have as many
-    /// bytes. A long record without a reservation, or whose reservation was withdrawn, is discarded
-    /// as it arrives.
+    /// Sends a read. Its answer is received into the reservation `room`, whose size is the limit of
+    /// the answer. A long record without a reservation, or with a withdrawn one, is discarded as it
+    /// arrives.
     pub(crate) fn fetch(&self, peer: NodeId, message: Message, room: Held) {
         self.inner.fetching.borrow_mut().insert((peer, message.id), room);
         self.send(peer, message);
     }
 
-    /// Withdraws the reservation of a fetch, unless its answer has used it already.
+    /// Withdraws the reservation of a fetch, unless the answer has used it already.
     pub(crate) fn take_room(&self, peer: NodeId, id: u64) -> Option<Held> {
         let mut fetching = self.inner.fetching.borrow_mut();
-        // Nearly always there is none.
+        // Nearly always there are no reservations.
         if fetching.is_empty() { None } else { fetching.remove(&(peer, id)) }
     }
 
@@ -200,20 +201,21 @@ impl PeerConnections {
         }
     }
 
-    /// Connects to a node for something other than messages. The other end proves nothing.
+    /// Opens a connection to a node for a purpose other than messages. The other end is not
+    /// authenticated.
     pub(crate) async fn reach(&self, peer: NodeId) -> Result<Stream, DialError> {
         let left = || io::Error::other("it has left the cluster");
         let place = self.place(peer).ok_or_else(left)?;
         connect(&self.inner.facts.url(peer), &place.lookup).await
     }
 
-    /// Takes over a connection that was upgraded to the peer protocol (101). `read` is the data
-    /// received behind the request.
+    /// Takes over a connection that was upgraded to the peer protocol (status 101). `read` is the
+    /// data received behind the upgrade request.
     pub(crate) fn upgrade(&self, stream: Stream, read: Bytes) {
         greet::start(self, stream, read);
     }
 
-    /// Tells the other nodes that this one is about to stop and wants no more requests. Requests
+    /// Tells the other nodes that this node is about to stop and accepts no more requests. Requests
     /// received before are answered.
     pub(crate) fn goodbye(&self) {
         self.inner.leaving.set(true);
@@ -222,8 +224,8 @@ impl PeerConnections {
         }
     }
 
-    /// Closes all connections once pending data is sent, or after `LAST_WORDS`. The sink gets no
-    /// more events.
+    /// Closes all connections once their pending data is sent, or after `LAST_WORDS`. The sink gets
+    /// no more input.
     pub(crate) async fn close(&self) {
         self.inner.leaving.set(true);
         self.inner.sink.borrow_mut().take();
@@ -277,7 +279,7 @@ impl PeerConnections {
         }
     }
 
-    /// Serves a connection dialed by another node that has authenticated.
+    /// Serves a connection that an authenticated node has dialed.
     fn accept(&self, stream: Stream, seen: PeerSeen, rest: Vec<u8>) {
         let mut accepted = self.inner.accepted.borrow_mut();
         if accepted.len() >= MAX_ACCEPTED || self.inner.leaving.get() {
@@ -324,7 +326,7 @@ impl PeerConnections {
         }
     }
 
-    /// Passes input to the sink, after the queued input. Must not be called with anything borrowed.
+    /// Passes input to the sink, after the queued input. The caller must not hold a borrow.
     fn dispatch(&self, what: FromPeers) {
         let inner = &self.inner;
         if inner.dispatching.get() || !inner.waiting.borrow().is_empty() {
@@ -344,7 +346,7 @@ impl PeerConnections {
         }
     }
 
-    /// Passes input to the sink soon: the caller may hold a borrow.
+    /// Queues input for the sink, which `run` calls soon: the caller may hold a borrow.
     fn dispatch_later(&self, what: FromPeers) {
         self.inner.waiting.borrow_mut().push_back(what);
         if let Some(waker) = self.inner.waker.borrow_mut().take() {

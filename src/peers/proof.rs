@@ -1,5 +1,5 @@
 //! Authentication of page requests between nodes, by the cluster's secret, because a node has no
-//! token. Over TLS, where nodes do not verify certificates, the answering node proves itself too.
+//! token. Nodes do not verify TLS certificates, so over TLS the answering node proves itself too.
 //!
 //! ```text
 //!  GET /v0/status ¶ X-Kvorum-Node: NONCE TIME PROOF ─▶ TIME is now, NONCE is new; PROOF:
@@ -7,8 +7,8 @@
 //!  200 ¶ X-Kvorum-Node: PROOF ◀─ over NONCE and the connection
 //! ```
 //!
-//! A recorded request is useless: the node it was meant for has seen the nonce, and remembers it
-//! for as long as the time is accepted.
+//! A replayed request is refused: the node that it was made for remembers the nonce for as long as
+//! it accepts the time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,22 +22,22 @@ use crate::joining::message::{hex, unhex};
 /// Header that carries the proof.
 pub(crate) const HEADER: &str = "x-kvorum-node";
 
-/// Maximum difference of the other node's clock, in milliseconds: a clock that is further off is
-/// reported by its peers' links, and corrected.
+/// Maximum difference between the two nodes' clocks, in milliseconds. A clock that is further off
+/// is reported by the links of its peers, and must be corrected.
 pub(crate) const WINDOW_MS: u64 = 60_000;
 
-/// Maximum number of remembered proofs: more than a dashboard and `status` in a loop make of
-/// hundreds of nodes.
+/// Maximum number of remembered proofs: more than a dashboard and `kvorum status` in a loop cause
+/// in a cluster of hundreds of nodes.
 const MAX_SEEN: usize = 16_384;
 
 const ASKS: &[u8] = b"kvorum-ask/1";
 const ANSWERS: &[u8] = b"kvorum-ask/1 answer";
 
-/// Proofs that were used.
+/// The accepted proofs: time of arrival in milliseconds since 1970, and nonce.
 #[derive(Debug, Default)]
 pub(crate) struct Proofs(Mutex<VecDeque<(u64, Nonce)>>);
 
-/// A page request's proof, and the state that verifies the answer.
+/// The proof of a page request, and the state that verifies the answer.
 #[derive(Debug)]
 pub(crate) struct Asks {
     /// Value of the header [`HEADER`].
@@ -62,8 +62,8 @@ impl Asks {
         Ok(Self { header, nonce, secret, channel })
     }
 
-    /// True if a node of the cluster answered. A plaintext connection proves nothing: an attacker
-    /// in the middle could change the page just as well.
+    /// Returns true if a node of the cluster answered. Without TLS there is nothing to verify: an
+    /// attacker in the middle could change the page even if the answer had a proof.
     pub(crate) fn is_answered(&self, header: Option<&str>) -> bool {
         let Some(channel) = &self.channel else { return true };
         let proof = header.and_then(unhex).unwrap_or_default();
@@ -82,8 +82,8 @@ fn parts<'a>(
 }
 
 impl Proofs {
-    /// Verifies a request to node `name` for `target`; returns the header of the answer, or `None`
-    /// if the proof is invalid. Each header is accepted once.
+    /// Verifies the proof of a request to node `name` for `target`. Returns the header of the
+    /// answer, or `None` if the proof is invalid. Each proof is accepted once.
     pub(crate) fn take(
         &self,
         secrets: &Secrets,
@@ -100,8 +100,9 @@ impl Proofs {
         }
         let secret = secrets.find(|secret| secret.is_proven(ASKS, &parts, &proof))?;
         let mut seen = self.0.lock();
-        // A proof is remembered from its arrival, and was created at most a window later than that.
-        // A proof received while this clock was ahead is useless once the clock is right.
+        // The time in a proof is at most one window from its arrival. Once the arrival is more than
+        // two windows from now, the time is refused, so the nonce can be forgotten. A proof that
+        // arrived while this clock was ahead may have its arrival after now.
         while seen.front().is_some_and(|(came_ms, _)| came_ms.abs_diff(now_ms) > 2 * WINDOW_MS) {
             seen.pop_front();
         }

@@ -1,5 +1,5 @@
-//! Status and changes of quotas: the JSON of `/admin/quotas`. Missing limits are left out, and so
-//! are bytes not counted yet.
+//! Status and changes of quotas: the JSON of `/admin/quotas`. Limits that are not set are left out,
+//! and so are stored bytes that are not counted yet.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,18 +19,18 @@ pub(crate) struct QuotaStatus {
     /// Prefix in Base64, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix_base64: Option<String>,
-    /// Soft limit in bytes, above which a warning is given; missing = none.
+    /// Soft limit in bytes, above which metrics and alerts warn; missing = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) soft_bytes: Option<u64>,
     /// Hard limit in bytes, from which on writes are refused; missing = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hard_bytes: Option<u64>,
-    /// Estimated bytes stored; missing = not counted yet.
+    /// Estimated bytes stored; missing = the node has not counted them yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stored_bytes: Option<u64>,
-    /// Writes refused by this node since its start.
+    /// Number of writes that this node refused since its start.
     pub(crate) refused_writes: u64,
-    /// `unknown`, `below`, `above-soft`, `full`.
+    /// State of the quota: `unknown`, `below`, `above-soft` or `full`.
     pub(crate) state: String,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn list(node: &Node) -> QuotaList {
     QuotaList { epoch: layout.epoch, quotas: quotas.collect() }
 }
 
-/// Sets a quota, in place of any other with the same prefix.
+/// Sets a quota, which replaces any other quota of the same prefix.
 pub(crate) async fn set(node: &Node, quota: Quota) -> Result<QuotaStatus, ChangeError> {
     change(node, |access| match access.quotas.contains(&quota) {
         true => Ok(None),

@@ -1,4 +1,4 @@
-//! Status of repair rounds: the JSON of `GET /admin/repair`, and `repair` in `GET /v0/status`.
+//! Status of repair rounds: the JSON of `GET /admin/repair`, and of `repair` in `GET /v0/status`.
 //! Unknown fields are left out.
 
 use protocol::{Clock, RoundId, RoundReport, RoundStatus, Unhealed};
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
 
-/// The repair rounds that a node drove since its start.
+/// The repair rounds that a node has driven since its start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Repair {
-    /// Number of the round that was requested and has not begun.
+    /// Number of the round that was requested and has not begun yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) waiting: Option<u64>,
     /// The round under way.
@@ -18,25 +18,26 @@ pub(crate) struct Repair {
     /// The last round that ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last: Option<Round>,
-    /// End of the last full round to which all nodes reported all they hold, in milliseconds since
-    /// 1970.
+    /// End of the last full round in which all nodes reported all their records, in milliseconds
+    /// since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_full_ms: Option<u64>,
-    /// Writes up to this time, in milliseconds since 1970, are proven to be the same on all nodes:
-    /// tombstones and expired values up to then may be purged.
+    /// Time up to which all writes are proven to be the same on all nodes, in milliseconds since
+    /// 1970: tombstones and expired values of writes up to this time may be purged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) proven_ms: Option<u64>,
-    /// Repair fence of this node in the last round that it took part in, whichever node drove it:
-    /// the node accepts no new record written up to this time. In milliseconds since 1970.
+    /// Repair fence of this node, in milliseconds since 1970: the node accepts no new record
+    /// written up to this time. The fence is that of the last round in which the node took part,
+    /// whichever node drove the round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sealed_ms: Option<u64>,
-    /// Everything that a round up to this time has brought this node is durable, in milliseconds
-    /// since 1970. Once that holds on all nodes, the time is proven.
+    /// Time of the last round whose exchanged records are all durable on this node, in milliseconds
+    /// since 1970. A time that all nodes have reached is proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ready_ms: Option<u64>,
-    /// Number of keys that were made equal.
+    /// Number of keys that rounds made equal.
     pub(crate) repaired_keys: u64,
-    /// Number of damaged key ranges that were healed.
+    /// Number of damaged key ranges that rounds healed.
     pub(crate) healed_ranges: u64,
 }
 
@@ -57,11 +58,11 @@ pub(crate) struct Round {
     /// Estimated number of records to compare, in a full round under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) of_records: Option<u64>,
-    /// Bytes that all nodes read from their disks for the round.
+    /// Bytes that all nodes have read from their disks for the round.
     pub(crate) bytes_read: u64,
     /// Number of keys that differed.
     pub(crate) differing: u64,
-    /// Number of differing keys that are equal by now.
+    /// Number of differing keys that have been made equal so far.
     pub(crate) repaired: u64,
     /// Number of differing keys that could not be made equal.
     pub(crate) failed: u64,
@@ -72,18 +73,18 @@ pub(crate) struct Round {
     /// The first damaged ranges that were not healed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) unhealed: Vec<Range>,
-    /// Nodes that took no part, or not to the end.
+    /// Nodes that did not take part in the round, or not to its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) absent: Vec<String>,
-    /// The reason why the round ended early; missing if it did not.
+    /// The reason why the round ended early; missing = it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stopped: Option<String>,
-    /// True if all replicas hold the same records in what was compared.
+    /// True if all replicas hold the same records, as far as the round compared them.
     pub(crate) equal: bool,
     /// True if the equality is proven, so that earlier tombstones may be purged.
     #[serde(default)]
     pub(crate) proven: bool,
-    /// The reason why the equality is not proven; missing if it is.
+    /// The reason why the equality is not proven; missing = it is proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) unproven: Option<String>,
 }
@@ -95,7 +96,7 @@ pub(crate) struct Range {
     pub(crate) node: String,
     /// First key of the range, escaped as `kvorum scan` does.
     pub(crate) first: String,
-    /// Last key of the range; missing = the last key there is.
+    /// Last key of the range; missing = the range ends with the last key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last: Option<String>,
     /// The reason why the range was not healed.
@@ -155,7 +156,7 @@ impl Round {
     }
 }
 
-/// Returns a round's time in milliseconds; `None` if there was no round.
+/// Returns the time of a round in milliseconds since 1970; `None` = there was no round.
 fn millis_of(round: RoundId) -> Option<u64> {
     (round.time > 0).then(|| Clock::micros(round.time) / 1000)
 }

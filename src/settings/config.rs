@@ -21,10 +21,11 @@ use crate::settings::secret::{self, Secret, SecretKind};
 use crate::settings::units::{Every, Size, Ttl};
 use crate::settings::values::LogFormat;
 
-/// Upper limit of `--max-value`; a record of this size fits a WAL batch many times.
+/// Upper limit of `--max-value`; a WAL batch holds several records of this size.
 pub(crate) const MAX_VALUE: Size = Size(8 << 20);
 
-/// A value may take at most 1/`VALUE_SHARE` of the memory, so that several fit the share of bodies.
+/// The longest value is at most 1/`VALUE_SHARE` of `--memory`, so that the memory for bodies holds
+/// several.
 const VALUE_SHARE: u64 = 64;
 
 /// A node's configuration, complete and consistent.
@@ -36,13 +37,14 @@ pub(crate) struct Config {
     pub(crate) data: PathBuf,
     /// The cluster's members.
     pub(crate) members: Members,
-    /// Secret by which the cluster's nodes recognize each other.
+    /// Secret by which the cluster's nodes authenticate each other.
     pub(crate) secret: Option<Secret>,
     /// Files from which secrets are reread, including a second accepted secret.
     pub(crate) secret_files: SecretFiles,
     /// Files of the node's certificates; `None` = the node serves in clear text.
     pub(crate) tls: Option<TlsFiles>,
-    /// Token accepted for every request; with it admin requests need a token even from loopback.
+    /// Token accepted for every request. If it is set, admin requests need a token even from
+    /// loopback.
     pub(crate) admin_token: Option<Secret>,
     /// Clients that may read and write without a token.
     pub(crate) open_to: OpenTo,
@@ -54,13 +56,13 @@ pub(crate) struct Config {
     pub(crate) allow_origin: Vec<String>,
     /// Tolerated lead of another node's clock over this node's.
     pub(crate) max_clock_skew: Duration,
-    /// The time of acknowledgement of a write.
+    /// The sync mode, which decides when a write is acknowledged.
     pub(crate) sync: lsm::SyncMode,
-    /// The memory ledger.
+    /// The division of `--memory`.
     pub(crate) memory: MemoryPlan,
-    /// Default number of copies.
+    /// Number of replicas of a key if a request does not set `from`.
     pub(crate) replicas: u8,
-    /// Longest wait of a request for the store.
+    /// Time after which a waiting request is answered with 504.
     pub(crate) deadline: Duration,
     /// Longest value in bytes.
     pub(crate) max_value: usize,
@@ -68,20 +70,20 @@ pub(crate) struct Config {
     pub(crate) max_ttl: Ttl,
     /// Schedule of repair rounds.
     pub(crate) rounds: RoundConfig,
-    /// Limit on the bytes a second of partitions that move here; `None` = unlimited.
+    /// Limit on the bytes a second at which this node receives partitions; `None` = unlimited.
     pub(crate) stream_rate: Option<u64>,
     /// Number of event loops.
     pub(crate) loops: usize,
     /// Threads of the read pool.
     pub(crate) read_threads: usize,
-    /// Limit on the reads that wait for a thread.
+    /// Limit on the reads that wait for a thread of the read pool.
     pub(crate) queue: usize,
     /// Limit on client connections.
     pub(crate) connections: usize,
-    /// Reserve connection slots, beyond those of clients (guests).
+    /// Number of connection slots in reserve (guests), beyond those of clients.
     pub(crate) guests: usize,
     /// True if the node prints its address and first commands to stdout. With the JSON log format
-    /// it does not, so that all of its output is JSON.
+    /// only `--greet` sets this, so that all other output is JSON.
     pub(crate) greets: bool,
     /// Warnings for the operator, logged once logging works.
     pub(crate) warnings: Vec<String>,
@@ -90,7 +92,7 @@ pub(crate) struct Config {
 /// Clients that may read and write without a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenTo {
-    /// To no request without a token: `--require-auth`.
+    /// No client: `--require-auth`.
     Nobody,
     /// Clients on loopback.
     Loopback,
@@ -99,7 +101,7 @@ pub(crate) enum OpenTo {
 }
 
 impl OpenTo {
-    /// Returns the choice of `--require-auth` and `--insecure`; the former wins.
+    /// Returns the choice of `--require-auth` and `--insecure`; `--require-auth` wins.
     fn of(require_auth: bool, insecure: bool) -> Self {
         match (require_auth, insecure) {
             (true, _) => Self::Nobody,
@@ -116,7 +118,7 @@ pub(crate) struct SecretFiles {
     pub(crate) own: Option<PathBuf>,
     /// A second secret that is accepted from other nodes.
     pub(crate) also: Option<PathBuf>,
-    /// The admin token's.
+    /// The file of the admin token.
     pub(crate) admin: Option<PathBuf>,
 }
 
@@ -149,7 +151,8 @@ pub(crate) struct Logging {
     pub(crate) format: LogFormat,
 }
 
-/// Reads the file that `args` names, if any, and builds the configuration. An error is one line.
+/// Builds the configuration from `args` and the file that `args` names, if any. The text of an
+/// error is one line.
 pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), ConfigError> {
     let greets = args.greet;
     let [cluster, admin] = [&secret::CLUSTER, &secret::ADMIN].map(SecretKind::variable);
@@ -255,8 +258,8 @@ fn complete(
     Ok((config, logging))
 }
 
-/// Requires TLS wherever others can listen in on this or another node, unless `--insecure` waives
-/// it. Returns a warning in that case.
+/// Requires TLS for addresses and URLs beyond loopback, because others can listen in there, on this
+/// and the other nodes. `--insecure` waives the requirement; then returns a warning.
 fn in_clear(
     members: &Members,
     at: At,
@@ -266,7 +269,7 @@ fn in_clear(
     let listens = (!at.tls && !at.address.ip().to_canonical().is_loopback())
         .then(|| format!("--listen {}", at.address));
     let place = listens.or_else(|| {
-        // Its own URL may lead to a proxy that terminates TLS.
+        // This node's own URL may lead to a proxy that terminates TLS.
         let beyond = members.beyond_loopback().into_iter();
         let mut others = beyond.filter(|url| members.own_url() != Some(url));
         others.find(|url| url.starts_with("http://")).map(str::to_owned)
@@ -284,15 +287,15 @@ fn in_clear(
     }
 }
 
-/// True if requests come from loopback to a node that listens on this address. A request to any
-/// other address of this machine comes from that address, unless its client binds its socket.
+/// Returns true if requests from loopback reach a node that listens on this address. A request to
+/// another address of this machine comes from that address, unless its client binds its socket.
 pub(crate) fn hears_loopback(listen: SocketAddr) -> bool {
     let ip = listen.ip().to_canonical();
     ip.is_loopback() || ip.is_unspecified()
 }
 
-/// Returns a warning if every request needs a token, and this node takes none that it could create
-/// others with.
+/// Returns a warning if every request needs a token and this node has no admin token, with which
+/// others could be created.
 fn closed_to_all(listen: SocketAddr, open_to: OpenTo, has_admin: bool) -> Option<String> {
     let (why, way_out) = match open_to {
         OpenTo::Nobody => ("--require-auth is set".to_owned(), ""),
@@ -390,18 +393,18 @@ fn written(text: &str) -> Option<String> {
     is_good.then(|| format!("{scheme}://{host}{port}"))
 }
 
-/// Number of CPUs in this process's affinity mask.
+/// Returns the number of CPUs in this process's affinity mask.
 fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Factor of the age below which records may still be in transit: this many times the longest
-/// request plus the tolerated clock skew.
+/// Factor of the age below which records may still be in transit: this many times `--deadline` plus
+/// `--max-clock-skew`.
 const UNSETTLED: u32 = 2;
 
-/// Returns the schedule of rounds. A full round does what any other does: where full rounds are due
-/// more often than rounds, or are the only ones, each round is a full one. The default of
-/// `--repair-full-interval` begins no rounds: only a value that was given does (`wants_full`).
+/// Returns the schedule of repair rounds. A full round includes an incremental one: if full rounds
+/// are due more often, or incremental rounds are off, every round is full. Only a given value of
+/// `--repair-full-interval` (`wants_full`) causes rounds by itself; its default does not.
 fn rounds(
     (interval, full_interval, wants_full): (Every, Every, bool),
     share: u64,
@@ -432,8 +435,9 @@ fn is_alone(members: &Members) -> bool {
     members.nodes() == 1 && members.joins().is_empty()
 }
 
-/// Requires that nodes without a secret are only reachable from this machine, because without one a
-/// node can't tell another node from a stranger. Returns a warning about such nodes.
+/// Requires that nodes without a secret are only reachable from this machine, because without a
+/// secret a node can't tell another node from a stranger. Returns a warning about nodes without a
+/// secret.
 fn without_secret(
     members: &Members,
     listen: SocketAddr,

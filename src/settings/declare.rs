@@ -1,4 +1,5 @@
-//! Declaration of settings: each is declared once, in [`super::list`], and the rest is generated.
+//! Declaration of settings: [`super::list`] declares each setting once, and the macro `settings!`
+//! generates the rest.
 //!
 //! ```text
 //!  name, type, variable, default, help ─┬─▶ a flag of `serve`, a KVORUM_* variable, a TOML key
@@ -8,7 +9,7 @@
 //!                                       └─▶ the table in docs/reference/settings.md
 //! ```
 //!
-//! A default is written as a user would write it. `computed` marks a default that follows from
+//! The text of a default is what a user would write. `computed` marks a default that follows from
 //! other settings: its text is only a description, and the value stays optional. A `flag` is off
 //! unless it is named, and needs no value.
 
@@ -18,7 +19,7 @@ macro_rules! settings {
         $name:ident: $type:ty, $variable:literal, $value:literal,
         $default_is:ident $default:literal, $help:literal;
     )*) => {
-        /// The settings of a node, each if a source gives it.
+        /// The settings of a node; `None` = no source gives the setting.
         #[derive(Debug, Clone, Default, ::clap::Args, ::serde::Deserialize)]
         #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
         pub(crate) struct Settings {
@@ -31,7 +32,7 @@ macro_rules! settings {
             )*
         }
 
-        /// The settings with their defaults.
+        /// The settings with their defaults filled in.
         #[derive(Debug)]
         pub(super) struct Chosen {
             $(

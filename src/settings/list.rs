@@ -16,17 +16,19 @@ pub(crate) struct ServeArgs {
     /// variables, which override the file
     #[arg(long, env = "KVORUM_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Say what is open to whom with these settings, and exit; the node may be running
+    /// Report which clients may do what with these settings, and exit; the node may be running
     #[arg(long)]
     pub(crate) check: bool,
-    /// Tell on stdout where the node listens, with `--log-format json` too: `kvorum dev` reads it
+    /// Print on stdout where the node listens, with `--log-format json` too; for `kvorum dev`,
+    /// which reads this line
     #[arg(long, hide = true)]
     pub(crate) greet: bool,
     #[command(flatten)]
     pub(crate) settings: Settings,
 }
 
-/// Tolerated clock skew: far more than NTP leaves, far less than would surprise a writer.
+/// Tolerated clock skew, 1 ms to 60 s. The default, 500 ms, is far more than NTP leaves between
+/// clocks, and far less than would surprise a writer.
 pub(crate) type ClockSkew = TimeIn<1, 60_000>;
 
 settings! {
@@ -39,8 +41,8 @@ settings! {
     cluster: String, "KVORUM_CLUSTER", "[NAME=]URL,...", computed "this node alone",
         "All nodes of the cluster at its first start, including this one; the list must be the \
          same on every node. After the first change of the cluster (members, tokens or quotas) \
-         the members stored in the data directory are used: then this may be omitted, and only \
-         says at which URLs nodes are. NAME is the node's identity and defaults to its URL; the \
+         the members stored in the data directory are used: then this list may be omitted, and \
+         only gives the nodes' URLs. NAME is the node's identity and defaults to its URL; the \
          URL is its address and may change. Append \";zone=ZONE\" to spread replicas over zones, \
          \";weight=W\" (1..1000, default 1) to set the node's share of the keys";
 
@@ -141,13 +143,13 @@ settings! {
 
     repair_full_interval: Every, "KVORUM_REPAIR_FULL_INTERVAL", "TIME", fixed "7d",
         "Time between two full repair rounds, which compare everything and read every block, in s, \
-         m, h or d, 10s..365d. With \"off\" only the first round after a start is a full one. Set \
-         to less than --repair-interval, or beside --repair-interval off, it is the time between \
-         all rounds, each of them a full one";
+         m, h or d, 10s..365d. With \"off\" only the first round after a start is a full one. If \
+         this is less than --repair-interval, or --repair-interval is off, every round is a full \
+         one, and this is the time between two rounds";
 
     repair_share: UpTo<100>, "KVORUM_REPAIR_SHARE", "PERCENT", fixed "5",
-        "Percent of the time, 1..100, that a repair round works (and rests otherwise), if the node \
-         began it by itself";
+        "Percent of the time, 1..100, during which a repair round works; otherwise it rests. Only \
+         for rounds that a node begins by itself";
 
     stream_rate: Rate, "KVORUM_STREAM_RATE", "SIZE", fixed "off",
         "Maximum bytes a second at which this node receives partitions that move to it, in KiB, \
@@ -219,7 +221,7 @@ mod tests {
         manual::holds("settings", &table);
     }
 
-    /// The file of settings that packages install: every setting with its help, switched off.
+    /// The settings file that packages install lists every setting with its help, switched off.
     #[test]
     fn the_packages_settings_list_every_setting() {
         let mut text = SETTINGS_HEAD.to_owned();
@@ -235,7 +237,7 @@ mod tests {
         manual::is_file("packaging/kvorum.toml", &text);
         let parsed: Settings = toml::from_str(&text).unwrap();
         assert_eq!(parsed.data.as_deref(), Some(Path::new("/var/lib/kvorum")));
-        // Every default that is a value is one that the file may say.
+        // The file accepts every default that is a value and not a description.
         let fixed = ROWS.iter().filter(|(.., default, _)| !default.contains(' '));
         for (name, _, value, default, _) in fixed.filter(|(.., default, _)| *default != "none") {
             let line = format!("{} = {}", kebab(name), in_toml(value, default));
@@ -252,7 +254,8 @@ mod tests {
         # `systemctl restart kvorum`. Certificates, secrets and the admin token are read again by\n\
         # themselves, or at once by `systemctl reload kvorum`.\n";
 
-    /// Without the dashes of settings, which are flags in commands alone.
+    /// Removes the dashes before names of settings, except in commands between backquotes: only in
+    /// commands are settings flags.
     fn of_a_file(help: &str) -> String {
         let parts = help.split('`').enumerate().map(|(place, part)| {
             let without = |part: String, row: &(&str, &str, &str, &str, &str)| {
@@ -270,7 +273,7 @@ mod tests {
         if is_bare { default.to_owned() } else { format!("{default:?}") }
     }
 
-    /// Lines of a comment, of up to 98 columns.
+    /// Returns the lines of a comment, each of up to 98 columns.
     fn comment(text: &str) -> String {
         let mut lines = vec!["#".to_owned()];
         for word in text.split(' ') {

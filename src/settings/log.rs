@@ -7,7 +7,7 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 /// The targets of all log lines: the modules that log, `audit`, and h2, the HTTP/2 library, which
-/// logs its frames at `debug` and `trace`. A test compares them with the source.
+/// logs its frames at `debug` and `trace`. A test compares the list with the source.
 const TARGETS: [&str; 36] = [
     "audit",
     "h2",
@@ -62,7 +62,8 @@ pub(crate) enum LogError {
 }
 
 /// Parses the filter of `--log`: `LEVEL`, `MODULE=LEVEL` or `MODULE`, separated by commas. A module
-/// alone logs at all levels. Modules that the text does not name log from `info` on.
+/// without a level logs at all levels. Modules that the filter does not name log at `LEVEL`, or
+/// else at `info`.
 pub(super) fn filter(text: &str) -> Result<Targets, LogError> {
     let mut filter = Targets::new().with_default(LevelFilter::INFO);
     let mut directives = text.split(',').map(str::trim).filter(|text| !text.is_empty()).peekable();
@@ -76,7 +77,7 @@ pub(super) fn filter(text: &str) -> Result<Targets, LogError> {
         };
         let text = || text.to_owned();
         let word = level.unwrap_or(directive);
-        // The parser takes an empty word for a level.
+        // `LevelFilter` parses an empty word as a level.
         let parsed = word.parse::<LevelFilter>().ok().filter(|_| !word.is_empty());
         filter = match (level, parsed) {
             (None, Some(level)) => filter.with_default(level),
@@ -93,7 +94,7 @@ pub(super) fn filter(text: &str) -> Result<Targets, LogError> {
     Ok(filter)
 }
 
-/// Returns true if log lines have this target, or one inside it.
+/// Returns true if log lines have this target or one inside it.
 fn is_known(module: &str) -> bool {
     let is_in = |target: &&str| {
         let rest = target.strip_prefix(module);
@@ -102,7 +103,7 @@ fn is_known(module: &str) -> bool {
     !module.is_empty() && TARGETS.iter().any(is_in)
 }
 
-/// Suggests known modules for an unknown one: those of its crate, otherwise the crates.
+/// Suggests known modules for an unknown one: the modules of its crate, or else the crates.
 fn known_beside(module: &str) -> String {
     let root = |path: &'static str| path.split("::").next().unwrap_or(path);
     let of_crate = module.split("::").next().filter(|name| is_known(name));

@@ -1,5 +1,5 @@
-//! Early detection of the log format, before the settings make a configuration: a node whose
-//! settings are refused reports that in its log format.
+//! Early detection of the log format, before the settings are checked, so that a node reports
+//! refused settings in its log format.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -8,8 +8,9 @@ use std::path::PathBuf;
 
 use crate::settings::values::LogFormat;
 
-/// Returns the format that a command line asks for (`words` begins with the program's name), or
-/// else a variable, or else the file that they name.
+/// Returns the log format of the first source that gives one: the command line (`words`, the
+/// program's name first), the variable, or the file that either of them names. Commands other than
+/// `serve` use text.
 pub(crate) fn wanted(words: &[OsString]) -> LogFormat {
     let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
     if words.get(1).is_none_or(|command| command != "serve") {
@@ -18,10 +19,10 @@ pub(crate) fn wanted(words: &[OsString]) -> LogFormat {
     let said = flag(words, "--log-format").or_else(|| variable("KVORUM_LOG_FORMAT"));
     let said = said.map(|word| word.to_string_lossy().into_owned());
     let file = || flag(words, "--config").or_else(|| variable("KVORUM_CONFIG")).map(PathBuf::from);
-    // An unreadable file is reported by the next step.
+    // The next step, `config::load`, reports an unreadable file.
     let text = || file().and_then(|file| fs::read_to_string(file).ok());
     let said = said.or_else(|| text().and_then(|text| in_file(&text)));
-    // An invalid format is refused, in text.
+    // An invalid format is refused later, with an error in text format.
     said.and_then(|word| word.parse().ok()).unwrap_or(LogFormat::Text)
 }
 

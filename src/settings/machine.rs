@@ -1,9 +1,10 @@
-//! Detection of the memory limit of this process: the machine's memory, the limits of its cgroup
-//! and of those above it, and the limit of mapped memory.
+//! Detection of the memory limit of this process: the least of the machine's memory, the limits of
+//! its cgroup and of the cgroups above it, and the limits of mapped memory and of data.
+//!
 //! ```text
 //!  /proc/self/cgroup ─┬─ 0::/a/b ────────▶ /sys/fs/cgroup/{a/b, a, .}/memory.{max,high}
 //!                     └─ 4:memory:/a/b ──▶ /sys/fs/cgroup/memory/{a/b, a, .}/memory.limit_in_bytes
-//!  in a container the path may be the machine's: what is not there is passed over
+//!  in a container the path may be that of the host: files that don't exist are passed over
 //! ```
 
 use std::fmt;
@@ -27,11 +28,11 @@ pub(crate) struct MemoryLimit {
 /// Source of a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SetBy {
-    /// A cgroup, by this file.
+    /// A cgroup, by the limit in this file.
     Cgroup(PathBuf),
     /// The machine's memory.
     Machine,
-    /// The process's limit of mapped memory.
+    /// The process's limit of mapped memory or of data (`RLIMIT_AS`, `RLIMIT_DATA`).
     Process,
 }
 
@@ -52,7 +53,7 @@ impl fmt::Display for MemoryLimit {
     }
 }
 
-/// Returns the least of the limits; `None` = the system reports none.
+/// Returns the least of the memory limits; `None` = the system reports none.
 pub(crate) fn memory_limit() -> Option<MemoryLimit> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let in_cgroups = of_cgroups(&read("/proc/self/cgroup"), Path::new(CGROUPS));
@@ -71,7 +72,8 @@ fn of_machine(meminfo: &str) -> Option<MemoryLimit> {
     Some(MemoryLimit { bytes: kib.checked_mul(1024)?, set_by: SetBy::Machine })
 }
 
-/// Returns all limits of the cgroups that `/proc/self/cgroup` names; versions 1 and 2 may be mixed.
+/// Returns all limits of the cgroups that `/proc/self/cgroup` names, where versions 1 and 2 may be
+/// mixed, and of the cgroups above them.
 fn of_cgroups(membership: &str, root: &Path) -> Vec<MemoryLimit> {
     let mut limits = Vec::new();
     for line in membership.lines() {
@@ -90,7 +92,8 @@ fn of_cgroups(membership: &str, root: &Path) -> Vec<MemoryLimit> {
         for group in below.ancestors() {
             let files = files.iter().map(|file| root.join(group).join(file));
             limits.extend(files.filter_map(|file| {
-                // "max" is not a number; version 1 writes a number that no machine reaches.
+                // "max" is not a number; for "no limit" version 1 has a number that no machine
+                // reaches.
                 let bytes = fs::read_to_string(&file).ok()?.trim().parse().ok()?;
                 Some(MemoryLimit { bytes, set_by: SetBy::Cgroup(file) })
             }));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  --cluster a=http://10.0.0.1:8080;zone=x;weight=2,http://10.0.0.2:8080
-//!            │ └ address: may change  └ where, how much         └ its name too
+//!            │ └ address: may change  └ zone and weight         └ URL, also its name
 //!            └ name: the identity, kept on disk
 //! ```
 
@@ -63,11 +63,11 @@ pub(crate) enum Members {
 /// The settings of this node if they list no members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unlisted {
-    /// The node's URL; `None` = the address that it listens on.
+    /// The node's URL; `None` = the address that the node listens on.
     pub(crate) url: Option<String>,
-    /// URLs of nodes that it asks to join their cluster; empty = it begins alone.
+    /// URLs of the nodes that this node asks to join their cluster; empty = the node starts alone.
     pub(crate) join: Vec<String>,
-    /// The node's name, if one is given, its zone and its weight.
+    /// The node's name, if the settings give one.
     name: Option<String>,
     zone: String,
     weight: u32,
@@ -97,7 +97,7 @@ impl UnlistedArgs<'_> {
         let join = join.map_err(|source| MembersError::Node { flag: "--join", source })?;
         let (name, zone) = (self.name.map(str::to_owned), self.zone.unwrap_or("").to_owned());
         let new = Unlisted { url: url.map(str::to_owned), join, name, zone, weight: self.weight };
-        // Lists of names, as in --add and --remove, are separated by commas.
+        // Commas separate the names in `--add` and `--remove`.
         if let Some(name) = new.name.as_ref().filter(|name| name.contains(','))
             && !new.join.is_empty()
         {
@@ -121,7 +121,7 @@ impl UnlistedArgs<'_> {
 }
 
 impl Unlisted {
-    /// Returns the node as a member; `name` is its default name.
+    /// Returns the node as a member; `name` is used if the settings give no name.
     pub(crate) fn member(&self, name: &str) -> Member {
         let name = self.name.as_deref().unwrap_or(name).to_owned();
         Member { name, zone: self.zone.clone(), weight: self.weight }
@@ -137,7 +137,8 @@ pub(crate) struct Membership {
     pub(crate) own: NodeId,
     /// URL of each node, `http://HOST:PORT`, indexed by id.
     pub(crate) urls: Vec<String>,
-    /// True if the settings name this node. Without that, the name of a single node has no meaning.
+    /// True if the settings name this node. Otherwise the name of a single node comes from its
+    /// address or its data directory, and has no meaning.
     pub(crate) named: bool,
 }
 
@@ -146,7 +147,7 @@ pub(crate) struct Membership {
 pub(crate) struct At {
     /// The address that the node listens on.
     pub(crate) address: SocketAddr,
-    /// True if it serves TLS.
+    /// True if the node serves TLS.
     pub(crate) tls: bool,
 }
 
@@ -181,7 +182,7 @@ impl Members {
             return Err(MembersError::BesideAList(flag));
         }
         let find = |own: &str| list.iter().position(|(_, url)| url == own);
-        // `--listen` reads one as the other.
+        // `--listen` resolves localhost to 127.0.0.1, but the list has it as written.
         let localhost = format!("{}://localhost:{}", at.scheme(), at.address.port());
         let by_name = advertise.is_none() && at.address.ip() == Ipv4Addr::LOCALHOST;
         let place = find(&own).or_else(|| find(&localhost).filter(|_| by_name));
@@ -191,8 +192,9 @@ impl Members {
             .map_err(|source| MembersError::Topology { flags: "--cluster", source })
     }
 
-    /// Completes the members for a node that serves at `at` and whose data directory has the name
-    /// `kept`. If its stored layout is in force (`layout_rules`), the list only gives URLs.
+    /// Completes the members for a node that serves at `at`; `kept` is the name in its data
+    /// directory. If its stored layout is in force (`layout_rules`), a listed membership only gives
+    /// URLs.
     pub(crate) fn settle(
         &self,
         at: At,
@@ -205,8 +207,9 @@ impl Members {
             Self::Unlisted(unlisted) => unlisted,
         };
         let url = unlisted.url.clone().unwrap_or_else(|| at.url());
-        // A node that was alone from the start takes its name from its URL, unless it is given one.
-        // A node that has joined keeps its name: what it asked for only applied to its first start.
+        // A node that was alone from the start takes its name from its URL, unless the settings
+        // name it. A node that has joined keeps its name: the name in its settings only applied to
+        // its first start.
         let asks = !unlisted.join.is_empty();
         let named = (unlisted.url.is_some() && !layout_rules || unlisted.name.is_some()) && !asks;
         let member = match kept.filter(|_| !named) {
@@ -216,15 +219,15 @@ impl Members {
         Membership::of(vec![(member, url)], 0, replicas, named)
     }
 
-    /// Returns the name given to a joining node, if its directory already has another one: the name
-    /// only applied to the node's first start.
+    /// Returns the name that the settings give to a joining node, if its data directory already has
+    /// another one: the given name only applied to the node's first start.
     pub(crate) fn unused_name(&self, kept: Option<&str>) -> Option<&str> {
         let Self::Unlisted(unlisted) = self else { return None };
         let given = unlisted.name.as_deref().filter(|_| !unlisted.join.is_empty());
         given.filter(|given| kept.is_some_and(|kept| kept != *given))
     }
 
-    /// The URLs of the nodes that this one asks to join their cluster.
+    /// Returns the URLs of the nodes that this node asks to join their cluster.
     pub(crate) fn joins(&self) -> &[String] {
         match self {
             Self::Unlisted(unlisted) => &unlisted.join,
@@ -232,7 +235,7 @@ impl Members {
         }
     }
 
-    /// The URLs of nodes that are not on this machine's loopback.
+    /// Returns the URLs of the nodes that are not on this machine's loopback.
     pub(crate) fn beyond_loopback(&self) -> Vec<&str> {
         let urls: Vec<&String> = match self {
             Self::Unlisted(unlisted) => {
@@ -244,7 +247,7 @@ impl Members {
         urls.into_iter().filter(|url| !is_loopback(url)).map(String::as_str).collect()
     }
 
-    /// Number of nodes listed; 1 without a list.
+    /// Returns the number of listed nodes; 1 without a list.
     pub(crate) fn nodes(&self) -> usize {
         match self {
             Self::Unlisted(_) => 1,
@@ -259,7 +262,7 @@ impl Members {
         names.zip(urls.iter().cloned()).collect()
     }
 
-    /// The URL of this node, if the settings give it.
+    /// Returns the URL of this node, if the settings give it.
     pub(crate) fn own_url(&self) -> Option<&str> {
         match self {
             Self::Unlisted(unlisted) => unlisted.url.as_deref(),
@@ -271,7 +274,7 @@ impl Members {
 }
 
 impl Membership {
-    /// `own` is this node's index in the list, which is sorted by name.
+    /// Creates the membership of `list`, which is sorted by name; `own` is this node's index in it.
     fn of(
         list: Vec<(Member, String)>,
         own: usize,
@@ -283,7 +286,7 @@ impl Membership {
         Ok(Self { topology, own: NodeId(own as u16), urls, named })
     }
 
-    /// The name of this node.
+    /// Returns the name of this node.
     #[cfg(test)]
     pub(crate) fn name(&self) -> &str {
         &self.topology.member(self.own).name
@@ -295,7 +298,7 @@ fn member(name: &str) -> Member {
     Member { name: name.to_owned(), zone: String::new(), weight: 1 }
 }
 
-/// Parses a list of nodes and sorts it by name, the order of node ids.
+/// Parses a list of nodes and sorts it by name, which is the order of node ids.
 fn parse_list(list: &str) -> Result<Vec<(Member, String)>, MembersError> {
     let mut nodes: Vec<(Member, String)> = Vec::new();
     for node in list.split(',') {
@@ -335,7 +338,7 @@ pub(crate) fn parse_node(node: &str) -> Result<(Member, String), NodeError> {
 }
 
 /// Checks the URL of a node, `http://HOST:PORT` or `https://HOST:PORT`. Removes a trailing slash,
-/// which people copy with the rest.
+/// because users copy it with the URL.
 pub(crate) fn node_url(text: &str) -> Result<&str, NodeError> {
     let url = text.strip_suffix('/').unwrap_or(text);
     let parsed: Option<hyper::Uri> = url.parse().ok();

@@ -1,10 +1,10 @@
-//! The memory ledger: the parts that `--memory` is divided into, and the owner of each byte.
+//! The memory ledger: the division of `--memory` into parts, and the owner of each byte.
 //!
 //! ```text
 //!  budget ─┬─ 22/32 memtables (4 × memtable_bytes) and block cache (the rest)
 //!          ├─  4/32 connections, CONNECTION_BYTES each, and TLS_BYTES more with TLS
 //!          ├─  1/32 bodies: long values from clients, until no replica needs them any more (of
-//!          │        conditional writes twice: the value, and the record that has it)
+//!          │        conditional writes twice: the value, and the record that contains it)
 //!          ├─  1/32 answers: long values for clients, until they are sent
 //!          ├─  1/64 received: long requests of other nodes, until they are in a batch
 //!          ├─  1/64 lent: long values read for other nodes, until they are sent
@@ -14,46 +14,48 @@
 //!          └─  1/32 left for work: compaction and flush buffers, one WAL batch being written
 //! ```
 //!
-//! (When this node is the leader of a key's conditional writes, the result for a value that another
-//! node forwarded is part of what is left for work: 1/64 at most.)
+//! On the leader of a key's conditional writes, a record that is made from a value that another
+//! node forwarded belongs to *left for work*: 1/64 of the budget at most.
 //!
-//! Every record over [`LONG_RECORD`] that is in memory, and is not part of a memtable, a block or a
-//! batch, has exactly one owner among *bodies*, *answers*, *received* and *lent*. Queues to other
-//! nodes, requests under way and responses share the record by counted references, and its bytes
-//! return to their owner with the last of them. The sum of the owners' records never exceeds the
-//! plan, with one exception: a record longer than an owner's whole share is admitted when the owner
-//! holds nothing else (values stored under a larger setting).
+//! Every record over [`LONG_RECORD`] in memory that is not part of a memtable, a block or a batch
+//! has exactly one owner among *bodies*, *answers*, *received* and *lent*. Queues to other nodes,
+//! requests under way and responses share the record by counted references, and the last reference
+//! returns the record's bytes to their owner. The sum of an owner's records never exceeds its
+//! share, with one exception: a record longer than the whole share (a value stored under a larger
+//! setting) is admitted while the owner holds nothing else.
 //!
-//! A reservation is made with the owner *before* a record is read, fetched or received, and a
-//! request that waits for an owner holds nothing of that owner. To exclude circular waits, owners
-//! wait for each other in one direction only:
+//! The owner grants a reservation *before* a record is read, fetched or received, and a request
+//! that waits for an owner holds nothing of that owner. To exclude circular waits, owners wait for
+//! each other in one direction only:
 //!
 //! ```text
 //!  bodies ──▶ another node's received ──▶ its writes ──▶ its log
 //!  answers ─▶ another node's lent ──────▶ its disk
 //! ```
 //!
-//! A record for *answers* has its reservation here before another node is asked for it, so a slow
-//! client of this node ties up no memory of another node.
+//! A record for *answers* has its reservation on this node before another node is asked for the
+//! record, so a slow client of this node ties up no memory of another node.
 //!
-//! Outside of the budget are the program itself, its threads' stacks, the allocator's slack, the
-//! state of conditional writes (promises, 1 MiB; recent writes, 6 MiB; a leader's latest records, 4
-//! MiB), and the last 15 minutes for dashboards (2 MiB, `counters/history.rs`): 64 MiB at most.
+//! Memory outside the budget is 64 MiB at most: the program itself, its threads' stacks, the
+//! allocator's slack, the state of conditional writes (promises, 1 MiB; recent writes, 6 MiB; a
+//! leader's latest records, 4 MiB), and the last 15 minutes for dashboards (2 MiB,
+//! `counters/history.rs`).
 
 use std::time::Duration;
 
 use crate::settings::machine::MemoryLimit;
 use crate::settings::units::Size;
 
-/// Connection slots that clients can't take: a peer or a probe needs one for some milliseconds, and
-/// the connections of all loops of some peers arrive at once.
+/// Number of reserve connection slots, for connections accepted while all client slots are taken. A
+/// client can't keep such a slot. A peer or a probe needs it for some milliseconds; the connections
+/// of all event loops of a few peers may arrive at once.
 pub(crate) const GUESTS: usize = 64;
 
-/// Default `--memory`, if the system lets the process have twice that: the other half is for memory
-/// outside the ledger, and for the page cache.
+/// Default `--memory`, if the process may use at least twice as much: the other half is for memory
+/// outside the ledger and for the page cache.
 const USUAL_BUDGET: Size = Size(512 << 20);
 
-/// Least `--memory`: below it a memtable is so small that flushes never end.
+/// Least `--memory`: with less, a memtable is so small that flushes never end.
 pub(crate) const MIN_BUDGET: Size = Size(64 << 20);
 
 /// Limit on memory outside `--memory`: program, stacks, the allocator's slack, the state of
@@ -63,43 +65,46 @@ pub(crate) const OUTSIDE_BYTES: u64 = 64 << 20;
 /// Memtables that exist at once: one active, and up to three being flushed or still read.
 pub(crate) const MEMTABLES: u64 = 4;
 
-/// Length in bytes above which a record is accounted for individually; shorter ones are part of a
-/// connection's share. The engine answers no longer ones on an event loop.
+/// Length in bytes above which a record is accounted for individually. Shorter records are part of
+/// a connection's share, and only they are read by the engine on an event loop.
 pub(crate) const LONG_RECORD: usize = 16 << 10;
 
-/// A request waits for memory, or for its turn, for `--deadline` less 1/`ANSWER_SHARE` of it,
-/// before anything is sent. A longer wait would yield an answer too late for the client, and wasted
-/// work. A much shorter one is no better: a refused client retries with the whole body.
+/// Share of `--deadline` left for the answer. Before anything is sent, a request waits for memory
+/// or for its turn for at most `--deadline` less 1/`ANSWER_SHARE`: after a longer wait the answer
+/// would be too late for the client, and the work wasted. A much shorter wait is not better,
+/// because a refused client retries with the whole body.
 const ANSWER_SHARE: u32 = 4;
 
-/// Returns that longest wait.
+/// Returns the longest wait of a request for memory or for its turn.
 pub(crate) fn longest_wait(deadline: Duration) -> Duration {
     deadline - deadline / ANSWER_SHARE
 }
 
-/// Largest memtable: offsets in it are 32-bit numbers, and a larger one makes flushes that last for
-/// minutes.
+/// Largest memtable, 1 GiB: offsets in a memtable are 32-bit numbers, and a larger memtable makes
+/// flushes that last for minutes.
 const MAX_MEMTABLE: u64 = 1 << 30;
 
-/// Least memtable: smaller ones make tables faster than compactions can merge them.
+/// Smallest memtable, 1 MiB: smaller ones make tables faster than compactions can merge them.
 const MIN_MEMTABLE: u64 = 1 << 20;
 
-/// Least block cache: indexes and filters must stay in it.
+/// Smallest block cache, 8 MiB: indexes and filters must stay in the cache.
 const MIN_CACHE: u64 = 8 << 20;
 
 /// Memory of a connection: its read buffer (8 KiB, at most 16 KiB while it holds a request's head),
 /// write buffer (8 KiB) and task.
 const CONNECTION_BYTES: u64 = 24 << 10;
 
-/// Memory that TLS adds to a connection: keys and state, and records that are incomplete or not
-/// sent yet (measured by `bench/tls.sh idle`: 7 KiB while idle, 12 with values of 16 KiB). Before
-/// the end of the handshake a connection has none of the buffers above, and its incomplete input
-/// (20 KiB, `transport::bounded`) makes 36 KiB of resident memory in all, on 840 connections. While
-/// heads of 15 KiB come in on all of them at once, each takes 57 KiB, in clear text 39.
+/// Memory that TLS adds to a connection: keys, state, and records that are incomplete or not yet
+/// sent (measured by `bench/tls.sh idle`: 7 KiB while idle, 12 KiB with values of 16 KiB). Before
+/// the end of the handshake a connection has none of the buffers above; its incomplete input (20
+/// KiB, `transport::bounded`) brings its resident memory to 36 KiB in all, measured on 840
+/// connections. While a head of 15 KiB arrives on each of them at once, a connection takes 57 KiB,
+/// or 39 KiB in clear text.
 const TLS_BYTES: u64 = 12 << 10;
 
-/// Range of the size of a WAL segment. It equals a memtable's, so that a flush frees about one, but
-/// stays in this range so that preparing one ahead is neither constant work nor a burst.
+/// Range of the size of a WAL segment. A segment has the size of a memtable, so that a flush frees
+/// about one segment, but stays in this range so that preparing a segment ahead is neither constant
+/// work nor a burst.
 const SEGMENT_RANGE: (u64, u64) = (8 << 20, 32 << 20);
 
 /// Shares of the memory budget, in bytes or pieces.
@@ -115,7 +120,7 @@ pub(crate) struct MemoryPlan {
     pub(crate) segment_bytes: u64,
     /// Bytes of one connection.
     pub(crate) connection_bytes: u64,
-    /// Limit on client connections; guests come on top.
+    /// Limit on client connections; the `GUESTS` slots come on top of it.
     pub(crate) connections: u64,
     /// Bytes of long values from clients.
     pub(crate) body_bytes: u64,
@@ -146,8 +151,8 @@ pub(crate) enum MemoryError {
 }
 
 impl MemoryPlan {
-    /// Divides `budget`. `memtable` overrides the share of one memtable; with `tls` connections
-    /// take more, and are fewer.
+    /// Divides `budget`. `memtable` overrides the share of one memtable. With `tls` each connection
+    /// takes more memory, so there are fewer.
     pub(crate) fn of(budget: Size, memtable: Option<Size>, tls: bool) -> Result<Self, MemoryError> {
         if budget < MIN_BUDGET {
             return Err(MemoryError::Budget(budget));
@@ -180,14 +185,15 @@ impl MemoryPlan {
     }
 }
 
-/// Returns the default of `--memory`: half of the process's limit, within bounds.
+/// Returns the default of `--memory`: half of the process's memory limit, from `MIN_BUDGET` to
+/// `USUAL_BUDGET`.
 pub(crate) fn usual_budget(limit: Option<&MemoryLimit>) -> Size {
     // In whole MiB, as users would write it.
     let half = limit.map_or(USUAL_BUDGET, |limit| Size(((limit.bytes / 2) >> 20) << 20));
     half.clamp(MIN_BUDGET, USUAL_BUDGET)
 }
 
-/// Returns a warning if the budget exceeds the process's limit.
+/// Returns a warning if the budget, with the memory outside it, exceeds the process's limit.
 pub(crate) fn over_limit(budget: Size, limit: Option<&MemoryLimit>) -> Option<String> {
     let limit = limit.filter(|limit| budget.0.saturating_add(OUTSIDE_BYTES) > limit.bytes)?;
     let outside = Size(OUTSIDE_BYTES);
@@ -203,8 +209,9 @@ pub(crate) fn over_limit(budget: Size, limit: Option<&MemoryLimit>) -> Option<St
 }
 
 impl MemoryPlan {
-    /// Limit on the bytes that wait on one connection to another node. It can't be reached: every
-    /// waiting record has an owner, or comes from a connection that waits for its answer.
+    /// Returns the limit on the bytes that wait on one connection to another node. The limit can't
+    /// be reached: every waiting record has an owner, or comes from a connection that waits for its
+    /// answer.
     pub(crate) fn queue_bytes(&self) -> u64 {
         self.budget_bytes / 4
     }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  list ─▶ declare: a flag, a KVORUM_* variable and a TOML key of each ─▶ read ─▶ config: checked
-//!  members, secret   who is in the cluster; by what its nodes know each other
-//!  memory, machine   the division of --memory; how much the system lets the process have
+//!  members, secret   the members of the cluster; the secret by which nodes authenticate each other
+//!  memory, machine   the division of --memory; the memory limit of the process
 //! ```
 
 pub(crate) mod config;

@@ -1,5 +1,5 @@
-//! Reads of files that settings name, bounded in time: a pipe without data must not hold up the
-//! thread that rereads the files, nor the end of the node.
+//! Bounded reads of the files that settings name: a pipe without data must delay neither the thread
+//! that rereads the files nor the stop of the node.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -9,10 +9,11 @@ use std::path::Path;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
-/// Time for which a pipe may bring no data: a command that writes a secret into it takes less.
+/// Time for which a pipe may bring no data: a command that writes a secret into the pipe takes
+/// less.
 const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Opens a file. A pipe without a writer is opened too, and ends at once.
+/// Opens a file. A pipe without a writer is opened at once too, and reads as empty.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.bits() as i32;
     File::options().read(true).custom_flags(flags).open(path)

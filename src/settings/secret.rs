@@ -1,5 +1,5 @@
-//! Secrets: the cluster secret, by which nodes recognize each other, and tokens. Each is read from
-//! a file or a variable, and written nowhere.
+//! Secrets: the cluster secret, by which nodes authenticate each other, and tokens. A secret is
+//! read from a file or a variable, and is never written.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -15,13 +15,13 @@ use crate::settings::read;
 pub(crate) struct SecretKind {
     /// Flag that names the file.
     flag: &'static str,
-    /// Variable that holds the secret itself. No flag does, because every user of the machine can
-    /// read command lines.
+    /// Variable that holds the secret itself. No flag holds it, because every user of the machine
+    /// can read command lines.
     pub(crate) variable: &'static str,
     what: &'static str,
 }
 
-/// The secret by which the cluster's nodes recognize each other.
+/// The secret by which the cluster's nodes authenticate each other.
 pub(crate) const CLUSTER: SecretKind = SecretKind {
     flag: "--cluster-secret-file",
     variable: "KVORUM_CLUSTER_SECRET",
@@ -31,7 +31,7 @@ pub(crate) const CLUSTER: SecretKind = SecretKind {
 /// The second secret that is accepted while one secret replaces the other.
 pub(crate) const ALSO: SecretKind = SecretKind {
     flag: "--cluster-secret-also-file",
-    // From a file only, so that it can be removed while the node runs.
+    // Only a file holds this secret, so that it can be removed while the node runs.
     variable: "",
     what: "a secret of the cluster",
 };
@@ -47,14 +47,14 @@ pub(crate) const ADMIN: SecretKind = SecretKind {
 pub(crate) const CLIENT: SecretKind =
     SecretKind { flag: "--token-file", variable: "KVORUM_TOKEN", what: "a token" };
 
-/// Least number of bytes of a secret: 128 bits, if they are random.
+/// Least number of bytes of a secret: 128 bits, if the bytes are random.
 const MIN: usize = 16;
-/// Greatest number of bytes; a longer file is most likely not a secret.
+/// Greatest number of bytes of a secret; a longer file is most likely not a secret.
 const MAX: usize = 4096;
 /// Permission bits by which users other than the owner can read a file.
 const READABLE_BY_OTHERS: u32 = 0o044;
 
-/// Reason why no secret was read. Does not contain the refused bytes.
+/// Reason why no secret was read. The text does not contain the refused bytes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SecretError {
     #[error("set only one of {flag} and {variable}")]
@@ -67,12 +67,12 @@ pub(crate) enum SecretError {
     Unreadable { flag: &'static str, path: PathBuf, source: io::Error },
 }
 
-/// Number of bytes that are too few or too many for a secret.
+/// Length of a text that is too short or too long for a secret, in bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("it has {0} bytes, and no secret or token has so few or many: {MIN} to {MAX}, random")]
 pub(crate) struct WrongLength(usize);
 
-/// The bytes of a secret. They do not print.
+/// The bytes of a secret. `Debug` does not print them.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(Vec<u8>);
 
@@ -83,7 +83,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// Strips trailing white space, such as a file's last line feed.
+    /// Creates a secret without trailing white space, such as a file's last line feed.
     fn new(mut bytes: Vec<u8>) -> Result<Self, WrongLength> {
         bytes.truncate(bytes.trim_ascii_end().len());
         match bytes.len() {
@@ -92,7 +92,7 @@ impl Secret {
         }
     }
 
-    /// The secret's bytes, only for proving possession of it.
+    /// Returns the secret's bytes, only for proving possession of the secret.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -154,7 +154,7 @@ impl SecretKind {
     }
 }
 
-/// Reads a file, up to one byte more than a secret may have; returns its bytes and permissions.
+/// Reads a file, up to one byte more than a secret may have. Returns the bytes and the file's mode.
 fn bytes_of(path: &Path) -> io::Result<(Vec<u8>, u32)> {
     let file = read::open(path)?;
     let mode = file.metadata()?.permissions().mode();

@@ -11,7 +11,7 @@ use serde::Deserialize;
 #[serde(try_from = "String")]
 pub(crate) struct Size(pub(crate) u64);
 
-/// A duration with its unit.
+/// A duration, which users write in milliseconds (`ms`) or seconds (`s`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Time(pub(crate) Duration);
@@ -28,7 +28,7 @@ pub(crate) struct Ttl(u64);
 
 const TTL_UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
 
-/// Characters of an invalid value that an error shows.
+/// Number of characters of an invalid value that an error shows.
 const SHOWN: usize = 100;
 
 /// Reason why a text is not a size or a time.
@@ -64,7 +64,7 @@ fn shown(text: &str) -> String {
 }
 
 impl Ttl {
-    /// Ten years: a value that is to live longer may as well not expire.
+    /// Longest time to live, ten years: a value that lives longer may as well not expire.
     pub(crate) const MOST: Self = Self::days(3650);
 
     const LEAST: Self = Self(1);
@@ -74,7 +74,7 @@ impl Ttl {
         Self(days * 86_400)
     }
 
-    /// The time to live in milliseconds.
+    /// Returns the time to live in milliseconds.
     pub(crate) fn millis(self) -> u64 {
         self.0 * 1000
     }
@@ -149,7 +149,7 @@ impl fmt::Display for Every {
 pub(crate) struct Rate(pub(crate) Option<u64>);
 
 impl Rate {
-    /// A lower rate would not move a node's data in days.
+    /// Least rate in bytes a second: at a lower rate the data of a node would not move within days.
     const LEAST: u64 = 64 << 10;
 }
 
@@ -254,7 +254,8 @@ impl<const LEAST: u64, const MOST: u64> TryFrom<String> for TimeIn<LEAST, MOST> 
     }
 }
 
-/// Implements the conversion that files use, by parsing as for a flag.
+/// Implements `TryFrom<String>`, by which serde reads values in the settings file, with the flag's
+/// parser.
 macro_rules! from_text {
     ($error:ty: $($type:ty),*) => {$(
         impl TryFrom<String> for $type {

@@ -1,4 +1,4 @@
-//! Values of settings that are neither sizes nor times. Each type has one parser, for flags,
+//! Types of settings other than sizes and times. Each type has one parser, used for flags,
 //! variables, the file and defaults.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -31,7 +31,8 @@ pub(crate) enum ValueError {
     SyncMode(String),
 }
 
-/// Address to listen on. Host names are refused: a name may have several addresses, or none later.
+/// Address to listen on. Host names other than `localhost` are refused, because a name may have
+/// several addresses, or later none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Listen(pub(crate) SocketAddr);
@@ -73,7 +74,7 @@ impl<const MOST: u32> FromStr for UpTo<MOST> {
     }
 }
 
-/// A flag: on if it is named without a value.
+/// A flag: on if it is named without a value, or with `true`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) struct Switch(pub(crate) bool);
 
@@ -107,12 +108,12 @@ impl FromStr for LogFormat {
     }
 }
 
-/// The time of acknowledgement of a write.
+/// The sync mode of `--sync`, which decides when a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct SyncSetting(pub(crate) lsm::SyncMode);
 
-/// The interval of a bare `interval`.
+/// The interval of `--sync interval` without a time.
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);
 
 impl FromStr for SyncSetting {

@@ -1,5 +1,5 @@
-//! Status and changes of tokens: the JSON of `/admin/tokens` and the paths below it. Fields that
-//! are unknown, or mean "any", are left out.
+//! Status and changes of tokens: the JSON of `/admin/tokens` and of the paths below it. Fields that
+//! are unknown, or without a restriction, are left out.
 
 use std::io;
 
@@ -24,7 +24,7 @@ const RANDOM: usize = 32;
 pub(crate) struct TokenStatus {
     /// Id of the token, 8 hexadecimal digits.
     pub(crate) id: String,
-    /// Name of the token, for people.
+    /// Name of the token, for people to read.
     pub(crate) name: String,
     /// Permitted purposes: `data`, `metrics`, `admin`.
     #[serde(rename = "for")]
@@ -58,7 +58,7 @@ pub(crate) struct TokenStatus {
 pub(crate) struct TokenList {
     /// Epoch of the layout that has the tokens.
     pub(crate) epoch: u64,
-    /// The time by which this node judges expiries, in milliseconds since 1970.
+    /// The time by which this node decides whether a token has expired, in milliseconds since 1970.
     pub(crate) now_ms: u64,
     /// The tokens, sorted by name.
     pub(crate) tokens: Vec<TokenStatus>,
@@ -67,7 +67,7 @@ pub(crate) struct TokenList {
 /// A newly created token.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct TokenMade {
-    /// The token's text, which is shown only this once.
+    /// The token's text, which is shown only in this answer.
     pub(crate) token: String,
     /// The token's status.
     #[serde(flatten)]
@@ -81,7 +81,7 @@ pub(crate) struct NewToken {
     pub(crate) methods: Methods,
     pub(crate) kinds: Kinds,
     pub(crate) prefix: Vec<u8>,
-    /// Lifetime in milliseconds; 0 = unlimited.
+    /// Time to live of the token in milliseconds; 0 = unlimited.
     pub(crate) lives_ms: u64,
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
@@ -112,11 +112,11 @@ impl TokenStatus {
     }
 }
 
-/// The names of kinds.
+/// The kinds of requests and their names.
 pub(crate) const KINDS: [(Kinds, &str); 3] =
     [(Kinds::DATA, "data"), (Kinds::METRICS, "metrics"), (Kinds::ADMIN, "admin")];
 
-/// The names of methods.
+/// The methods and their names.
 pub(crate) const METHODS: [(Methods, &str); 4] = [
     (Methods::GET, "GET"),
     (Methods::PUT, "PUT"),
@@ -124,7 +124,7 @@ pub(crate) const METHODS: [(Methods, &str); 4] = [
     (Methods::POST, "POST"),
 ];
 
-/// Returns the names of the contained kinds or methods.
+/// Returns the names of the kinds or methods for which `has` is true.
 pub(crate) fn texts<T: Copy>(all: &[(T, &str)], has: impl Fn(T) -> bool) -> Vec<String> {
     all.iter().filter(|(one, _)| has(*one)).map(|(_, text)| (*text).to_owned()).collect()
 }
@@ -138,7 +138,7 @@ pub(crate) fn list(node: &Node) -> TokenList {
     TokenList { epoch: layout.epoch, now_ms, tokens }
 }
 
-/// Creates a token, and has it decided.
+/// Creates a token. Returns once the metadata quorum has decided the change and this node uses it.
 pub(crate) async fn create(node: &Node, wanted: NewToken) -> Result<TokenMade, ChangeError> {
     let (random, id) = (random::<RANDOM>()?, u32::from_le_bytes(random()?));
     let text = format!("{MARK}{}", URL_SAFE_NO_PAD.encode(random));
@@ -187,7 +187,7 @@ pub(crate) async fn revoke(node: &Node, token: &str) -> Result<TokenStatus, Chan
 
 fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    // Requests this small are never satisfied only in part.
+    // The kernel never satisfies so small a request in part.
     if getrandom(&mut bytes, GetRandomFlags::empty())? < N {
         return Err(io::Error::other("the kernel returned too few random bytes"));
     }

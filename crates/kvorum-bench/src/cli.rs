@@ -7,12 +7,12 @@ use load::cli::LoadArgs;
 #[derive(Debug, Parser)]
 #[command(version = env!("KVORUM_VERSION"), about, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// A command of the command line.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Send load to any HTTP server, like wrk2, and report latencies

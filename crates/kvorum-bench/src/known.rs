@@ -1,4 +1,4 @@
-//! Properties of kvorum for the load crate, which works against any HTTP server.
+//! Properties of kvorum for the load crate, which itself works with any HTTP server.
 
 use load::ServerProfile;
 

@@ -1,5 +1,5 @@
-//! The `kvorum-bench` binary: the commands of the load crate (`crates/load`). `kvorum bench` runs
-//! it.
+//! The `kvorum-bench` binary: the commands of the load crate (`crates/load`). `kvorum bench`
+//! executes this binary.
 
 #![forbid(unsafe_code)]
 
@@ -48,8 +48,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Aborts on panic: a failed assertion is a bug of unknown extent, and later figures would be
-/// worthless. Cargo's `panic = "abort"` is not an option, because Lua errors unwind through Rust's
+/// Aborts on any panic: a failed assertion is a bug of unknown extent, and later figures would be
+/// worthless. Cargo's `panic = "abort"` would not do, because Lua errors unwind through Rust's
 /// frames.
 fn abort_on_panic() {
     let hook = panic::take_hook();
@@ -59,7 +59,7 @@ fn abort_on_panic() {
     }));
 }
 
-/// Prints the error of the command line, with a suggestion if there is one.
+/// Reports an invalid command line, with a suggestion if there is one.
 fn refused(error: &clap::Error) -> ExitCode {
     let words: Vec<String> = env::args_os().skip(1).map(|w| w.to_string_lossy().into()).collect();
     let measures =
@@ -100,7 +100,7 @@ fn print(outcome: Result<String, impl Display>) -> ExitCode {
     printed.map_or_else(|line| failed(1, line), |()| ExitCode::SUCCESS)
 }
 
-/// Prints a one-line error. A closed stderr is not a further failure.
+/// Prints a one-line error. A closed stderr is ignored.
 fn failed(code: u8, line: impl Display) -> ExitCode {
     let _ = writeln!(io::stderr(), "kvorum-bench: {line}");
     ExitCode::from(code)

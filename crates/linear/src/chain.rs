@@ -1,5 +1,5 @@
-//! Checks the steps in tags: the conditional writes after a plain write have steps 1, 2, 3 …, each
-//! exactly once, and a later write has a higher step.
+//! Checks the steps in tags: the conditional writes after a plain write have the steps 1, 2, 3 …,
+//! each exactly once, and of two writes, one after the other, the later has the higher step.
 //!
 //! ```text
 //!  plain write: base version ─▶ step 1 ─▶ step 2 ─▶ (3: unknown writer) ─▶ step 4
@@ -21,16 +21,16 @@ pub fn check(history: &History) -> Option<String> {
             return Some(format!("both are step {step} of a family:\n  {other}\n  {operation}"));
         }
     }
-    // Number of operations that may have made a step without telling their client.
+    // Number of operations that may have made a step without an answer to their client.
     let unknown = history.operations.iter().filter(|operation| operation.may_be_a_step());
     let mut unknown = unknown.count();
     for ((_, made_by), family) in &families {
         let mut last: Option<(u32, &Operation)> = None;
-        // The latest call among the operations with lower steps.
+        // Of the operations with lower steps, the one that was called last.
         let mut latest: Option<&Operation> = None;
         for (step, operation) in family {
-            // A base version created by a repair proof continues the steps of the one it replaced,
-            // which no client need have seen.
+            // A base version that a repair proof created continues the steps of the base version
+            // that it replaced, and no client need have seen those steps.
             let begins = if *made_by == BY_A_PROOF { step - 1 } else { 0 };
             let between = step - 1 - last.map_or(begins, |(step, _)| step);
             let Some(left) = unknown.checked_sub(between as usize) else {
@@ -52,7 +52,7 @@ pub fn check(history: &History) -> Option<String> {
 }
 
 impl Operation {
-    /// Returns true if the operation may have made a step that no client was told of.
+    /// Returns true if the operation may have made a step of which no client was told.
     fn may_be_a_step(&self) -> bool {
         matches!((&self.asked, &self.end), (Asked::Change(..), End::Unknown))
     }

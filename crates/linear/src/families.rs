@@ -1,6 +1,6 @@
-//! Unites base versions that denote the same state. A repair proof replaces a key's base version
-//! while its steps continue: a state is identified by its last conditional write, whatever base
-//! version its tag names.
+//! Unites base versions that denote the same state. A repair proof replaces a key's base version,
+//! but continues its steps. Therefore a state is identified by its last conditional write,
+//! whichever base version its tag has.
 //!
 //! ```text
 //!  f: step 1 ─▶ 2 ─▶ 3 ═ g: 3 ─▶ 4 ─▶ 5        g is f
@@ -15,7 +15,7 @@ pub(crate) const BY_A_PROOF: u32 = u32::MAX;
 
 type Family = (u64, u32);
 
-/// Replaces base versions that denote the same state by one of them.
+/// Replaces base versions that denote the same state by the smallest one of them.
 pub fn unite(history: &mut History) {
     let mut of_states: BTreeMap<(u32, u64), Family> = BTreeMap::new();
     let mut earlier: BTreeMap<Family, Family> = BTreeMap::new();

@@ -11,7 +11,7 @@
 //! order of time, and an operation takes effect only when the next answer needs it. So a failure is
 //! found at the shortest prefix that fails.
 //!
-//! Tags are opaque: equal tags denote one state, made by one operation; different tags denote
+//! Tags are opaque: equal tags denote one state, made by one operation, and different tags denote
 //! different states. Only [`chain`] checks the contents of tags.
 
 #![forbid(unsafe_code)]
@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 
 use search::{SPARE, Search};
 
-/// Value of a key. Each write has a unique one.
+/// Value of a key. Each write has a unique value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
     /// A number, which additions can change.
@@ -39,9 +39,10 @@ pub enum Value {
 /// Identity of a key's state, as clients see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag {
-    /// Base version: time and origin of the plain write that the state goes back to.
+    /// Base version: time and origin of the plain write that the state continues.
     pub family: (u64, u32),
-    /// Number of conditional writes since, and the id of the last.
+    /// Number of conditional writes since the base version, and the id of the last one; `None` =
+    /// none.
     pub last: Option<(u32, u64)>,
 }
 
@@ -69,7 +70,7 @@ pub enum Change {
     Add(i64),
 }
 
-/// An operation; a plain write has the condition `Any`.
+/// Request of a client. A plain write has the condition `Any`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
     /// Reads the value.
@@ -78,7 +79,7 @@ pub enum Asked {
     Change(Condition, Change),
 }
 
-/// Answer to a client.
+/// Answer to a client, or its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Response {
     /// The value, if there is one.
@@ -99,35 +100,36 @@ pub enum Response {
 /// Outcome of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The operation was answered at this time.
+    /// The operation was answered at this time, in microseconds.
     At(u64, Response),
     /// The operation may have taken effect, or may yet do so.
     Unknown,
-    /// The operation may have taken effect, but neither after this time nor after the next
-    /// operation of the history. That next operation is the same write, which was given another
-    /// version in transit, and may have been seen before under its first version.
+    /// The operation may have taken effect, but neither after this time (in microseconds) nor after
+    /// the next operation of the history. The next operation is the same write under another
+    /// version: the version changed in transit, and clients may have seen the write under its first
+    /// version before.
     Before(u64),
 }
 
-/// Expiry of a value. The time of expiry is known, but not the time at which an operation was
-/// evaluated, which is read from some node's clock. A read may return an expired value or hide it;
-/// other checks verify that expired values are hidden.
+/// Expiry of a value. The time of expiry is known exactly. The time at which an operation was
+/// evaluated is not, because some node read it from its clock. A read may return an expired value
+/// or hide it; other checks verify that expired values are hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
-    /// Expiry of the value written or found, in milliseconds; 0 = never, or for an addition that of
-    /// the number added to.
+    /// Expiry of the value written or found, in milliseconds; 0 = never. For an addition, 0 = the
+    /// expiry of the number before the addition.
     pub expiry_ms: u64,
     /// Bounds of the time of evaluation, in milliseconds.
     pub evaluated_ms: (u64, u64),
 }
 
-/// An operation as its client knows it. A history leaves out operations known to have had no
-/// effect.
+/// An operation as its client knows it. A history leaves out operations that are known to have had
+/// no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// Number for people.
+    /// Number of the operation, for people to read.
     pub number: u64,
-    /// Time of the call.
+    /// Time of the call, in microseconds.
     pub call: u64,
     /// Request of the client.
     pub asked: Asked,
@@ -142,9 +144,9 @@ pub struct Operation {
 pub enum Verdict {
     /// A single copy could have given these answers.
     Linearizable,
-    /// No single copy could have; the reason, for people.
+    /// No single copy could have given these answers, for this reason, for people to read.
     Wrong(String),
-    /// The search reached its limit of states.
+    /// The search reached its limit of configurations.
     GaveUp,
 }
 
@@ -155,28 +157,30 @@ pub struct History {
     pub operations: Vec<Operation>,
 }
 
-/// State of the single copy: its value, and the index of the operation that made it.
+/// State of the single copy: its value, and the index of the operation that made the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeyState {
     pub(crate) value: Option<Value>,
     /// Expiry of the value; 0 = never.
     pub(crate) expiry_ms: u64,
-    /// True once an operation has found the value expired: no later evaluation finds it alive.
+    /// True once an operation has found the value expired: no later evaluation finds the value
+    /// alive.
     pub(crate) is_over: bool,
     pub(crate) made_by: Option<u32>,
 }
 
-/// The states that tags denote.
+/// Knowledge about the states that tags denote.
 #[derive(Debug, Default)]
 struct Tags {
     /// Index of the operation that was answered with each tag.
     makers: BTreeMap<Tag, u32>,
-    /// Value of the state of each tag, as far as a client saw it.
+    /// Value of the state that each tag denotes, as far as a client saw the value.
     values: BTreeMap<Tag, Value>,
 }
 
 impl History {
-    /// Searches for an order; `most` limits the number of states.
+    /// Checks whether the history is linearizable. Each of up to three searches examines at most
+    /// `most` configurations.
     pub fn check(&self, most: usize) -> Verdict {
         let tags = match Tags::of(self) {
             Ok(tags) => tags,
@@ -228,7 +232,8 @@ impl Tags {
         if let Some(maker) = self.makers.get(&tag) {
             return state.made_by == Some(*maker);
         }
-        // The state's maker had no answer. The value tells which operation that is.
+        // The operation that made the state had no answer, so its tag is unknown. The value
+        // identifies the operation.
         let has_another = state.made_by.is_none_or(|maker| {
             let operation = &history.operations[maker as usize];
             matches!(operation.end, End::At(..))
@@ -239,15 +244,15 @@ impl Tags {
 }
 
 impl Operation {
-    /// Splits a plain write that was given another version in transit. Clients may have seen it
-    /// under its first version, and may see it again after the writes in between: a known anomaly.
+    /// Splits a plain write whose version changed in transit. Clients may have seen the write under
+    /// its first version, and may see it again after the writes in between: a known anomaly.
     pub fn seen_twice(self) -> [Self; 2] {
         let end = self.end.at().map_or(End::Unknown, End::Before);
         [Self { end, ..self.clone() }, self]
     }
 
-    /// Returns the states after the operation: at its time of evaluation, the value may be alive,
-    /// expired, or either.
+    /// Returns the states after the operation. At the operation's time of evaluation, the state's
+    /// value may be alive, expired, or either.
     fn outcomes(
         &self,
         place: u32,
@@ -265,9 +270,9 @@ impl Operation {
         [living, expired].into_iter().flatten().flatten()
     }
 
-    /// Returns the state after the operation at index `place`, if `value` is the state's unexpired
-    /// value. Returns `None` if the client would have had another answer, or if an operation
-    /// without an answer would have no effect.
+    /// Returns the state after the operation at index `place`; `value` is the state's value unless
+    /// it has expired. Returns `None` if the client would have got another answer, or if an
+    /// operation without an answer would have no effect.
     fn apply(
         &self,
         place: u32,

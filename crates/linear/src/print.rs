@@ -1,4 +1,4 @@
-//! Prints histories for people.
+//! Formats histories for people to read.
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter, Result};
@@ -7,7 +7,7 @@ use super::{
     Asked, Change, Condition, End, History, KeyState, Life, Operation, Response, Tag, Value,
 };
 
-/// Most earlier answered operations that are printed.
+/// Maximum number of earlier, answered operations to print.
 const BEFORE: usize = 24;
 
 /// Explains why a history is not linearizable: the operation whose answer does not fit, the
@@ -45,7 +45,7 @@ impl Operation {
 }
 
 impl End {
-    /// The time of the answer, if there is one.
+    /// Returns the time of the answer in microseconds, if there is one.
     pub fn at(&self) -> Option<u64> {
         match self {
             Self::At(at, _) => Some(*at),

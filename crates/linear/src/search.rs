@@ -7,20 +7,21 @@
 //!  configurations    way until it has; if none is left, the history is not linearizable
 //! ```
 //!
-//! An operation without an answer stays open for ever, and need not take effect. Let two
-//! configurations differ only in the operations without an answer that have taken effect. If those
-//! of one are a subset of the other's, the first can do all that the other can, and the other is
-//! dropped.
+//! An operation without an answer stays open for ever, and need not take effect. If two
+//! configurations differ only in such operations, and those that have taken effect in the one are a
+//! subset of those in the other, then the first can do all that the other can, and the search drops
+//! the other.
 //!
-//! Many such operations still leave too many configurations. So the search first tries
-//! configurations that use few of them: an order found there is a valid one. If the search finds
-//! none, it tries all.
+//! Many operations without an answer still leave too many configurations. Therefore the search
+//! first tries configurations that use few of them; any order found there is valid. If the search
+//! finds none, it tries all configurations.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{End, History, KeyState, Tags, Verdict, print};
 
-/// Events of the history, in the order of time; at the same time, calls come first.
+/// Kinds of events in the history. Events are in the order of time; at the same time, calls come
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     Call,
@@ -42,26 +43,27 @@ struct Configuration {
     used: Places,
 }
 
-/// Configurations without those made redundant by another.
+/// A set of configurations without those that another one makes redundant.
 #[derive(Debug, Default)]
 struct Kept {
     by_what: BTreeMap<(KeyState, Places), Vec<Places>>,
 }
 
-/// A search over one history: see the module.
+/// A search over one history; the module describes the algorithm.
 pub(crate) struct Search<'a> {
     history: &'a History,
     tags: &'a Tags,
-    /// Open operations, with or without an answer to come.
+    /// Open operations, whether or not an answer is still to come.
     open: BTreeSet<u32>,
     configurations: Vec<Configuration>,
-    /// Configurations that the search may still examine.
+    /// Number of configurations that the search may still examine.
     left: usize,
-    /// Most operations without an answer, beyond those needed, that are used between two answers.
+    /// Maximum number of operations without an answer that a configuration may use between two
+    /// answers, beyond the number that is needed.
     spare: usize,
 }
 
-/// Values of [`Search::spare`] that are tried before an unlimited one.
+/// Values of [`Search::spare`] that are tried, in this order, before an unlimited one.
 pub(super) const SPARE: [usize; 2] = [0, 1];
 
 impl<'a> Search<'a> {
@@ -113,13 +115,13 @@ impl<'a> Search<'a> {
         self.configurations = kept.into_all();
     }
 
-    /// Returns all configurations in which an operation has taken effect before its answer; `None`
-    /// if there are too many.
+    /// Returns all configurations in which the operation has taken effect by the time of its
+    /// answer; `None` if there are too many configurations.
     fn answered(&mut self, place: u32) -> Option<Vec<Configuration>> {
         let (mut seen, mut next) = (Kept::default(), Kept::default());
         let mut most_used = usize::MAX;
-        // Configurations that use few operations without an answer come first: they make others
-        // redundant.
+        // Configurations that use few operations without an answer come first, because they make
+        // others redundant.
         let mut waiting: BTreeMap<usize, VecDeque<Configuration>> = BTreeMap::new();
         for mut configuration in self.configurations.iter().cloned() {
             if let Ok(at) = configuration.done.binary_search(&place) {
@@ -181,7 +183,7 @@ impl<'a> Search<'a> {
 }
 
 impl Kept {
-    /// Adds a configuration, unless another can do as much. Returns true if it was added.
+    /// Adds a configuration, unless a present one can do as much. Returns true if it was added.
     fn add(&mut self, Configuration { state, done, used }: Configuration) -> bool {
         let same = self.by_what.entry((state, done)).or_default();
         if same.iter().any(|fewer| is_within(fewer, &used)) {

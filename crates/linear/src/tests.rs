@@ -1,4 +1,4 @@
-//! Histories that a single copy could have made, and wrong ones of each kind.
+//! Tests: histories that a single copy could have made, and wrong histories of each kind.
 
 use super::Change::{Add, Delete, Put};
 use super::Condition::{Absent, Any, Exists, OneOf};
@@ -67,7 +67,7 @@ fn is_right(history: &History) {
     assert_eq!(history.check(MOST), Verdict::Linearizable);
 }
 
-/// Asserts that the history is wrong at the answer to an operation.
+/// Asserts that the history is found wrong at the answer to an operation.
 #[track_caller]
 fn is_wrong(history: &History, number: u64) {
     let Verdict::Wrong(why) = history.check(MOST) else { panic!("it is not wrong") };
@@ -419,7 +419,7 @@ fn gone_on(step: u32) -> Tag {
     Tag { family: (7, u32::MAX), last: Some((step, u64::from(step))) }
 }
 
-/// The writer was told the tag that the state had before the proof.
+/// The writer was told the tag that the state had before the repair proof.
 #[test]
 fn what_goes_on_in_another_family_is_the_same_state() {
     let response = [
@@ -437,7 +437,8 @@ fn what_goes_on_in_another_family_is_the_same_state() {
     assert!(chain_of([(0, 1, gone_on(3)), (2, 3, gone_on(5))]).is_some());
 }
 
-/// A base version that no proof created is a different one, even with the same number and step.
+/// A base version that no proof created is a different base version, even with the same id and
+/// step.
 #[test]
 fn other_families_stay_apart() {
     let mut history = history([(0, 1, put(4), done(step(1, 1))), (2, 3, put(5), done(step(2, 1)))]);

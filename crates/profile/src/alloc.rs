@@ -1,4 +1,4 @@
-//! An allocator wrapper that samples allocations with their stacks, one per 64 KiB on average.
+//! An allocator wrapper that samples allocations with their stacks, one for each 64 KiB on average.
 #![allow(unsafe_code, reason = "an allocator is unsafe by its signature")]
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -8,14 +8,16 @@ use crate::random::Distance;
 use crate::ring::{self, Sample, Source, State};
 use crate::stack::{self, MAX_FRAMES};
 
-/// Mean bytes between two samples of a thread: 800 samples per second at 50 MB/s, about 1 µs each.
+/// Mean number of bytes between two samples of a thread: at 50 MB/s 800 samples a second, which
+/// cost about 1 µs each.
 const MEAN_BYTES: u64 = 64 << 10;
 
 thread_local! {
     static DISTANCE: Distance = const { Distance::new() };
 }
 
-/// Allocator `A` with samples during recordings; otherwise `A` after one load and one branch.
+/// Allocator `A`. During recordings its allocations are sampled; otherwise each costs one more load
+/// and one more branch.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sampled<A>(pub A);
 
@@ -93,7 +95,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Sampled<A> {
         unsafe { self.0.dealloc(memory, layout) }
     }
 
-    /// Counts as freeing the old size and allocating the new size.
+    /// A reallocation counts as freeing the old size and allocating the new size.
     #[inline]
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         freed(memory);

@@ -10,13 +10,13 @@ use crate::graph::Unit;
 pub enum Event {
     /// Time on a CPU, in the program and in the kernel.
     Cpu,
-    /// Memory that the process allocated.
+    /// Bytes that the process allocated, whether they were freed or not.
     Alloc,
-    /// Memory allocated during the recording and not freed by its end.
+    /// Bytes allocated during the recording and not freed by its end.
     Live,
     /// Time spent waiting at [`WaitSite`](crate::WaitSite)s.
     Lock,
-    /// Wall time, running or not.
+    /// Wall time of all threads, running or not.
     Wall,
 }
 
@@ -24,7 +24,7 @@ impl Event {
     /// All events, in display order.
     pub const ALL: [Self; 5] = [Self::Cpu, Self::Alloc, Self::Live, Self::Lock, Self::Wall];
 
-    /// Name in flags, parameters and file names.
+    /// Returns the event's name in flags, parameters and file names.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -35,7 +35,7 @@ impl Event {
         }
     }
 
-    /// Unit of the event's weights.
+    /// Returns the unit of the event's weights.
     pub fn unit(self) -> Unit {
         match self {
             Self::Alloc | Self::Live => Unit::Bytes,
@@ -43,7 +43,7 @@ impl Event {
         }
     }
 
-    /// One-line description of the event's graph.
+    /// Returns a one-line description of the event's graph.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Cpu => "CPU time, in the program and in the kernel",
@@ -97,7 +97,7 @@ pub fn list(text: &str) -> Result<Vec<Event>, EventError> {
     Ok(events)
 }
 
-/// Formats a list as [`list`] parses it.
+/// Formats events as a list that [`list`] parses.
 pub fn names(events: &[Event]) -> String {
     events.iter().map(|event| event.name()).collect::<Vec<_>>().join(",")
 }

@@ -1,4 +1,4 @@
-//! Collapsed stacks, the format of most flame graph tools: a line per distinct stack,
+//! Collapsed stacks, the format of most flame graph tools: one line for each distinct stack,
 //! `root;frame;frame WEIGHT`. The root is the thread.
 
 use std::collections::BTreeMap;
@@ -21,14 +21,14 @@ pub struct NotFolded {
 }
 
 impl Folded {
-    /// Adds `weight` to the stack `frames`, given from the root.
+    /// Adds `weight` to a stack. `frames` begins with the root.
     pub fn add<'a>(&mut self, frames: impl IntoIterator<Item = &'a str>, weight: u64) {
         let mut stack = String::new();
         for frame in frames {
             if !stack.is_empty() {
                 stack.push(';');
             }
-            // Separators of frames and lines are replaced within a frame.
+            // In a frame, separators of frames and lines are replaced.
             stack.extend(frame.chars().map(|c| match c {
                 ';' => ',',
                 c if c.is_control() => ' ',
@@ -54,12 +54,12 @@ impl Folded {
         Ok(folded)
     }
 
-    /// The stacks, from the root, with their weights, sorted by name.
+    /// Returns the stacks, each beginning with the root, with their weights, sorted by name.
     pub fn stacks(&self) -> impl Iterator<Item = (&str, u64)> {
         self.stacks.iter().map(|(stack, weight)| (stack.as_str(), *weight))
     }
 
-    /// The sum of all weights.
+    /// Returns the sum of all weights.
     pub fn total(&self) -> u64 {
         self.stacks.values().sum()
     }
@@ -69,7 +69,7 @@ impl Folded {
         self.stacks.is_empty()
     }
 
-    /// The share (0–1) of the weight whose stacks contain a frame that satisfies `of`.
+    /// Returns the share (0 to 1) of the weight of stacks with a frame that satisfies `of`.
     pub fn share(&self, mut of: impl FnMut(&str) -> bool) -> f64 {
         let holds = self.stacks().filter(|(stack, _)| stack.split(';').any(&mut of));
         let sum: u64 = holds.map(|(_, weight)| weight).sum();

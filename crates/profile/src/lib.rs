@@ -1,5 +1,5 @@
 //! An in-process profiler: flame graphs of CPU time, allocations, lock waits and wall time, without
-//! an attached tool, root or a restart.
+//! an attached tool, without root and without a restart.
 //!
 //! ```text
 //!  the process's threads                           the recorder's thread, during a recording
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The process needs three things: frame pointers (`-C force-frame-pointers=yes`), [`Sampled`] as
-//! its allocator, and a [`WaitSite`] wherever its threads wait. Without a recording, the latter two
-//! cost one relaxed load and one branch each.
+//! its allocator, and a [`WaitSite`] wherever its threads wait. Without a recording, the allocator
+//! and each wait site cost one relaxed load and one branch.
 
 mod alloc;
 mod live;

@@ -1,7 +1,7 @@
 //! The set of live sampled allocations: a hash table of their addresses, eight per cache line.
 //!
-//! Freeing memory examines a single line. A full line drops new addresses, so the table is bounded;
-//! at 64 KiB between samples its 65,536 slots represent 4 GiB.
+//! A free examines a single line. A full line drops new addresses, so the table is bounded: its
+//! 65,536 slots, at 64 KiB between samples, represent 4 GiB.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ fn line(address: usize) -> &'static Line {
     &TABLE[(mixed >> 51) as usize % LINES]
 }
 
-/// Adds an allocation; returns false if there was no room.
+/// Adds an allocation. Returns false if its line is full.
 pub(crate) fn insert(address: usize) -> bool {
     let place = line(address).0.iter().find(|place| {
         place.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -26,7 +26,7 @@ pub(crate) fn insert(address: usize) -> bool {
     place.is_some()
 }
 
-/// Removes an allocation, if present.
+/// Removes an allocation, if it is in the set.
 #[inline]
 pub(crate) fn remove(address: usize) {
     for place in &line(address).0 {

@@ -30,7 +30,7 @@ impl Format {
     /// All output formats.
     pub const ALL: [Self; 5] = [Self::Html, Self::Svg, Self::Folded, Self::Pprof, Self::Json];
 
-    /// Name in flags and parameters.
+    /// Returns the format's name in flags and parameters.
     pub fn name(self) -> &'static str {
         match self {
             Self::Html => "html",
@@ -41,7 +41,7 @@ impl Format {
         }
     }
 
-    /// Media type for `Content-Type`.
+    /// Returns the media type for `Content-Type`.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Html => "text/html; charset=utf-8",
@@ -52,7 +52,7 @@ impl Format {
         }
     }
 
-    /// Returns true if the format holds a single event.
+    /// Returns true if the format can hold only one event.
     pub fn is_of_one(self) -> bool {
         matches!(self, Self::Svg | Self::Folded | Self::Pprof)
     }
@@ -62,7 +62,7 @@ impl Format {
     }
 }
 
-/// The error for an unknown format, with the beginning of its name.
+/// The error for an unknown format, with the beginning of the given name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown format {0:?}; known: {known}", known = Format::names())]
 pub struct UnknownFormat(String);
@@ -101,8 +101,8 @@ impl FromStr for Format {
 }
 
 impl Profile {
-    /// Writes all events, or the first one in a format for a single event. `node`: name of the
-    /// profiled node.
+    /// Writes all events, or only the first one in a format for a single event. `node` is the name
+    /// of the profiled node.
     pub fn write(&self, format: Format, node: &str) -> io::Result<Vec<u8>> {
         if format.is_of_one() {
             let Some((event, _)) = self.events.first() else { return Ok(Vec::new()) };
@@ -235,9 +235,9 @@ fn note(event: Event, named: &Named) -> String {
     note
 }
 
-/// Formats a time in UTC according to RFC 3339.
+/// Formats a time in UTC as in RFC 3339, in whole seconds.
 pub(crate) fn utc(moment: SystemTime) -> String {
-    // The formatter panics for earlier times, which a clock that was never set shows.
+    // The formatter panics for times before 1970, which a clock that was never set may show.
     humantime::format_rfc3339_seconds(moment.max(UNIX_EPOCH)).to_string()
 }
 

@@ -1,14 +1,15 @@
-//! CPU time sampling by one perf event per thread: a high-resolution timer, which runs only while
-//! the thread does, signals the thread after each period of CPU time.
+//! CPU time sampling by one perf event for each thread: a high-resolution timer that runs only
+//! while the thread does, and signals the thread after each period of CPU time.
 //!
-//! The thread then walks its own stack (`signals.rs`). The kernel could record stacks in a ring
-//! instead, but where the C library uses the frame pointer for other purposes, as in `send`, `recv`
-//! and `open`, it would find only that function: a fifth of a PUT's time would lack its callers.
+//! The signal handler walks the thread's own stack (`signals.rs`). The kernel could record stacks
+//! in a ring instead. But where the C library uses the frame pointer for other purposes, as in
+//! `send`, `recv` and `open`, the kernel would find only that function, and a fifth of a PUT's time
+//! would lack its callers.
 //!
-//! Time in the kernel counts towards the system call, since it is most of a server's time. The
-//! kernel permits this to root, with `CAP_PERFMON`, or if `kernel.perf_event_paranoid` is 1 or
-//! less. Events of user code alone are permitted to everybody but omit all system calls, so timers
-//! (`timers.rs`) are the better fallback.
+//! Time in the kernel counts towards the system call, because it is most of a server's time. The
+//! kernel permits kernel time to root, to processes with `CAP_PERFMON`, or if
+//! `kernel.perf_event_paranoid` is 1 or less. Events of user code alone are permitted to everybody
+//! but omit all system calls, so timers (`timers.rs`) are the better fallback.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 use std::collections::HashMap;
@@ -38,12 +39,12 @@ const THREAD: libc::c_int = 0;
 pub(crate) struct Events {
     events: HashMap<i32, OwnedFd>,
     period: Duration,
-    /// Dropped after the events.
+    /// The handler is dropped after the events, because fields are dropped in order.
     _handler: Handler,
 }
 
 impl Events {
-    /// Fails if the kernel does not permit perf events.
+    /// Installs the signal handler. Fails if the kernel does not permit perf events.
     pub(crate) fn new(period: Duration) -> io::Result<Self> {
         signals::set_period(period.as_nanos() as u64);
         let handler = Handler::install(CPU_SIGNAL)?;
@@ -51,9 +52,9 @@ impl Events {
         Ok(Self { events: HashMap::new(), period, _handler: handler })
     }
 
-    /// Ensures that exactly these threads have an event; returns the number of failures. Fails if
-    /// the events would take more than half of the process's free descriptors, which it needs for
-    /// its files and connections.
+    /// Gives exactly these threads an event. Returns the number of threads for which that failed.
+    /// Fails if the events would take more than half of the process's free descriptors, which the
+    /// process needs for its files and connections.
     pub(crate) fn follow(&mut self, threads: &[i32]) -> io::Result<usize> {
         self.events.retain(|thread, _| threads.contains(thread));
         let missing = threads.iter().filter(|thread| !self.events.contains_key(thread)).count();
@@ -75,7 +76,7 @@ impl Events {
     }
 }
 
-/// Number of descriptors that the process may still open.
+/// Returns the number of descriptors that the process may still open.
 fn descriptors_left() -> io::Result<usize> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the struct lives through the call.

@@ -5,8 +5,8 @@
 //!            └─ held ─▶ mark ─▶ stack ─▶ wait ─▶ sample: nanoseconds, wait site, holder
 //! ```
 //!
-//! The mark is always set, so that a wall-time sample of a waiting thread can name the site. The
-//! stack and the clock are read only while waits are recorded.
+//! A waiting thread always has the mark, so that a wall-time sample can name the site. The stack
+//! and the clock are read only while waits are recorded.
 #![allow(unsafe_code, reason = "read by signal handlers")]
 
 use std::cell::Cell;
@@ -39,7 +39,7 @@ pub enum WaitKind {
     Queue,
     /// Waiting for file I/O.
     File,
-    /// Waiting for work, which delays nothing: hidden by default.
+    /// Waiting for work. Such a wait delays nothing, and graphs hide it by default.
     Idle,
 }
 
@@ -56,12 +56,12 @@ impl WaitSite {
         Self { kind, name }
     }
 
-    /// Kind of wait at this site.
+    /// Returns the kind of wait at this site.
     pub fn kind(&self) -> WaitKind {
         self.kind
     }
 
-    /// The site as a stack frame.
+    /// Returns the site as a stack frame.
     #[cfg(feature = "record")]
     pub(crate) fn frame(&self) -> String {
         let kind = match self.kind {
@@ -73,12 +73,13 @@ impl WaitSite {
         format!("{kind}: {}", self.name)
     }
 
-    /// Executes `wait` as a wait at this site.
+    /// Executes `wait`, and counts its time as a wait at this site.
     pub fn during<T>(&'static self, wait: impl FnOnce() -> T) -> T {
         self.held(wait, || NOBODY)
     }
 
-    /// Executes `wait` as a wait at this site; `holder` returns afterwards who held the lock.
+    /// Executes `wait` as a wait at this site. `holder` is called after the wait, and returns the
+    /// thread that held the lock.
     fn held<T>(&'static self, wait: impl FnOnce() -> T, holder: impl FnOnce() -> Holder) -> T {
         if cfg!(hookless) {
             return wait();
@@ -100,8 +101,8 @@ impl WaitSite {
         done
     }
 
-    /// Records an item's wait in a queue since `since` (see [`queued`]). The stack is that of the
-    /// thread that dequeues the item.
+    /// Records the wait of an item in a queue since `since` (see [`queued`]). The stack is that of
+    /// the thread that dequeues the item.
     pub fn waited_since(&'static self, since: Option<Instant>) {
         let Some(since) = since.filter(|_| ring::wanted(Source::Lock)) else { return };
         let mut frames = [0; MAX_FRAMES];
@@ -127,19 +128,19 @@ impl WaitSite {
     }
 }
 
-/// The current time for a newly queued item; `None` unless waits are recorded.
+/// Returns the current time for a newly queued item; `None` unless waits are recorded.
 #[inline]
 pub fn queued() -> Option<Instant> {
     ring::wanted(Source::Lock).then(Instant::now)
 }
 
-/// The site at which the calling thread waits. Safe in a signal handler.
+/// Returns the site at which the calling thread waits. Safe in a signal handler.
 #[cfg(feature = "record")]
 pub(crate) fn waits_at() -> Option<&'static WaitSite> {
     WAITS_AT.get()
 }
 
-/// The calling thread's id, cached after the first system call.
+/// Returns the calling thread's id, cached after the first system call.
 fn own_thread() -> i32 {
     let known = THREAD.get();
     if known != 0 {
@@ -165,7 +166,7 @@ const NOBODY: Holder = Holder { thread: 0, site: None };
 #[derive(Debug)]
 pub struct Mutex<T> {
     place: &'static WaitSite,
-    /// The last holder in the low half, and the number of its recording in the high half.
+    /// Thread id of the last holder in the low half, number of the recording in the high half.
     holder: AtomicU64,
     site: AtomicPtr<Location<'static>>,
     inner: parking_lot::Mutex<T>,
@@ -179,7 +180,7 @@ impl<T> Mutex<T> {
         Self { place, holder, site, inner }
     }
 
-    /// Locks the mutex, waiting if necessary. The guard works with [`parking_lot::Condvar`].
+    /// Locks the mutex; waits if necessary. The guard works with [`parking_lot::Condvar`].
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let guard = self.inner.try_lock().unwrap_or_else(|| self.lock_held());
@@ -194,8 +195,8 @@ impl<T> Mutex<T> {
     #[cold]
     fn lock_held(&self) -> MutexGuard<'_, T> {
         let wait = || self.inner.lock();
-        // Evaluated after the wait: a holder that locked before the recording is unknown, but a
-        // later one may have followed.
+        // Evaluated after the wait: a holder that took the lock before the recording is unknown,
+        // but a later, known holder may have followed.
         self.place.held(wait, || self.last_holder())
     }
 

@@ -18,10 +18,10 @@ use flate2::write::GzEncoder;
 use crate::folded::Folded;
 use crate::graph::Unit;
 
-/// Maximum uncompressed bytes of a profile to read, far more than a recording produces.
+/// Maximum number of uncompressed bytes of a profile to read, far more than a recording has.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Numbers of strings and functions; string 0 is empty.
+/// The encoded profile so far, with the numbers of its strings and functions; string 0 is empty.
 struct Writer<'a> {
     strings: HashMap<&'a str, u64>,
     functions: HashMap<&'a str, u64>,
@@ -39,7 +39,7 @@ impl<'a> Writer<'a> {
         number
     }
 
-    /// The location of a frame; it has the same number as the function.
+    /// Returns the location of a frame, which has the same number as the function.
     fn location(&mut self, name: &'a str) -> u64 {
         if let Some(number) = self.functions.get(name) {
             return *number;
@@ -67,7 +67,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Encodes stacks by number of events and by weight; `name` is the name of the weight.
+/// Encodes stacks with their number of events and their weight; `name` is the name of the weight.
 pub fn encode(
     name: &str,
     unit: Unit,
@@ -188,7 +188,7 @@ enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Iterates over the fields of a message; `None` for a malformed one.
+/// Iterator over the fields of a message. `None` is a malformed field, which ends the iteration.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
@@ -238,7 +238,7 @@ fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// All numbers of a field, packed or not.
+/// Returns all numbers of a field, packed or not.
 fn numbers(message: &[u8], wanted: u64) -> Option<Vec<u64>> {
     let mut found = Vec::new();
     for field in Fields(message) {
@@ -255,12 +255,12 @@ fn numbers(message: &[u8], wanted: u64) -> Option<Vec<u64>> {
     Some(found)
 }
 
-/// The first number of a field; 0 if the field is absent, as the format specifies.
+/// Returns the first number of a field; 0 if the field is absent, as the format specifies.
 fn first(message: &[u8], wanted: u64) -> Option<u64> {
     Some(numbers(message, wanted)?.first().copied().unwrap_or(0))
 }
 
-/// The functions at a location, innermost first.
+/// Returns the functions at a location, innermost first.
 fn lines(location: &[u8]) -> Option<Vec<u64>> {
     let mut functions = Vec::new();
     for field in Fields(location) {

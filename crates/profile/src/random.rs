@@ -1,13 +1,15 @@
-//! Selection of the sampled events. Each unit (a byte, a nanosecond) has the same chance, so an
-//! event counts in proportion to its size.
+//! Random selection of the events to sample. Each unit (a byte, a nanosecond) has the same chance,
+//! so an event counts in proportion to its size.
 //!
 //! With a mean distance `m` between sampled units, an event of size `s` is sampled with probability
-//! `1 − e^(−s/m)` and stands for `s / (1 − e^(−s/m))` units, which is unbiased for every call path.
+//! `1 − e^(−s/m)`, and then stands for `s / (1 − e^(−s/m))` units, which is unbiased for every call
+//! path.
 
 use std::cell::Cell;
 
-/// The distance to a thread's next sample. Constant-initialized and without a destructor, so it is
-/// accessible at any time, even from the allocator while the thread ends.
+/// The distance in units to a thread's next sample. It is initialized by a constant and has no
+/// destructor, so a thread can access it at any time, even from the allocator while the thread
+/// ends.
 pub(crate) struct Distance {
     left: Cell<i64>,
     random: Cell<Option<fastrand::Rng>>,
@@ -18,8 +20,8 @@ impl Distance {
         Self { left: Cell::new(0), random: Cell::new(None) }
     }
 
-    /// Advances by an event of `size` units. If the event is sampled, returns the units that it
-    /// stands for.
+    /// Advances by an event of `size` units. If the event is sampled, returns the number of units
+    /// that it stands for.
     #[inline]
     pub(crate) fn pass(&self, size: u64, mean: u64) -> Option<u64> {
         let left = self.left.get().saturating_sub(i64::try_from(size).unwrap_or(i64::MAX));
@@ -45,14 +47,15 @@ impl Distance {
         self.random.set(Some(random));
         self.left.set((-drawn.ln() * mean as f64) as i64);
         if fresh {
-            // The first event was not selected by chance.
+            // A thread's first event was selected by the initial state and not by chance: it passes
+            // once more.
             return self.pass(size, mean);
         }
         Some(stands_for(size, mean))
     }
 }
 
-/// Units that a sampled event of `size` stands for.
+/// Returns the number of units that a sampled event of `size` units stands for.
 fn stands_for(size: u64, mean: u64) -> u64 {
     let size = size.max(1) as f64;
     (size / -(-size / mean as f64).exp_m1()).round() as u64

@@ -1,4 +1,4 @@
-//! Recordings: one at a time, of all requested events at once, on a thread of their own.
+//! Recordings: one at a time, of all requested events at once, on a separate thread.
 //!
 //! ```text
 //!  start ─▶ samplers on ─▶ drain the ring repeatedly ─▶ samplers off ─▶ symbolize ─▶ done
@@ -33,13 +33,13 @@ pub const HERTZ: u64 = 199;
 
 const PERIOD: Duration = Duration::from_nanos(1_000_000_000 / HERTZ);
 
-/// Interval at which the recorder drains the ring: 200,000 samples per second fit.
+/// Interval at which the recorder drains the ring; with it the ring takes 200,000 samples a second.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Interval at which the recorder lists the process's threads.
 const FOLLOW: Duration = Duration::from_millis(100);
 
-/// Niceness during symbolization: threads that serve requests go first.
+/// Niceness during symbolization, so that threads that serve requests have precedence.
 const NICE: i32 = 10;
 
 /// A request for a recording.
@@ -49,9 +49,9 @@ pub struct RecordingRequest {
     pub events: Vec<Event>,
     /// Duration of the recording, within [`SECONDS`].
     pub duration: Duration,
-    /// Requester of the recording, named in [`Refused::Busy`].
+    /// Requester of the recording, whom [`Refused::Busy`] names.
     pub who: String,
-    /// Includes threads that wait for work.
+    /// True if the recording includes threads that wait for work.
     pub idle: bool,
     /// Source of CPU samples.
     pub clock: Clock,
@@ -63,7 +63,7 @@ pub enum Clock {
     /// Perf events, or timers if the kernel does not permit them.
     #[default]
     Perf,
-    /// Timers only, one per thread.
+    /// Timers only, one for each thread.
     Timers,
 }
 
@@ -77,7 +77,7 @@ pub enum Refused {
         who: String,
         /// End of that recording, in UTC.
         until: String,
-        /// Seconds until its end.
+        /// Seconds until the end of that recording.
         left: u64,
     },
     /// The recorder's thread could not be started.
@@ -94,7 +94,7 @@ pub struct Profile {
     pub seconds: f64,
     /// Source and frequency of CPU samples.
     pub sampler: String,
-    /// Notes for the reader: missing data and its causes.
+    /// Notes for the reader: missing data and the causes.
     pub notes: Vec<String>,
     /// The requested events, in the order of the request.
     pub events: Vec<(Event, Named)>,
@@ -121,7 +121,7 @@ impl Drop for Recording {
     }
 }
 
-/// The right to record; dropping it permits the next recording.
+/// The permit to record. Dropping the permit allows the next recording.
 struct RecordingPermit;
 
 impl Drop for RecordingPermit {
@@ -130,7 +130,7 @@ impl Drop for RecordingPermit {
     }
 }
 
-/// Starts a recording; the recorder's thread calls `done` with the result.
+/// Starts a recording. The recorder's thread calls `done` with the result.
 pub fn start(
     order: RecordingRequest,
     done: impl FnOnce(Profile) + Send + 'static,
@@ -191,9 +191,9 @@ struct Recorder {
     sampler: String,
     notes: Vec<String>,
     threads: Vec<i32>,
-    /// Names of threads, with the number of lookups.
+    /// Name of each thread, with the number of lookups.
     names: HashMap<i32, (String, u8)>,
-    /// Sampled allocations by address: stack number, bytes, count.
+    /// Sampled allocations by address: number of the stack, bytes, count.
     alive: HashMap<usize, (usize, u64, u64)>,
     not_followed: usize,
 }
@@ -201,7 +201,7 @@ struct Recorder {
 impl Recorder {
     fn new(order: &RecordingRequest) -> Self {
         stack::know_the_process();
-        // Discards samples that arrived after the previous recording.
+        // Discards samples that arrived after the end of the previous recording.
         ring::take(|_| {});
         live::clear();
         let wants = |event| order.events.contains(&event);
@@ -250,7 +250,8 @@ impl Recorder {
         }
     }
 
-    /// Falls back to timers, which depend on the kernel's tick and are coarser, and notes it.
+    /// Falls back to timers and notes the fallback: timers depend on the kernel's tick, so they are
+    /// coarser.
     fn do_without_perf(&mut self, error: &io::Error) {
         self.notes.push(format!("CPU time is sampled by timers: perf_event_open: {error}"));
         // Perf's signal handler must be removed before the timers' is installed.
@@ -273,7 +274,7 @@ impl Recorder {
     fn find_threads(&mut self) {
         let (threads, complete) = match threads::all() {
             Ok(found) => found,
-            // Known threads continue to be sampled.
+            // The known threads continue to be sampled.
             Err(error) => {
                 return self.note_once(format!("new threads could not be looked for: {error}"));
             }
@@ -292,7 +293,8 @@ impl Recorder {
         }
     }
 
-    /// Looks up a thread's name, twice: until a thread sets its name, it has that of its creator.
+    /// Looks up a thread's name, up to twice: until a thread sets its own name, it has that of its
+    /// creator.
     fn look_for_name(&mut self, thread: i32) {
         let looks = self.names.get(&thread).map_or(0, |(_, looks)| *looks);
         if looks < 2
@@ -302,7 +304,7 @@ impl Recorder {
         }
     }
 
-    /// Enables sampling for new threads.
+    /// Starts to sample the CPU time of new threads.
     fn follow(&mut self) {
         match &mut self.cpu {
             Cpu::Off => {}
@@ -361,7 +363,7 @@ impl Recorder {
     fn stop(&mut self) {
         self.cpu = Cpu::Off;
         self.take_samples();
-        // Waits are recorded up to here; no signal handler runs from here on.
+        // Waits are recorded until here; signal handlers record nothing from here on.
         ring::want(0);
         self.wall = None;
         self.take_samples();
@@ -417,7 +419,8 @@ impl Recorder {
         self.stacks.add(number, weight, sample.count, 1);
     }
 
-    /// Drops freed allocations, because the table of live allocations is bounded too.
+    /// Drops freed allocations from `alive`, so that it stays bounded, as the table of live
+    /// allocations is.
     fn forget_freed(&mut self) {
         const MOST: usize = 2 * 65_536;
         if self.alive.len() > MOST {

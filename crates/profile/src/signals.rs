@@ -21,9 +21,9 @@ use crate::place;
 use crate::ring::{self, Sample, Source, State};
 use crate::stack::{self, MAX_FRAMES};
 
-/// Signal of perf events and CPU timers.
+/// Signal of perf events and of CPU timers.
 pub(crate) const CPU_SIGNAL: c_int = libc::SIGURG;
-/// Signal of the recorder for wall time.
+/// Signal that the recorder sends for wall time.
 pub(crate) const WALL_SIGNAL: c_int = libc::SIGWINCH;
 
 /// `si_code` of a signal sent by `tgkill`, which libc does not define.
@@ -37,18 +37,18 @@ const POLL_IN: c_int = 1;
 static PERIOD: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Number of the recording, and the thread's CPU time at its last sample.
+    /// Number of the recording, and the thread's CPU time in nanoseconds, at its last sample.
     static SAMPLED: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// An installed signal handler; dropping it restores the previous one.
+/// An installed signal handler. Dropping it restores the previous handler.
 pub(crate) struct Handler {
     signal: c_int,
     former: libc::sigaction,
 }
 
 impl Handler {
-    /// Installs the handler of `signal`.
+    /// Installs the profiler's handler for `signal`.
     pub(crate) fn install(signal: c_int) -> io::Result<Self> {
         // SAFETY: all zeros is a valid value of this C struct: default action, no flags, empty
         // mask.
@@ -77,12 +77,12 @@ impl Drop for Handler {
     }
 }
 
-/// Sets the nanoseconds of CPU time per sampling period.
+/// Sets the sampling period, in nanoseconds of CPU time.
 pub(crate) fn set_period(nanos: u64) {
     PERIOD.store(nanos, Ordering::Relaxed);
 }
 
-/// Makes a thread of this process sample its stack; returns false if the thread has ended.
+/// Makes a thread of this process sample its stack. Returns false if the thread has ended.
 pub(crate) fn send(thread: i32) -> bool {
     // SAFETY: the call sends a signal, which is handled or ignored, to a thread of this process.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, WALL_SIGNAL) };
@@ -112,8 +112,8 @@ extern "C" fn look(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_vo
     }
 }
 
-/// Nanoseconds of CPU time that a sample stands for: the number of periods since the previous one,
-/// because a thread in a long system call handles one signal for many periods.
+/// Returns the nanoseconds of CPU time that a sample stands for: the periods since the previous
+/// sample, because a thread in a long system call handles one signal for many periods.
 fn cpu_since_sample() -> u64 {
     let period = PERIOD.load(Ordering::Relaxed);
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -151,13 +151,13 @@ struct Registers {
     pc: usize,
     sp: usize,
     fp: usize,
-    /// Result of the system call, if the thread was in one.
+    /// Result of the system call, if the thread was interrupted in one.
     result: isize,
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Registers {
-    /// The system call instruction.
+    /// The instruction of a system call.
     const CALL: [u8; 2] = [0x0f, 0x05];
 
     fn of(context: &libc::ucontext_t) -> Self {
@@ -173,7 +173,7 @@ impl Registers {
 
 #[cfg(target_arch = "aarch64")]
 impl Registers {
-    /// The system call instruction.
+    /// The instruction of a system call.
     const CALL: [u8; 4] = [0x01, 0x00, 0x00, 0xd4];
 
     fn of(context: &libc::ucontext_t) -> Self {

@@ -9,34 +9,35 @@
 //!         │ return address   │
 //! ```
 //!
-//! The walk allocates nothing, takes no lock and reads only the calling thread's live stack, so a
-//! signal handler can do it wherever the thread was interrupted. Code without frame pointers (the C
-//! library) may hold any value in the register; the bounds turn that into a short stack instead of
-//! a fault.
+//! The walk allocates nothing, takes no lock and reads only the live stack of the calling thread,
+//! so a signal handler can walk wherever the thread was interrupted. Code without frame pointers
+//! (the C library) may hold any value in the register; because of the bounds, such a value leads to
+//! a short stack and not to a fault.
 #![allow(unsafe_code, reason = "frame pointers are followed by hand")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Maximum number of frames per stack, from the leaf. Debug builds of async code have about 100.
+/// Maximum number of frames of a stack, counted from the leaf. Debug builds of async code have
+/// about 100.
 pub(crate) const MAX_FRAMES: usize = 128;
 
-/// Maximum size of a thread's stack in bytes. Limits the distance from the stack pointer to the
-/// top.
+/// Maximum size of a thread's stack in bytes: the limit on the distance from the stack pointer to
+/// the top.
 const MAX_STACK: usize = 256 << 20;
 
-/// Lowest possible address of a function or any other mapping.
+/// Lowest possible address of a function or of any other mapping.
 const LOWEST_ADDRESS: usize = 64 << 10;
 
 /// End of the main thread's stack; 0 = unknown. The kernel creates this stack, so no memory of the
-/// thread says where it ends.
+/// thread contains its end.
 static MAIN_TOP: AtomicUsize = AtomicUsize::new(0);
 
-/// Range of the program's own code, in which every function has a frame; 0 = unknown.
+/// Address range of the program's own code, in which every function has a frame; 0 = unknown.
 #[cfg(feature = "record")]
 static CODE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Determines the end of the main thread's stack and the range of the program's code. Without this,
-/// stacks of the main thread have one frame.
+/// Determines the end of the main thread's stack and the range of the program's code. Until this
+/// function was called, stacks of the main thread have one frame.
 #[cfg(feature = "record")]
 pub(crate) fn know_the_process() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -58,7 +59,7 @@ pub(crate) fn know_the_process() {
     }
 }
 
-/// The end of the stack that `sp` points into; 0 = unknown.
+/// Returns the end of the stack into which `sp` points; 0 = unknown.
 fn top_of(sp: usize) -> usize {
     // SAFETY: the call only reads a register and is allowed in a signal handler. glibc keeps a
     // thread's own data at the top of its stack, in the same mapping: frames are below it.
@@ -68,7 +69,7 @@ fn top_of(sp: usize) -> usize {
     [own, main].into_iter().find(is_top).unwrap_or(0)
 }
 
-/// Fills `into` with return addresses, starting with the frame at `fp`; returns their number.
+/// Fills `into` with return addresses, beginning with the frame at `fp`. Returns their number.
 pub(crate) fn walk(mut fp: usize, sp: usize, into: &mut [usize]) -> usize {
     let (top, mut low) = (top_of(sp), sp);
     for (count, address) in into.iter_mut().enumerate() {
@@ -92,19 +93,21 @@ pub(crate) fn walk(mut fp: usize, sp: usize, into: &mut [usize]) -> usize {
     into.len()
 }
 
-/// Words above the stack pointer within which frames of the C library end: its system calls use
-/// few.
+/// Number of words above the stack pointer within which frames of the C library end: its system
+/// calls use few words.
 #[cfg(feature = "record")]
 const FOREIGN_WORDS: usize = 48;
 
-/// Minimum number of frames of a complete stack; a shorter chain does not reach the thread's start.
+/// Minimum number of frames of a complete stack: a shorter chain has not reached the thread's
+/// start.
 #[cfg(feature = "record")]
 const WHOLE: usize = 3;
 
-/// [`walk`] for a thread interrupted at any instruction. If the C library uses the frame pointer
-/// for something else, it has saved the program's on the stack, below the return address into the
-/// program. The walk searches for both words and continues there. If the library function has no
-/// frame at all, the return address is at the stack pointer.
+/// Walks the stack of a thread that was interrupted at any instruction, as [`walk`] does for a
+/// call. If the C library uses the frame pointer for another purpose, it has saved the program's
+/// frame pointer on the stack, below the return address into the program; the walk searches for
+/// both words and continues there. If the library function has no frame at all, the return address
+/// is at the stack pointer.
 #[cfg(feature = "record")]
 pub(crate) fn walk_interrupted(pc: usize, fp: usize, sp: usize, into: &mut [usize]) -> usize {
     let depth = walk(fp, sp, into);
@@ -124,7 +127,8 @@ pub(crate) fn walk_interrupted(pc: usize, fp: usize, sp: usize, into: &mut [usiz
     1 + walk(saved, sp, &mut into[1..])
 }
 
-/// The return address of foreign code at `sp` into the program, and the frame pointer there.
+/// Returns the return address from foreign code at `sp` into the program, and the frame pointer
+/// there.
 #[cfg(feature = "record")]
 fn find_foreign(sp: usize) -> Option<(usize, usize)> {
     const WORD: usize = size_of::<usize>();
@@ -152,7 +156,8 @@ fn find_foreign(sp: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// The stack of the caller, without the caller's own frame.
+/// Fills `into` with the stack of the caller, without the caller's own frame. Returns the number of
+/// frames.
 #[inline(always)]
 pub(crate) fn here(into: &mut [usize]) -> usize {
     let (fp, sp): (usize, usize);

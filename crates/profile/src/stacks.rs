@@ -9,8 +9,8 @@ use crate::place::{WaitKind, WaitSite};
 use crate::ring::State;
 use crate::symbols::Symbols;
 
-/// Maximum number of addresses in all distinct stacks of a recording (16 MiB). Samples of further
-/// stacks count as lost.
+/// Maximum number of addresses in all distinct stacks of a recording (16 MiB). Samples of stacks
+/// beyond it count as lost.
 const MAX_ADDRESSES: usize = 2 << 20;
 
 /// System calls in which an idle thread sleeps.
@@ -25,24 +25,25 @@ const IDLE_CALLS: [&str; 8] = [
     "pause",
 ];
 
-/// Functions below which all threads have the same frames.
+/// Functions in which all threads begin: the frames towards the root from here on are the same for
+/// all threads, and are left out.
 const ROOTS: [&str; 2] = ["__rust_begin_short_backtrace", "std::rt::lang_start"];
 
-/// Prefixes of the functions above which all samples of the allocator or of a wait have the same
-/// frames.
+/// Prefixes of the profiler's and the allocator's own functions: all samples of the allocator or of
+/// a wait end in such frames, which are left out.
 const LEAVES: [&str; 5] = ["profile::", "<profile::", "__rust_", "__rustc::__rust_", "__rg_"];
 
-/// The properties that distinguish stacks.
+/// A stack, with all properties that distinguish stacks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Stack {
     pub(crate) event: Event,
     pub(crate) thread: String,
     pub(crate) state: State,
     pub(crate) place: Option<&'static WaitSite>,
-    /// The thread that held the awaited lock, and the place where it took the lock.
+    /// The thread that held the awaited lock, and the place in the code where it took the lock.
     pub(crate) holder: Option<i32>,
     pub(crate) site: Option<&'static Location<'static>>,
-    /// Addresses, from the leaf.
+    /// Addresses, beginning with the leaf.
     pub(crate) frames: Vec<u64>,
 }
 
@@ -74,12 +75,12 @@ pub struct Named {
     pub samples: u64,
     /// Number of lost samples.
     pub lost: u64,
-    /// Weight of idle stacks left out.
+    /// Weight of the idle stacks that were left out.
     pub idle: u64,
 }
 
 impl Stacks {
-    /// The number of this stack; `None` if the table is full.
+    /// Returns the number of a stack; `None` if the table is full.
     pub(crate) fn number(&mut self, stack: Stack) -> Option<usize> {
         if let Some(number) = self.places.get(&stack) {
             return Some(*number);
@@ -94,7 +95,7 @@ impl Stacks {
         Some(self.sums.len() - 1)
     }
 
-    /// Adds to the sum of a stack; `samples` is 0 for weight without a new sample.
+    /// Adds to the sum of a stack. `samples` is 0 for additional weight without a new sample.
     pub(crate) fn add(&mut self, number: usize, weight: u64, count: u64, samples: u64) {
         let sum = &mut self.sums[number];
         sum.weight += weight;
@@ -108,8 +109,8 @@ impl Stacks {
         }
     }
 
-    /// Symbolizes all stacks; returns `None` once `go_on` returns false. `name_of` returns thread
-    /// names.
+    /// Symbolizes all stacks. Returns `None` once `go_on` returns false. `name_of` returns the name
+    /// of a thread.
     pub(crate) fn name(
         &self,
         symbols: &mut Symbols,
@@ -146,7 +147,7 @@ impl Stacks {
 }
 
 impl Stack {
-    /// The frames as names, from the root, and true if the thread was idle.
+    /// Returns the names of the frames, beginning with the root, and true if the thread was idle.
     fn words(
         &self,
         symbols: &mut Symbols,
@@ -154,11 +155,12 @@ impl Stack {
     ) -> (Vec<String>, bool) {
         let mut names: Vec<String> = Vec::new();
         for (depth, address) in self.frames.iter().enumerate() {
-            // A return address follows the call, which may be the last instruction of its function.
+            // A return address is that of the instruction after the call, which may lie outside the
+            // calling function.
             let at = if depth == 0 && self.is_interrupted() { *address } else { address - 1 };
             let found = symbols.at(at);
             if found.is_empty() {
-                // The address is not code, so the rest of the walk is invalid.
+                // The address is not code, so the rest of the walk is invalid too.
                 break;
             }
             names.extend(found.iter().map(|name| name.to_string()));
@@ -194,13 +196,13 @@ impl Stack {
         (names, idle_place || leaf && self.event == Event::Wall)
     }
 
-    /// Returns true if the first address is the interrupted instruction, not a return address.
+    /// Returns true if the first address is the interrupted instruction and not a return address.
     fn is_interrupted(&self) -> bool {
         matches!(self.event, Event::Cpu | Event::Wall)
     }
 }
 
-/// Returns true if the frame belongs to the profiler itself.
+/// Returns true if the frame belongs to the profiler or the allocator itself.
 fn is_hook(name: &str) -> bool {
     LEAVES.iter().any(|leaf| name.starts_with(leaf))
 }

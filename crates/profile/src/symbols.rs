@@ -1,8 +1,8 @@
-//! Symbolization: function names of addresses, including inlined functions. The names come from the
-//! debug information of the running binary (`/proc/self/exe`, which exists even if the file was
-//! replaced) and from the symbol tables of loaded libraries. A packaged binary has a symbol table
-//! alone; the debug information that belongs to it is looked for where distributions install it, by
-//! the id that the linker gave both: without it, inlined functions count as their callers.
+//! Symbolization: names of the functions at an address, including inlined ones. The names come from
+//! the debug information of the running binary (`/proc/self/exe`, which exists even if the file was
+//! replaced) and from the symbol tables of loaded libraries. A packaged binary has only a symbol
+//! table. Its debug information is searched for where distributions install it, by the build id
+//! that the linker gave to both files; without it, inlined functions count as their callers.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,7 +15,7 @@ use object::{Object, ReadCache};
 /// The running program's own file.
 const OWN: &str = "/proc/self/exe";
 
-/// Where debug information is installed, by build id.
+/// Directory in which distributions install debug information, by build id.
 const DEBUG: &str = "/usr/lib/debug/.build-id";
 
 /// A file with executable mappings.
@@ -54,7 +54,7 @@ impl Symbols {
         Self { modules, program, known: HashMap::new(), names: HashMap::new() }
     }
 
-    /// The functions at an address, innermost first; empty if the address is not code.
+    /// Returns the functions at an address, innermost first; empty if the address is not code.
     pub(crate) fn at(&mut self, address: u64) -> Rc<[Rc<str>]> {
         if let Some(known) = self.known.get(&address) {
             return Rc::clone(known);
@@ -63,7 +63,7 @@ impl Symbols {
         self.known.entry(address).insert_entry(found).get().clone()
     }
 
-    /// Returns true if the program's functions have names, which a stripped program lacks.
+    /// Returns true if the program's functions have names. In a stripped program they have none.
     pub(crate) fn know_the_program(&mut self) -> bool {
         let own = crate::stack::know_the_process as *const () as u64;
         self.at(own).first().is_some_and(|name| !name.starts_with('['))
@@ -85,8 +85,8 @@ impl Symbols {
     }
 }
 
-/// The name for an address in a file without symbols: the file, since inner functions of libraries
-/// are rarely of interest; for the program itself also the offset.
+/// Returns a name for an address in a file without symbols: the file, because inner functions of
+/// libraries are rarely of interest; for the program itself also the offset.
 fn nameless(path: &str, offset: Option<u64>) -> String {
     let file = path.trim_end_matches(" (deleted)").rsplit('/').next().unwrap_or(path);
     match offset {
@@ -112,7 +112,7 @@ fn in_file(loader: &Loader, offset: u64) -> Vec<String> {
     names
 }
 
-/// The file below `directory` with the debug information of a program, if it is there.
+/// Returns the file below `directory` that has the debug information of a program, if there is one.
 fn debug_file(program: &Path, directory: &Path) -> Option<PathBuf> {
     let content = ReadCache::new(File::open(program).ok()?);
     let parsed = object::File::parse(&content).ok()?;
@@ -123,12 +123,12 @@ fn debug_file(program: &Path, directory: &Path) -> Option<PathBuf> {
     file.exists().then_some(file)
 }
 
-/// A demangled symbol without the compiler's hash.
+/// Returns a symbol demangled and without the compiler's hash.
 fn readable(symbol: &str) -> String {
     format!("{:#}", rustc_demangle::demangle(symbol))
 }
 
-/// Parses files with code from `/proc/self/maps`: `begin-end perms offset dev inode path`.
+/// Parses the files with code in `/proc/self/maps`: `begin-end perms offset dev inode path`.
 fn modules(maps: &str) -> Vec<Module> {
     let mut modules: Vec<Module> = Vec::new();
     for line in maps.lines() {

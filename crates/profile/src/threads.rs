@@ -3,19 +3,19 @@
 
 use std::{fs, io};
 
-/// Maximum number of sampled threads. Further threads are left out, and the profile notes it.
+/// Maximum number of sampled threads. Further threads are left out, which the profile notes.
 pub(crate) const MAX_THREADS: usize = 4096;
 
 /// Scheduling statistics of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Schedule {
-    /// Nanoseconds on a CPU.
+    /// Time on a CPU, in nanoseconds.
     pub(crate) ran: u64,
     /// Number of times that the thread was scheduled.
     pub(crate) turns: u64,
 }
 
-/// Ids of the process's threads, at most [`MAX_THREADS`], and true if these are all.
+/// Returns the ids of the process's threads, at most [`MAX_THREADS`], and true if these are all.
 pub(crate) fn all() -> io::Result<(Vec<i32>, bool)> {
     let entries = fs::read_dir("/proc/self/task")?;
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -25,13 +25,14 @@ pub(crate) fn all() -> io::Result<(Vec<i32>, bool)> {
     Ok((ids, complete))
 }
 
-/// A thread's name; `None` if it has ended.
+/// Returns a thread's name; `None` if the thread has ended.
 pub(crate) fn name(thread: i32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/self/task/{thread}/comm")).ok()?;
     Some(name.trim_end().to_owned())
 }
 
-/// A thread's scheduling statistics; `None` if it has ended or the kernel does not provide them.
+/// Returns a thread's scheduling statistics; `None` if the thread has ended or the kernel provides
+/// none.
 pub(crate) fn schedule(thread: i32) -> Option<Schedule> {
     let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
     let mut fields = text.split_whitespace().map(str::parse);
@@ -40,7 +41,7 @@ pub(crate) fn schedule(thread: i32) -> Option<Schedule> {
     (turns > 0).then_some(Schedule { ran, turns })
 }
 
-/// The calling thread's id.
+/// Returns the calling thread's id.
 pub(crate) fn own() -> i32 {
     // SAFETY: the call has no arguments and always succeeds.
     unsafe { libc::gettid() }

@@ -1,8 +1,9 @@
-//! CPU time sampling by one timer per thread, for systems that do not permit perf events.
+//! CPU time sampling by one timer for each thread, for systems that do not permit perf events.
 //!
-//! A timer counts its thread's CPU time, in user code and in the kernel, and signals only that
+//! A timer counts the CPU time of its thread, in user code and in the kernel, and signals only that
 //! thread. (`setitimer` would count all threads together and signal any of them.) The kernel checks
-//! timers at its clock tick; the overrun counts expirations in between.
+//! timers at its clock tick, so the CPU time since the last sample decides how many periods a
+//! signal stands for.
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 use std::collections::HashMap;
@@ -19,7 +20,7 @@ const SCHEDULED: i32 = 2;
 pub(crate) struct Timers {
     timers: HashMap<i32, libc::timer_t>,
     period: Duration,
-    /// Dropped after the timers.
+    /// The handler is dropped after the timers, which `drop` deletes first.
     _handler: Handler,
 }
 
@@ -30,7 +31,7 @@ impl Timers {
         Ok(Self { timers: HashMap::new(), period, _handler: handler })
     }
 
-    /// Ensures that exactly these threads have a timer.
+    /// Gives exactly these threads a timer.
     pub(crate) fn follow(&mut self, threads: &[i32]) {
         self.timers.retain(|thread, timer| {
             let there = threads.contains(thread);

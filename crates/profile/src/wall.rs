@@ -1,11 +1,11 @@
-//! Wall time: stacks of all threads, running or not.
+//! Wall time sampling: stacks of all threads, running or not.
 //!
-//! In each round the recorder signals every thread (or the next [`SIGNALS_A_LOOK`] of very many) to
-//! sample its own stack. A sleeping thread whose scheduling statistics show that it has only
-//! handled the last signal is still at the same stack; it is counted without a signal, so that a
-//! process with a thousand idle threads is not woken by profiling. A sample stands for the time
-//! since the thread's previous one, however late it arrives: a thread that waits for the disk
-//! handles the signal only when the disk has answered.
+//! In each round the recorder signals every thread to sample its own stack, or, of very many
+//! threads, the next [`SIGNALS_A_LOOK`]. A sleeping thread whose scheduling statistics show that it
+//! has only handled the last signal is still at the same stack. Such a thread is counted without a
+//! signal, so that profiling does not wake a process with a thousand idle threads. A sample stands
+//! for the time since the thread's previous sample, however late it arrives: a thread that waits
+//! for the disk handles the signal only once the disk has answered.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -14,11 +14,11 @@ use crate::ring::State;
 use crate::signals::{self, Handler, WALL_SIGNAL};
 use crate::threads::{self, Schedule};
 
-/// Maximum number of signals per round.
+/// Maximum number of signals in one round.
 const SIGNALS_A_LOOK: usize = 64;
 
-/// CPU nanoseconds that a thread may use after a sample and still count as sleeping at the same
-/// stack: the handler, and one restart of the interrupted system call.
+/// Nanoseconds of CPU time that a thread may use after a sample and still count as asleep at the
+/// same stack: the handler, and one restart of the interrupted system call.
 const BACK_TO_SLEEP: u64 = 50_000;
 
 /// State of wall-time sampling.
@@ -31,12 +31,12 @@ pub(crate) struct Wall {
 }
 
 struct Seen {
-    /// End of the time accounted for.
+    /// End of the time that is accounted for.
     accounted: Instant,
     asked: bool,
-    /// Scheduling statistics at the time of the signal.
+    /// The thread's scheduling statistics when the signal was sent.
     schedule: Option<Schedule>,
-    /// Stack number at which the thread was found asleep.
+    /// Number of the stack at which the thread was found asleep.
     asleep: Option<usize>,
 }
 
@@ -47,7 +47,7 @@ impl Wall {
         Ok(Self { threads: HashMap::new(), next: 0, own, _handler: handler })
     }
 
-    /// Starts a round over these threads. Calls `add` with the stack and the additional nanoseconds
+    /// Runs a round over these threads. Calls `add` with the stack and the additional nanoseconds
     /// of each thread that still sleeps at the same stack.
     pub(crate) fn look(&mut self, threads: &[i32], mut add: impl FnMut(usize, u64)) {
         let now = Instant::now();
@@ -80,7 +80,7 @@ impl Wall {
         self.threads.retain(|thread, _| threads.contains(thread));
     }
 
-    /// Handles a sample of a thread; returns the nanoseconds that it stands for.
+    /// Handles a sample of a thread. Returns the nanoseconds that the sample stands for.
     pub(crate) fn answered(&mut self, thread: i32, state: State, stack: usize) -> u64 {
         let Some(seen) = self.threads.get_mut(&thread) else { return 0 };
         let now = Instant::now();
@@ -92,7 +92,7 @@ impl Wall {
     }
 }
 
-/// Returns true if a thread has only handled the signal since it was sent.
+/// Returns true if a thread has done nothing but handle the signal since the signal was sent.
 fn same(asked: Option<Schedule>, now: Option<Schedule>) -> bool {
     let (Some(asked), Some(now)) = (asked, now) else { return false };
     now.turns == asked.turns + 1 && now.ran - asked.ran < BACK_TO_SLEEP

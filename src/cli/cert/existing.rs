@@ -1,5 +1,5 @@
-//! Checks of the files that `kvorum cert` finds: that a CA can issue, and that nothing is replaced
-//! but an earlier pair of the same node or client.
+//! Checks of existing files for `kvorum cert`: a CA must be able to issue certificates, and a
+//! certificate and its key may only be replaced by those of the same node or client.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use x509_parser::time::ASN1Time;
 use super::CertError;
 use crate::counters::clocks::wall_micros;
 
-/// Reason why no certificate is issued by what `ca.pem` and `ca.key` hold.
+/// Reason why the CA in `ca.pem` and `ca.key` issues no certificate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadCa {
     #[error(

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A pair is replaced by another one of the same node or client, key first, each file atomically:
-//! nodes load the two once they match. No other file is replaced, least of all a CA: all
-//! certificates that it issued would become worthless.
+//! nodes load the two files once they match. No other file is replaced, least of all a CA, because
+//! all certificates that the CA issued would become worthless.
 
 mod existing;
 
@@ -32,10 +32,10 @@ use existing::{BadCa, Occupant, check_ca, check_free, common_name, is_for_node, 
 use crate::counters::clocks::wall_micros;
 use crate::settings::units::Ttl;
 
-/// Backdating of certificates, so that they are valid for clocks that are behind.
+/// Backdating of certificates, so that they are valid on machines whose clocks are behind.
 const BEFORE: Duration = Duration::from_secs(3600);
 
-/// What is made.
+/// The pair of files to make.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CertCommand {
     /// Make a CA: ca.pem for clients, ca.key to issue certificates with
@@ -53,7 +53,7 @@ pub(crate) struct CaArgs {
     #[arg(long, value_name = "DIR", default_value = "certs")]
     dir: PathBuf,
 
-    /// How long it is valid, in s, m, h or d
+    /// Validity of the CA, in s, m, h or d
     #[arg(long, value_name = "TIME", default_value = "3650d")]
     expires: Ttl,
 }
@@ -90,14 +90,14 @@ pub(crate) struct ClientArgs {
     out: Option<PathBuf>,
 }
 
-/// By whom, and for how long.
+/// The CA of a certificate, and the certificate's validity.
 #[derive(Debug, Args)]
 struct IssueArgs {
     /// Directory with ca.pem and ca.key
     #[arg(long, value_name = "DIR", default_value = "certs")]
     dir: PathBuf,
 
-    /// How long it is valid, in s, m, h or d
+    /// Validity of the certificate, in s, m, h or d; it ends no later than the CA's
     #[arg(long, value_name = "TIME", default_value = "365d")]
     expires: Ttl,
 }
@@ -188,8 +188,8 @@ pub(super) fn make_ca(dir: &Path, expires: Ttl) -> Result<(), CertError> {
     if let Some(file) = [&cert, &key].into_iter().find(|file| file.exists()) {
         return Err(CertError::CaExists(file.clone()));
     }
-    // A unique name: a client that trusts one of two CAs of the same name takes the other for
-    // forged.
+    // The CA's name is unique, because a client that trusts one of two CAs of the same name takes
+    // the other for forged.
     let number = RandomState::new().hash_one(dir);
     let mut params = params(&format!("kvorum CA {number:016x}"), expires);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));

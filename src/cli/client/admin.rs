@@ -1,5 +1,5 @@
-//! Requests for admin work that a node carries out by itself, such as `repair` and `compact`, and
-//! display of its progress.
+//! Requests for admin tasks that a node carries out in the background, such as `repair` and
+//! `compact`, and the display of their progress.
 
 use std::io::{self, IsTerminal};
 use std::thread;
@@ -15,28 +15,28 @@ use super::problem::{ProblemDetails, UncertainRequest, Unknown};
 use super::{BY, CommandFailure, connect, unreachable_node, unreachable_text};
 use crate::operations::stderr;
 
-/// Polling interval of the progress.
+/// Interval at which the node is asked for the progress.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// Time until the progress is printed as a line, where no bar can be drawn.
+/// Time until the first line of progress, where no bar can be drawn.
 pub(super) const FIRST_LINE: Duration = Duration::from_secs(4);
 
-/// Interval of the lines after the first.
+/// Interval of further lines of progress.
 pub(super) const EACH_LINE: Duration = Duration::from_secs(10);
 
-/// A node that carries out admin work.
+/// A connection to a node that carries out an admin task.
 pub(super) struct Worker<'a> {
     connection: ClientConnection,
     asked: &'a ConnectionArgs,
 }
 
-/// A node's answer to a request for work.
+/// A node's answer to a request for a task: the task's number.
 #[derive(Serialize, Deserialize)]
 struct Accepted {
     number: u64,
 }
 
-/// Formats the number of the requested work, as the node does.
+/// Formats the number of a requested task as the node does.
 pub(super) fn asked_json(number: u64) -> String {
     serde_json::to_string(&Accepted { number }).expect("numbers always serialize") + "\n"
 }
@@ -51,14 +51,14 @@ impl<'a> Worker<'a> {
         self.asked.flags()
     }
 
-    /// Requests work; returns its number.
+    /// Requests a task; returns the task's number.
     pub(super) fn ask(&mut self, target: &str) -> Result<u64, CommandFailure> {
         let Accepted { number } = self.change(target, 202)?;
         Ok(number)
     }
 
-    /// Polls the progress until `ended` returns an end. `ended` may send further requests. Where
-    /// no bar can be drawn, what `ended` shows is printed to stderr every few seconds.
+    /// Polls the progress until `ended` returns a result. `ended` may send further requests. Where
+    /// no bar can be drawn, the bar's message is printed to stderr every few seconds.
     pub(super) fn wait<Answer: DeserializeOwned, End>(
         &mut self,
         target: &str,
@@ -82,7 +82,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Requests a page that the command can do without; `None` = there is none, for any reason.
+    /// Requests a page that the command can do without; `None` = no page, for any reason.
     pub(super) fn look<T: DeserializeOwned>(&mut self, target: &str) -> Option<T> {
         let (head, body) = self.answer("GET", target).ok()?;
         serde_json::from_slice(&body).ok().filter(|_| head.status == 200)
@@ -105,7 +105,8 @@ impl<'a> Worker<'a> {
         parsed.map_err(|error| unreachable_node(ask, &malformed(&error.to_string())))
     }
 
-    /// Sends a request for a change. Without a node's answer the outcome is unknown.
+    /// Sends a request for a change. If the node's answer is missing or malformed, reports that the
+    /// outcome is unknown.
     pub(super) fn change<T: DeserializeOwned>(
         &mut self,
         target: &str,
@@ -140,7 +141,7 @@ fn progress() -> ProgressBar {
     if io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() }
 }
 
-/// Shows the progress, as a share of the total if that is known.
+/// Shows the progress, as a share of the total if the total is known.
 pub(super) fn show(bar: &ProgressBar, done: u64, of: Option<u64>, message: String) {
     let template = if of.is_some() { "{bar:40} {percent} % {msg}" } else { "{spinner} {msg}" };
     bar.set_style(ProgressStyle::with_template(template).expect("both are well-formed"));

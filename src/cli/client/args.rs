@@ -11,10 +11,10 @@ use crate::settings::members::{self, NodeError};
 use crate::settings::units::{Time, Ttl, UnitError};
 use crate::transport::Certificates;
 
-/// Upper limit of `--timeout`: a wait of more than an hour is a mistake.
+/// Upper limit of `--timeout`: a longer wait than an hour is most likely a mistake.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// Where to ask, and how to answer.
+/// The node to ask, the credentials, and the form of the output.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
@@ -23,8 +23,8 @@ pub(crate) struct ConnectionArgs {
     #[arg(value_parser = node_url)]
     pub(crate) url: String,
 
-    /// File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in
-    /// KVORUM_ADMIN_TOKEN
+    /// File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the
+    /// token instead
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 
@@ -36,7 +36,7 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, value_name = "TIME", value_parser = waiting_time)]
     pub(crate) timeout: Option<Time>,
 
-    /// Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and
+    /// Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and
     /// `value_base64`; the node's errors go to stderr as JSON
     #[arg(long, help_heading = None::<&'static str>)]
     pub(crate) json: bool,
@@ -58,7 +58,7 @@ impl ConnectionArgs {
     }
 }
 
-/// How many replicas must do their part.
+/// The quorum of a request.
 #[derive(Debug, Args)]
 pub(crate) struct VoteArgs {
     /// Number of replicas that must answer, 1..from [default: a majority of from]
@@ -70,29 +70,30 @@ pub(crate) struct VoteArgs {
     pub(crate) from: Option<u32>,
 }
 
-/// A condition: what must be there for a write to be done.
+/// The condition of a write: versions, one of which the key's value must have.
 #[derive(Debug, Args)]
 pub(crate) struct IfMatch {
-    /// Write only if the value has this version, as `get --json` prints it; "*": only if there is
-    /// a value. Can be given several times
+    /// Write only if the value has this version, as `get --json` prints it; "*": only if there is a
+    /// value. Can be given several times: one of the versions must match
     #[arg(long, value_name = "VERSION")]
     pub(crate) if_match: Vec<String>,
 }
 
-/// What a write is known by.
+/// The idempotency key of a write.
 #[derive(Debug, Args)]
 pub(crate) struct IdempotencyArgs {
-    /// A word of 1 to 64 bytes, another one for each write: a write that is sent again with the
-    /// same word within a day is done once; another write of the key with it is refused
+    /// Word of 1 to 64 bytes, a new one for each write: a write that is sent again within a day
+    /// with the same word is done once; another write of the same key with this word is refused
     #[arg(long, value_name = "WORD")]
     pub(crate) idempotency_key: Option<String>,
 }
 
-/// How long a value lives.
+/// The time to live of a value.
 #[derive(Debug, Args)]
 pub(crate) struct TtlArgs {
     /// Time to live, in s, m, h or d, as in 90s or 30d, up to the node's --max-ttl; after it the
-    /// value is gone [default: put: it never expires; add: the value's expiry stays]
+    /// value counts as deleted [default: put: the value never expires; add: the value's expiry
+    /// stays]
     #[arg(long, value_name = "TIME")]
     pub(crate) ttl: Option<Ttl>,
 }
@@ -100,8 +101,9 @@ pub(crate) struct TtlArgs {
 /// Everything after `repair`.
 #[derive(Debug, Args)]
 pub(crate) struct RepairArgs {
-    /// Compare everything and read every block, not only what was written since the last round
-    /// that ended equal. Only this finds damage on disks. Takes as long as reading the store
+    /// Compare everything and read every block, not only what was written since the last round that
+    /// ended equal. Only a full round finds damage on disks. Takes as long as reading the whole
+    /// store
     #[arg(long)]
     pub(crate) full: bool,
 
@@ -125,7 +127,7 @@ pub(crate) struct CompactArgs {
     pub(crate) ask: ConnectionArgs,
 }
 
-/// Whether to ask for a receipt.
+/// The option to print a receipt.
 #[derive(Debug, Args)]
 pub(crate) struct WantReceipt {
     /// Print which replicas had acknowledged the write when it was answered
@@ -280,7 +282,7 @@ pub(crate) struct StatusArgs {
     pub(crate) ask: ConnectionArgs,
 }
 
-/// Why a text is no value of a flag.
+/// Reason why a text is not a valid value of a flag.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ArgError {
     #[error(transparent)]

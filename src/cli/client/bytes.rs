@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 pub(super) use crate::http::percent::encode as percent;
 pub(super) use protocol::escaped as escape;
 
-/// Text that [`escape`] never returns.
+/// Text that is not valid output of [`escape`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?}: a backslash is followed by n, t, \\ or xNN (--escaped)")]
 pub(super) struct NotEscaped(String);
 
-/// Returns the bytes that [`escape`] was given.
+/// Reverses [`escape`]: returns the original bytes.
 pub(super) fn unescape(text: &[u8]) -> Result<Vec<u8>, NotEscaped> {
     let wrong = || NotEscaped(String::from_utf8_lossy(text).into_owned());
     let mut bytes = Vec::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! `kvorum compact`: has a node compact its whole store, and shows the end.
+//! `kvorum compact`: has a node compact its whole store, and shows the result.
 
 use indicatif::HumanBytes;
 
@@ -45,7 +45,7 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), CommandFailure> {
     if args.ask.json { Ok(()) } else { print_done(&summary(&ended), "the compaction has ended") }
 }
 
-/// Describes the result in a line.
+/// Describes the result in one line.
 fn summary(ended: &Compaction) -> String {
     let Compaction { took_ms, bytes_before, bytes, records, .. } = ended;
     let (took, before, now) = (took_text(*took_ms), HumanBytes(*bytes_before), HumanBytes(*bytes));

@@ -11,20 +11,20 @@ use crate::settings::members::authority_of;
 use crate::settings::units::Time;
 use crate::transport::{Blocking, Certificates};
 
-/// Limit on the headers of an answer; kvorum sends at most seven.
+/// Limit on the number of an answer's headers; kvorum sends at most seven.
 const MAX_HEADERS: usize = 32;
 
-/// Limit on the bytes of an answer's head, far above those of kvorum: a longer one is another
-/// program's.
+/// Limit on the bytes of an answer's head, far above those of kvorum: a longer head comes from
+/// another program.
 const MAX_HEAD: usize = 64 << 10;
 
-/// Longest body that is read whole: a long recording of all events.
+/// Limit on the bytes of a body that is read whole; the longest is a long recording of all events.
 const MAX_BODY: u64 = 128 << 20;
 
-/// Limit on the bytes of a line in a chunked body: a size with extensions, or a trailer.
+/// Limit on the bytes of a line in a chunked body: a chunk's size with extensions, or a trailer.
 const MAX_LINE: u64 = 8 << 10;
 
-/// Bytes sent between two updates of the progress bar.
+/// Bytes sent between two updates of the progress bar, 64 KiB.
 const STEP: usize = 64 << 10;
 
 /// A blocking connection to one node, with the headers common to its requests.
@@ -62,12 +62,12 @@ enum Length {
     Connection,
 }
 
-/// A body, read as it arrives, whatever its framing. A premature end is an error, except for a body
-/// that ends with the connection.
+/// A body, read as it arrives, with any framing. A premature end is an error, unless the body ends
+/// with the connection.
 pub(super) struct ResponseBody<'a> {
     connection: &'a mut ClientConnection,
     length: Length,
-    /// Bytes left of the body or of the chunk.
+    /// Bytes left of the body, or of the current chunk.
     left: u64,
     has_begun: bool,
     has_ended: bool,
@@ -97,7 +97,7 @@ impl Read for ResponseBody<'_> {
 }
 
 impl ResponseBody<'_> {
-    /// Reads up to the content of the next chunk, or past the trailers after the last one.
+    /// Reads up to the content of the next chunk. After the last chunk, reads past the trailers.
     fn next_chunk(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.has_begun, true) && !self.connection.line()?.is_empty() {
             return Err(malformed("a chunk is longer than its size line says"));
@@ -120,7 +120,7 @@ impl ResponseBody<'_> {
     }
 }
 
-/// Returns the version in a tag, if the tag is one of kvorum's.
+/// Returns the version in an entity tag, if the tag has kvorum's format.
 pub(super) fn version(tag: &str) -> Option<String> {
     etags::parse(tag.as_bytes()).map(|_| tag.trim_matches('"').to_owned())
 }
@@ -136,7 +136,7 @@ pub(super) fn malformed(what: &str) -> io::Error {
 }
 
 impl ClientConnection {
-    /// Connects to a node's URL. Connecting, and each wait after that, is limited to `patience`.
+    /// Connects to a node's URL. Connecting takes at most `patience`, and so does each later wait.
     /// Every request carries the token.
     pub(super) fn open(
         url: &str,
@@ -177,8 +177,8 @@ impl ClientConnection {
         self.headers += lines;
     }
 
-    /// Sends a request and returns the answer's head. `sent` is called with the bytes of the body
-    /// sent in each step.
+    /// Sends a request and returns the answer's head. Calls `sent` with the number of the body's
+    /// bytes sent in each step.
     pub(super) fn request(
         &mut self,
         method: &str,
@@ -201,7 +201,7 @@ impl ClientConnection {
             outcome = outcome.and_then(|()| stream.write_all(step));
             sent(step.len());
         }
-        // A node that stops reading a body has already answered why.
+        // A node that stops reading a body may already have answered with the reason.
         let head = match self.head() {
             Err(_) if outcome.is_err() => Err(outcome.expect_err("just seen")),
             head => head,
@@ -262,7 +262,7 @@ impl ClientConnection {
         ResponseBody { connection: self, length, left, has_begun: false, has_ended: false }
     }
 
-    /// Reads the whole body.
+    /// Reads the whole body, up to [`MAX_BODY`] bytes.
     pub(super) fn body(&mut self, head: &Head) -> io::Result<Vec<u8>> {
         if head.length == Length::Connection {
             return Err(malformed("it has no Content-Length"));
@@ -290,7 +290,8 @@ impl ClientConnection {
     }
 }
 
-/// Replaces a socket timeout's "resource temporarily unavailable" by a description of the wait.
+/// Replaces "resource temporarily unavailable", a socket timeout's text, by a description of the
+/// wait.
 fn in_words(error: io::Error, missing: &str, patience: Duration) -> io::Error {
     if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
         return error;

@@ -1,13 +1,13 @@
 //! `kvorum dev add`, `kvorum dev remove`: adds a node to the cluster of a running `kvorum dev`, or
-//! removes one.
+//! removes a node from it.
 //!
 //! ```text
 //!   add ─▶ socket: a node is started ─▶ it asks to join ─▶ plan, apply ─▶ settled
 //!   remove ─▶ plan, apply ─▶ settled ─▶ socket: its process is stopped
 //! ```
 //!
-//! The plan is made and applied as by `kvorum cluster`. On ctrl-C the command reports the state
-//! reached.
+//! The plan is made and applied in the same way as by `kvorum cluster`. On ctrl-C the command
+//! reports the state that the change has reached.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -41,7 +41,7 @@ const RESTART: Duration = Duration::from_secs(10);
 /// Time limit for a node on this machine to accept a connection.
 const CONNECT: Duration = Duration::from_millis(250);
 
-/// The state to report if the command is interrupted now.
+/// Description of the current state, reported if the command is interrupted.
 #[derive(Debug, Clone)]
 struct Truth(Arc<Mutex<String>>);
 
@@ -56,7 +56,7 @@ impl Truth {
         *self.0.lock() = what;
     }
 
-    /// Sets the state after a change was applied; `flags` are those of the connection.
+    /// Sets the state after a change was applied; `flags` are the connection's flags.
     fn is_applied(&self, name: &str, flags: &str) {
         self.is(format!(
             "the change goes on without this command, and kvorum dev does the rest for {name}. \
@@ -92,7 +92,7 @@ pub(crate) fn dev(command: DevCommand) -> Result<(), CommandFailure> {
             fail(format!("interrupted: {truth}"))
         };
         tokio::select! {
-            // The panic was printed, and ended the process.
+            // A panic of the thread has already been printed and has ended the process.
             ended = ended => ended.unwrap_or(Err(CommandFailure::Failed)),
             _ = interrupt.recv() => Err(interrupted()),
             _ = terminate.recv() => Err(interrupted()),
@@ -176,14 +176,15 @@ fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), CommandFailure> {
     )
 }
 
-/// Returns true if a node is up: its process is known, and was not killed a moment ago.
+/// Returns true if a node is up: its process has served, and accepts a connection now, so that it
+/// was not killed a moment ago.
 fn answers(node: &DevNode) -> bool {
     let address = authority_of(&node.url).parse().ok();
     let connected = address.map(|address| TcpStream::connect_timeout(&address, CONNECT));
     node.is_up && connected.is_some_and(|connected| connected.is_ok())
 }
 
-/// Removes a node from the cluster, unless that has been done.
+/// Removes a node from the cluster, unless an applied change already does so.
 fn leave(
     name: &String,
     replicas: Option<u8>,
@@ -205,7 +206,7 @@ fn leave(
     is_known_to_all(&mut worker, data)
 }
 
-/// Plans, prints and applies a change for a node, and waits for its end.
+/// Plans, prints and applies a change of a node, and waits for the end of the change.
 fn change(
     worker: &mut Worker<'_>,
     lists: &[(&str, &Vec<String>)],
@@ -244,13 +245,13 @@ fn ask_of(running: &DevRunning, node: &DevNode) -> ConnectionArgs {
     ConnectionArgs { url, certificates, token_file, timeout: None, json: false }
 }
 
-/// Waits until the started node asks to join; returns true if it is already a member.
+/// Waits until the started node asks to join; returns true if the layout already has it.
 fn has_place(worker: &mut Worker<'_>, data: &Path, name: &str) -> Result<bool, CommandFailure> {
     let until = Instant::now() + PATIENCE;
     let mut looks = 0;
     let answered = worker.wait("/admin/layout", |_, layout: LayoutStatus, _| {
         looks += 1;
-        // The node may have given up, which its log explains.
+        // The node may have given up; its log then has the reason.
         let is_gone = looks % 5 == 0
             && nodes(data).is_ok_and(|nodes| nodes.iter().all(|node| node.name != name));
         if layout.nodes.iter().any(|node| node.name == name) {
@@ -269,7 +270,7 @@ fn has_place(worker: &mut Worker<'_>, data: &Path, name: &str) -> Result<bool, C
     })
 }
 
-/// Fails if nodes are down: a change would wait for them, so it is better not to begin one.
+/// Fails if nodes are down after [`RESTART`]: a change would wait for them, so none is begun.
 fn all_are_up(worker: &mut Worker<'_>) -> Result<(), CommandFailure> {
     let until = Instant::now() + RESTART;
     let down = worker.wait("/v0/cluster", |_, cluster: Cluster, _| {
@@ -288,8 +289,8 @@ fn all_are_up(worker: &mut Worker<'_>) -> Result<(), CommandFailure> {
     )))
 }
 
-/// Waits until all nodes use the changed layout, and then tells `kvorum dev`: they no longer need
-/// the initial list.
+/// Waits until all nodes use the changed layout, then tells `kvorum dev`, which from then on starts
+/// nodes without the initial list.
 fn is_known_to_all(worker: &mut Worker<'_>, data: &Path) -> Result<(), CommandFailure> {
     let until = Instant::now() + PATIENCE;
     let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;

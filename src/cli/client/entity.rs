@@ -22,10 +22,10 @@ use crate::http::receipt::{RECEIPT, Receipt};
 use crate::operations::stderr;
 use crate::settings::config::MAX_VALUE;
 
-/// Upload size from which on a progress bar is shown, in bytes.
+/// Upload size in bytes from which on a progress bar is shown.
 const LONG: usize = 256 << 10;
 
-/// What holds if the result of a write can't be printed.
+/// Outcome to report if the result of a write can't be printed.
 const APPLIED: &str = "the write was applied: do not repeat it (kvorum get KEY shows the value)";
 
 /// Writes a value.
@@ -46,7 +46,8 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), CommandFailure> {
     finish_write(&key, &head, &body, &args.ask, (&args.receipt, STORED))
 }
 
-/// Reads values: the bytes alone for one key, or a line each for several, as `scan` prints them.
+/// Reads values, and prints the bytes alone for one key, or a line for each of several keys, as
+/// `scan` does.
 pub(crate) fn get(args: &KeyArgs) -> Result<(), CommandFailure> {
     let keys = keys_of(args)?;
     let mut outcome = Ok(());
@@ -94,12 +95,12 @@ fn print_value(
     } else if is_one_of_several {
         writeln!(out, "{}\t{}", escape(key), escape(body))
     } else {
-        // A terminal's prompt needs a line of its own; a file gets the value and nothing more.
+        // A terminal's prompt needs a line of its own; a file gets only the value.
         let end: &[u8] = if out.is_terminal() && !body.ends_with(b"\n") { b"\n" } else { b"" };
         out.write_all(body).and_then(|()| out.write_all(end))
     };
     match written.and_then(|()| out.flush()) {
-        // The reader has seen enough, as with scan.
+        // The reader has closed the pipe, as with `scan`.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(|error| fail(format!("stdout: {error}"))),
     }
@@ -119,7 +120,7 @@ pub(crate) fn del(args: &DelArgs) -> Result<(), CommandFailure> {
     let headers = if_match(condition)? + &known(word)?;
     let mut asker = EntityClient::new(&args.ask, &headers);
     for (done, key) in keys.iter().enumerate() {
-        // The receipt proves that the answer is a node's.
+        // A receipt proves that the answer comes from a kvorum node.
         let target = format!("/v0/entity?id={}{votes}&receipt=true", percent(key));
         let answer = asker.ask("DELETE", &target, None);
         let deleted = answer
@@ -185,7 +186,7 @@ fn receipt_line(receipt: Option<&Receipt>) -> String {
     )
 }
 
-/// Fails if a receipt was wanted and the answer has none, although the write was done.
+/// Fails if a receipt was requested and the answer has none, although the write was done.
 fn check_receipt(
     head: &Head,
     ask: &ConnectionArgs,
@@ -198,7 +199,7 @@ fn check_receipt(
     Ok(())
 }
 
-/// Returns the header line of an idempotency key, or nothing.
+/// Returns the header line of an idempotency key; empty without a key.
 fn known(IdempotencyArgs { idempotency_key }: &IdempotencyArgs) -> Result<String, CommandFailure> {
     let Some(word) = idempotency_key else { return Ok(String::new()) };
     if word.is_empty() || !word.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -208,7 +209,7 @@ fn known(IdempotencyArgs { idempotency_key }: &IdempotencyArgs) -> Result<String
     Ok(format!("Idempotency-Key: {word}\r\n"))
 }
 
-/// Returns the header line of a condition, or nothing.
+/// Returns the header line of a condition; empty without a condition.
 fn if_match(IfMatch { if_match }: &IfMatch) -> Result<String, CommandFailure> {
     if if_match.is_empty() {
         return Ok(String::new());
@@ -233,7 +234,8 @@ fn if_match(IfMatch { if_match }: &IfMatch) -> Result<String, CommandFailure> {
     Ok(format!("If-Match: {}\r\n", quoted.join(", ")))
 }
 
-/// Sends requests to a node one after the other, over one connection while the node keeps it open.
+/// Sends requests to one node, one after the other, over one connection as long as the node keeps
+/// it open.
 struct EntityClient<'a> {
     ask: &'a ConnectionArgs,
     /// Header lines of each request, with line ends.
@@ -286,7 +288,7 @@ fn upload_bar(bytes: usize) -> ProgressBar {
     ProgressBar::new(bytes as u64).with_style(style.expect("the template is well-formed"))
 }
 
-/// A node's confirmation of a write: this status, and a header that other programs do not send.
+/// A node's confirmation of a write: its status, and a header that other programs do not send.
 type Done = (u16, fn(&Head) -> bool);
 
 /// A value is stored: the answer has its version.
@@ -312,7 +314,7 @@ fn finish_write(
     if !(done.1)(head) {
         return Err(foreign(ask, head.status));
     }
-    // A deletion's request always asks for a receipt.
+    // The request of a deletion always asks for a receipt, even if the user does not.
     let receipt = head.receipt.as_ref().filter(|_| wanted.receipt);
     if ask.json {
         print_done(&format!("{}\n", Value::from(described(key, head, receipt))), APPLIED)?;
@@ -322,7 +324,8 @@ fn finish_write(
     check_receipt(head, ask, wanted)
 }
 
-/// Reports an answer that confirms a write, but not in the way that kvorum does.
+/// Reports a confirmation of a write that did not come from a kvorum node, so that the outcome is
+/// unknown.
 fn foreign(ask: &ConnectionArgs, status: u16) -> CommandFailure {
     Unknown::Stranger(status).report(UncertainRequest::Write, &stranger_at(&ask.url, status), ask)
 }
@@ -359,7 +362,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, CommandFailure> {
     read(file, &shown)
 }
 
-/// Reads all bytes, up to the greatest size of a value.
+/// Reads all bytes, up to the maximum size of a value.
 fn read(from: impl Read, shown: &str) -> Result<Vec<u8>, CommandFailure> {
     let mut value = Vec::new();
     let read = from.take(MAX_VALUE.0 + 1).read_to_end(&mut value);

@@ -58,7 +58,7 @@ use crate::settings::secret;
 /// `--deadline`, so that a working node gives up first.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reason why a command failed. The reason was already printed.
+/// Reason why a command failed. The reason has already been printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandFailure {
     /// The answer is no: there is no value under the key, a condition is not met, or not every node
@@ -83,8 +83,8 @@ fn fail(why: impl std::fmt::Display) -> CommandFailure {
     CommandFailure::Failed
 }
 
-/// Prints a result, with control characters escaped: names in it come from any client.
-/// That the reader has seen enough and closed the pipe, as `head` does, is no failure.
+/// Prints a result, with control characters escaped, because names in the result may come from any
+/// client. A pipe that the reader has closed, as `head` does, is not a failure.
 fn print(text: &str) -> Result<(), CommandFailure> {
     is_read(text).map(drop)
 }
@@ -98,7 +98,8 @@ fn is_read(text: &str) -> Result<bool, CommandFailure> {
     }
 }
 
-/// Prints the result of a change. If that fails, says `done`: what was done, and what to do.
+/// Prints the result of a change. If printing fails, reports `done`: the change made, and how to
+/// continue.
 fn print_done(text: &str, done: impl std::fmt::Display) -> Result<(), CommandFailure> {
     printed(text).map_err(|error| fail(format!("stdout: {error}; {done}")))
 }
@@ -111,9 +112,10 @@ fn printed(text: &str) -> io::Result<()> {
     out.write_all(visible(text).as_bytes()).and_then(|()| out.flush())
 }
 
-/// True if a standard stream was closed when the process began: the standard library has opened
-/// `/dev/null` in its place, for reading and writing. A shell opens it for one of both; a program
-/// that starts this one may open it for both.
+/// Returns true if a standard stream was closed when the process began: the standard library has
+/// then opened `/dev/null` in its place, for reading and writing. A shell redirects from or to
+/// `/dev/null` for reading or for writing only; another program that starts this one may open it
+/// for both.
 fn is_closed(stream: impl AsFd) -> bool {
     let is_null = || {
         let null = rustix::fs::stat("/dev/null")?;
@@ -132,15 +134,15 @@ fn connect(ask: &ConnectionArgs) -> Result<ClientConnection, CommandFailure> {
     connection.map_err(|error| unreachable_node(ask, &error))
 }
 
-/// Hint at the settings that name another node, for all commands but `profile`.
+/// Hint at the settings that name another node, for all commands except `profile`.
 const BY: &str = " (--url, KVORUM_URL)";
 
-/// Reports an unreachable node, or one without a response, to the user or as JSON.
+/// Reports, to the user or as JSON, that a node is unreachable or has sent no response.
 fn unreachable_node(ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
     Unknown::of(error).report_unchanged(&unreachable_text(&ask.url, error, BY), ask)
 }
 
-/// Describes why a node is unreachable; `by` is the hint at how to name another one.
+/// Describes why a node is unreachable; `by` is the hint at the settings that name another node.
 fn unreachable_text(url: &str, error: &io::Error, by: &str) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
@@ -151,7 +153,7 @@ fn unreachable_text(url: &str, error: &io::Error, by: &str) -> String {
     }
 }
 
-/// Returns the token for requests, from the file or a variable.
+/// Returns the token for requests, from the file or else from a variable.
 fn token_of(file: Option<&Path>) -> Result<Option<String>, CommandFailure> {
     let variable = || secret::CLIENT.variable().or_else(|| secret::ADMIN.variable());
     let variable = if file.is_some() { None } else { variable() };

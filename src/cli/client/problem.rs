@@ -1,4 +1,4 @@
-//! Errors in a node's answers, for the user.
+//! Reports of errors in a node's answers, to the user or as JSON.
 
 use std::io::{self, ErrorKind};
 
@@ -9,10 +9,10 @@ use super::bytes::add as add_bytes;
 use super::{CommandFailure, ConnectionArgs, fail};
 use crate::operations::stderr;
 
-/// An `application/problem+json` body, as far as it is shown to users.
+/// The fields of an `application/problem+json` body that are shown to users.
 #[derive(Debug, Deserialize)]
 pub(super) struct ProblemDetails {
-    /// The kind of problem, a word. Other programs' answers lack it, or have a URI.
+    /// The kind of problem, a word. In answers of other programs it is missing, or a URI.
     #[serde(rename = "type")]
     kind: String,
     title: String,
@@ -32,14 +32,15 @@ const NOT_FOUND: &str = "not-found";
 const UNMET: &str = "precondition-failed";
 
 impl ProblemDetails {
-    /// Parses an answer's problem; `None` = it is not one of kvorum's.
+    /// Parses the problem in an answer; `None` = the body is not one of kvorum's.
     fn read(status: u16, body: &[u8]) -> Option<Self> {
         let problem: Self = serde_json::from_slice(body).ok()?;
         let word = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
         (problem.status == status && problem.kind.bytes().all(word)).then_some(problem)
     }
 
-    /// Returns true if kvorum reports that there is no value, as opposed to another program's 404.
+    /// Returns true if kvorum reports that a key has no value. A 404 of another program is not such
+    /// a report.
     pub(super) fn is_absence(status: u16, body: &[u8]) -> bool {
         Self::read(status, body).is_some_and(|problem| problem.kind == NOT_FOUND)
     }
@@ -61,13 +62,14 @@ impl ProblemDetails {
         }
     }
 
-    /// Reports another program's answer to a request that changes nothing, to the user or as JSON.
+    /// Reports the answer of another program to a request that changes nothing, to the user or as
+    /// JSON.
     pub(super) fn report_stranger(status: u16, ask: &ConnectionArgs) -> CommandFailure {
         Unknown::Stranger(status).report_unchanged(&stranger_at(&ask.url, status), ask)
     }
 
-    /// Reports the answer to a write or another change, with its outcome: if it is another
-    /// program's, the outcome is unknown.
+    /// Reports the answer to a write or another change, with its outcome. The outcome is unknown if
+    /// another program answered.
     pub(super) fn report_of(
         what: UncertainRequest,
         status: u16,
@@ -131,8 +133,8 @@ impl ProblemDetails {
         words
     }
 
-    /// Describes the outcome of a write. A refusal that comes before the node looks at the method
-    /// names an outcome to reads too, of which users are told nothing.
+    /// Describes the outcome of a write. The answer to a read may name an outcome too, if the node
+    /// refuses the request before it looks at the method; the reports of reads omit it.
     fn end(&self) -> &'static str {
         match self.outcome.as_deref() {
             Some("none") => ". Nothing was written",
@@ -171,7 +173,8 @@ impl Unknown {
         }
     }
 
-    /// Reports the failure described by `why`, and the unknown outcome, to the user or as JSON.
+    /// Reports the failure described by `why`, and that the outcome is unknown, to the user or as
+    /// JSON.
     pub(super) fn report(
         self,
         what: UncertainRequest,
@@ -193,8 +196,8 @@ impl Unknown {
         CommandFailure::Failed
     }
 
-    /// Reports the failure described by `why` of a request that changed nothing, because it asks
-    /// for no change or was not sent.
+    /// Reports the failure described by `why` of a request that changed nothing: it asks for no
+    /// change, or was not sent.
     pub(super) fn report_unchanged(self, why: &str, ask: &ConnectionArgs) -> CommandFailure {
         if !ask.json {
             return fail(why);
@@ -216,12 +219,12 @@ impl Unknown {
     }
 }
 
-/// Describes an answer of the node at `url` without kvorum's content.
+/// Describes an answer of the node at `url` whose body is not kvorum's.
 pub(super) fn stranger_at(url: &str, status: u16) -> String {
     format!("{url} answers {}", stranger(status))
 }
 
-/// Describes a status without kvorum's content.
+/// Describes an answer with this status whose body is not kvorum's.
 fn stranger(status: u16) -> String {
     format!(
         "{status} with an unexpected response body: is this a kvorum node, or is a proxy in \

@@ -1,4 +1,5 @@
-//! `kvorum quota set`, `list`, `remove`: limits on the bytes that clients may store under a prefix.
+//! `kvorum quota set`, `list`, `remove`: manages quotas, which limit the bytes that clients may
+//! store under a prefix.
 
 use std::fmt::Write;
 
@@ -15,7 +16,7 @@ use crate::settings::units::Size;
 /// Everything after `quota`.
 #[derive(Debug, Args)]
 pub(crate) struct QuotaArgs {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     command: QuotaCommand,
 }
@@ -24,12 +25,12 @@ pub(crate) struct QuotaArgs {
 enum QuotaCommand {
     /// Set the quota of a prefix, or replace it
     ///
-    /// Counted are the bytes of keys and values that are not deleted; each key counts once, however
-    /// many replicas it has. Each node adds what it stores at once, and estimates the sum on all
-    /// nodes from the keys that it holds. What is in flight when a hard limit is reached is stored
-    /// all the same.
+    /// A quota counts the bytes of keys and values that are not deleted; each key counts once,
+    /// however many replicas it has. Each node adds its own writes at once, and estimates the sum
+    /// over all nodes from the keys that it holds. Writes that are in flight when a hard limit is
+    /// reached are stored all the same.
     Set(SetArgs),
-    /// List the quotas, and how much is stored under each as the node estimates it
+    /// List the quotas, and the bytes stored under each, as the node estimates them
     List(ConnectionArgs),
     /// Remove the quota of a prefix
     Remove(RemoveArgs),

@@ -1,4 +1,5 @@
-//! `kvorum repair`: requests a repair round over the whole cluster from a node, and shows its end.
+//! `kvorum repair`: requests a repair round over the whole cluster from a node, and shows its
+//! result.
 
 use std::time::{Duration, Instant};
 
@@ -73,15 +74,15 @@ fn progress(round: Option<&Round>, number: u64) -> (u64, Option<u64>, String) {
     (round.records, round.of_records.filter(|of| *of > 0), message)
 }
 
-/// Describes what is wrong with the nodes of the cluster while a round takes long.
+/// Describes the problems of the cluster's nodes, which may hold up a round.
 fn hindering(cluster: &Cluster) -> String {
     let of_nodes = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
     let clocks = clock_problems(&cluster.nodes);
     of_nodes.chain(clocks).map(|line| format!("; {line}")).collect()
 }
 
-/// Describes in a line the latest round that any of these nodes drove. `flags` are those of the
-/// connection, for printed commands.
+/// Describes, in one line, the latest round that any of these nodes drove. `flags` are the
+/// connection's flags for printed commands.
 pub(super) fn last_round(nodes: &[Row], now_ms: u64, flags: &str) -> Option<String> {
     let rounds = nodes.iter().filter_map(|row| Some((row, row.status.as_ref()?.repair.as_ref()?)));
     let lasts = rounds.filter_map(|(row, repair)| Some((row, repair.last.as_ref()?)));

@@ -1,4 +1,4 @@
-//! `scan`: prints a range, one item a line, as it arrives. A truncated response is an error,
+//! `scan`: prints a range, one item a line, as the items arrive. A truncated response is an error,
 //! because a short list looks like a complete one.
 
 use std::ffi::OsString;
@@ -54,7 +54,8 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), CommandFailure> {
     if args.end.as_ref().is_some_and(|end| end.is_empty()) {
         return Err(fail("--end must not be empty: no key is before the empty one"));
     }
-    // All keys begin with an empty prefix, and come from an empty start on.
+    // An empty prefix matches all keys, and an empty start is before all keys: both count as not
+    // given.
     let bytes = |key: &Option<OsString>| {
         let key = key.as_ref().filter(|key| !key.is_empty());
         key.map(|key| key_bytes(key, args.escaped)).transpose()
@@ -81,7 +82,7 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), CommandFailure> {
     }
 }
 
-/// Prints page after page; without a limit there is only one.
+/// Prints page after page. Without a limit, one response has all items.
 fn pages(wanted: &ScanRange<'_>, printed: &mut Printed) -> Result<(), Stop> {
     let ask = &wanted.args.ask;
     let open = || {
@@ -109,7 +110,7 @@ fn pages(wanted: &ScanRange<'_>, printed: &mut Printed) -> Result<(), Stop> {
     }
 }
 
-/// Prints the items of a response; returns the cursor of the next one, if there is one.
+/// Prints the items of a response; returns the cursor of the next page, if there is one.
 fn page(
     wanted: &ScanRange<'_>,
     printed: &mut Printed,
@@ -135,7 +136,7 @@ fn page(
             }
             Ok(Frame::End) => return Ok(None),
             Ok(Frame::Next(cursor)) => return Ok(Some(cursor)),
-            // All requested items are printed.
+            // The requested items are all printed, so the rest of the response does not matter.
             Err(_) if wanted.left(printed) == Some(0) => return Ok(None),
             Err(error) => return Err(wanted.interrupted(printed, &error).into()),
         }
@@ -143,7 +144,7 @@ fn page(
 }
 
 impl ScanRange<'_> {
-    /// Items left to print; `None` = there is no limit.
+    /// Returns the number of items left to print; `None` = there is no limit.
     fn left(&self, printed: &Printed) -> Option<u64> {
         self.args.limit.map(|limit| limit.saturating_sub(printed.items))
     }
@@ -178,8 +179,7 @@ impl ScanRange<'_> {
         fail(self.interruption(printed, &format!(": {error}")))
     }
 
-    /// Reports that no answer came, or only a part, and how to continue if items were printed
-    /// before.
+    /// Reports a missing or partial answer, and how to continue if items were printed before.
     fn unanswered(&self, printed: &Printed, error: &io::Error) -> CommandFailure {
         match printed.items {
             0 => unreachable_node(&self.args.ask, error),
@@ -187,7 +187,8 @@ impl ScanRange<'_> {
         }
     }
 
-    /// Reports, after a refusal that was printed, how to continue if items were printed before.
+    /// Reports how to continue after a refusal, which has been printed, if items were printed
+    /// before it.
     fn refused(&self, printed: &Printed, told: CommandFailure) -> CommandFailure {
         match printed.items {
             0 => told,
@@ -274,7 +275,7 @@ impl Printed {
     }
 }
 
-/// Returns a progress line, hidden if the items go to a terminal, or stderr is none.
+/// Returns a progress line, hidden if items are printed on a terminal, or stderr is not one.
 fn progress() -> ProgressBar {
     if io::stdout().is_terminal() {
         return ProgressBar::hidden();

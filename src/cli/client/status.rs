@@ -1,4 +1,4 @@
-//! `kvorum status`: an overview of the cluster, from one node that asks the others.
+//! `kvorum status`: an overview of the cluster, as one node collects it from the others.
 //!
 //! ```text
 //!  --url ─▶ /v0/cluster ─▶ a row for each node, and the problems below the table
@@ -23,8 +23,8 @@ use crate::operations::status::{
 };
 use crate::settings::members;
 
-/// Time limit of the node's answer: it asks the other nodes, 16 at once, and waits up to 2 s for
-/// each silent one.
+/// Time limit of the node's answer: the node asks the other nodes, 16 at once, and waits up to 2 s
+/// for each silent one.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Refresh interval of `--watch`.
@@ -33,13 +33,13 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Moves the cursor to the upper left corner and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Columns that a narrow terminal omits, in this order. `--json` has them all.
+/// Columns that are omitted on a narrow terminal, in this order. `--json` has all columns.
 const DISPENSABLE: [&str; 4] = ["url", "version", "up for", "memory"];
 
-/// State of a row whose URL leads to a node of another cluster.
+/// State of a row at whose URL a node of another cluster answers.
 pub(super) const OTHER_CLUSTER: &str = "other cluster ID";
 
-/// State of a row whose node answers, and refuses the proof of the node that asks.
+/// State of a row whose node answers, but refuses the proof of the asking node.
 const REFUSES_PROOF: &str = "refuses proof";
 
 /// Returns the state of a node that did not report its status.
@@ -71,7 +71,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), CommandFailure> {
     loop {
         let text = match look(&args.ask, token.as_deref()) {
             Ok((body, cluster)) => format!("{clear}{}", show(&body, &cluster)),
-            // Users also watch to see the cluster come up.
+            // Users also watch a cluster that is still starting.
             Err(unseen) if args.ask.json => {
                 unseen.report(&args.ask);
                 String::new()
@@ -104,7 +104,7 @@ impl Unseen {
     }
 }
 
-/// Returns the asked node's answer, raw and parsed.
+/// Returns the answer of the asked node, raw and parsed.
 fn look(ask: &ConnectionArgs, token: Option<&str>) -> Result<(Vec<u8>, Cluster), Unseen> {
     let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
     let mut connection = ClientConnection::open(&ask.url, &ask.certificates, patience, token)?;
@@ -124,7 +124,7 @@ fn width() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// Formats the table. `flags` are those of the connection, for printed commands.
+/// Formats the table. `flags` are the connection's flags for printed commands.
 fn table(cluster: &Cluster, width: Option<usize>, flags: &str) -> String {
     let mut columns = columns(&cluster.nodes);
     for title in DISPENSABLE {
@@ -159,7 +159,7 @@ fn table(cluster: &Cluster, width: Option<usize>, flags: &str) -> String {
     text
 }
 
-/// Returns how a single node becomes one of a cluster; `None` = the cluster has several nodes.
+/// Describes how a single node becomes one of a cluster; `None` = the cluster has several nodes.
 fn alone(rows: &[Row], flags: &str) -> Option<String> {
     let [Row { name, url, status: Some(status), .. }] = rows else { return None };
     if status.membership != Membership::Member {
@@ -216,7 +216,7 @@ fn columns(rows: &[Row]) -> Vec<Column> {
         }),
         said("version", |status| status.version.clone()),
     ];
-    // Nodes without names of their own are named by their URLs.
+    // A node without a name of its own is named by its URL.
     if rows.iter().all(|row| row.name == row.url) {
         columns.retain(|column| column.title != "url");
     }
@@ -273,8 +273,8 @@ fn serves(row: &Row) -> bool {
     row.up && row.status.as_ref().is_none_or(serves)
 }
 
-/// Returns a line for each reason why a node can't do its part: it is unreachable, or accepts no
-/// writes.
+/// Returns a line for each reason why a node can't do its part: it is unreachable, removed or
+/// waiting, or it refuses writes.
 pub(super) fn problems(row: &Row, asked: &str) -> Vec<String> {
     let name = &row.name;
     let mut problems: Vec<String> = unreached(row, asked).into_iter().collect();
@@ -308,8 +308,8 @@ pub(super) fn problems(row: &Row, asked: &str) -> Vec<String> {
     problems
 }
 
-/// Returns a line for each node of the council that has lost its vote, or, if no majority of the
-/// council has one, a single line with the only way out.
+/// Returns a line for each node of the council that has lost its vote; or, if no majority of the
+/// council has a vote, a single line with the remedy.
 pub(super) fn lost_votes(cluster: &Cluster, flags: &str) -> Vec<String> {
     let lacks = |status: &Status| status.lacks_vote && !is_new(status);
     let lost = cluster.nodes.iter().filter(|row| row.status.as_ref().is_some_and(lacks));
@@ -329,14 +329,14 @@ pub(super) fn lost_votes(cluster: &Cluster, flags: &str) -> Vec<String> {
     lost.iter().map(again).collect()
 }
 
-/// True if a council of `of` nodes, `lost` of which have lost their votes, can't decide any more
-/// even when all of its nodes are up.
+/// Returns true if a council of `of` nodes, of which `lost` have lost their votes, can't decide any
+/// more, even with all its nodes up.
 pub(super) fn has_lost_majority(of: usize, lost: usize) -> bool {
     lost > 0 && of.saturating_sub(lost) < of / 2 + 1
 }
 
-/// Names the way out where no majority of the council has a vote. The node to recover from is the
-/// one that knows most: it has the greatest epoch, and of several a vote.
+/// Describes the remedy if no majority of the council has a vote: a recovery from the node that
+/// knows most. That is the node with the greatest epoch; among several, one with a vote.
 fn without_council(cluster: &Cluster, lost: &[&str], flags: &str) -> String {
     let known = cluster.nodes.iter().filter_map(|row| Some((row, row.status.as_ref()?)));
     let best = known.max_by_key(|(row, status)| {
@@ -345,7 +345,7 @@ fn without_council(cluster: &Cluster, lost: &[&str], flags: &str) -> String {
     });
     let best = best.map_or("one node", |(row, _)| &row.name);
     let (council, lost) = (cluster.council.join(", "), lost.join(","));
-    // Of fewer than three nodes one is the council, and the recovery has seated it.
+    // With fewer than three nodes the council is one node, which the recovery has seated.
     let then = match cluster.nodes.len() {
         0..3 => String::new(),
         _ => format!("; then kvorum cluster plan{flags}, and apply the plan"),
@@ -359,7 +359,7 @@ fn without_council(cluster: &Cluster, lost: &[&str], flags: &str) -> String {
     )
 }
 
-/// True if a node of a list waits for the first start of the others.
+/// Returns true if a node of a new cluster waits for the first start of the other listed nodes.
 fn is_new(status: &Status) -> bool {
     status.cluster_id.is_none() && status.membership == Membership::Joining
 }
@@ -382,8 +382,8 @@ fn clock_differs(row: &Row) -> Option<String> {
     ))
 }
 
-/// Returns a line for each clock that differs from most others, and one for all that differ without
-/// a majority.
+/// Returns a line for each clock that differs from most others, and one line for all clocks that
+/// differ without a majority.
 pub(super) fn clock_problems(rows: &[Row]) -> impl Iterator<Item = String> {
     rows.iter().filter_map(clock_differs).chain(clocks_differ(rows))
 }
@@ -409,7 +409,7 @@ fn seconds_of(skew_us: i64) -> String {
     format!("{:.1} s", skew_us.unsigned_abs() as f64 / 1e6)
 }
 
-/// Describes a node that issues no timestamps for a while.
+/// Describes a node that issues no timestamps for a while, because its last timestamps are ahead.
 fn timestamps_ahead(name: &str, ahead_ms: u64) -> String {
     format!(
         "{name} refuses writes for another {}: its timestamps are ahead of most other nodes' \
@@ -462,8 +462,8 @@ fn notes(row: &Row, asked: &str, flags: &str) -> Vec<String> {
 }
 
 /// Describes why a node may have forgotten idempotency keys, and until when. A node that lost its
-/// disk recovers them from the others as the last part of its rebuild: only keys that were not
-/// recovered by then stay unknown for a day.
+/// disk recovers the keys from the other nodes as the last part of its rebuild: only keys that were
+/// not recovered by then stay unknown for a day.
 fn forgotten_keys(name: &str, state: &Membership, forgotten: &ForgottenKeys) -> String {
     let ForgottenKeys { until_ms, reason } = forgotten;
     let is_rebuilt =
@@ -624,7 +624,7 @@ mod tests {
         assert!(!serves(&with("member", Some("no write is taken"))));
     }
 
-    /// No disk was lost, and nothing is repaired: one of the nodes has never run.
+    /// No disk was lost, and no keys are being repaired: one of the nodes has never run.
     #[test]
     fn a_new_cluster_that_waits_for_a_node_says_just_that() {
         let status = status(json!({
@@ -654,7 +654,7 @@ mod tests {
             note.starts_with("a may have forgotten writes with an idempotency key, for another")
         );
         assert!(note.contains(": its disk was lost, and"), "{note}");
-        // While the node is rebuilt, it is about to recover them.
+        // While the node is rebuilt, it will still recover the keys.
         row.status.as_mut().unwrap().membership = Membership::Rebuilding;
         let text = table(&cluster(vec![row]), None, "");
         let note = text.lines().last().unwrap();

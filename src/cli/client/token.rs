@@ -1,4 +1,4 @@
-//! `kvorum token create`, `list`, `revoke`: manages tokens, which permit requests to the nodes.
+//! `kvorum token create`, `list`, `revoke`: manages tokens, which authorize requests to the nodes.
 
 use std::fmt::Write;
 use std::io;
@@ -17,7 +17,7 @@ use crate::tokens::status::{TokenList, TokenMade, TokenStatus};
 /// Everything after `token`.
 #[derive(Debug, Args)]
 pub(crate) struct TokenArgs {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     command: TokenCommand,
 }
@@ -28,7 +28,7 @@ enum TokenCommand {
     Create(CreateArgs),
     /// List the tokens, without their texts
     List(ConnectionArgs),
-    /// Revoke a token: nodes refuse it as soon as they hear of that, within a second
+    /// Revoke a token: nodes refuse it once they have learned of the revocation, within a second
     Revoke(RevokeArgs),
 }
 
@@ -38,20 +38,21 @@ struct CreateArgs {
     #[arg(long, value_name = "NAME")]
     name: String,
 
-    /// Methods that it allows: read, write, or GET, PUT, DELETE, POST [default: read,write]
+    /// Methods that the token allows: read, write, or GET, PUT, DELETE, POST [default: read,write]
     #[arg(long, value_name = "LIST")]
     methods: Option<String>,
 
-    /// Prefix of the keys that it allows, up to 128 bytes [default: all keys]
+    /// Prefix of the keys that the token allows, up to 128 bytes [default: all keys]
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
 
-    /// What it allows: data (keys and values), metrics (what nodes report of themselves), admin
-    /// (everything under /admin, also creating tokens of any kind) [default: data]
+    /// Kinds of requests that the token allows: data (keys and values), metrics (the nodes' reports
+    /// of themselves), admin (everything under /admin, also creating tokens of any kind) [default:
+    /// data]
     #[arg(long = "for", value_name = "LIST")]
     kinds: Option<String>,
 
-    /// Time after which it expires, in s, m, h or d from now, as in 30d [default: never]
+    /// Time from now after which the token expires, in s, m, h or d, as in 30d [default: never]
     #[arg(long, value_name = "TIME")]
     expires: Option<Ttl>,
 
@@ -121,7 +122,7 @@ fn create(args: &CreateArgs) -> Result<(), CommandFailure> {
     }
     let mut worker = Worker::new(ask)?;
     let made: TokenMade = worker.change(&format!("/admin/tokens?{query}"), 201)?;
-    // Only the token, so that it can be redirected into a file.
+    // Only the token's text is printed, so that stdout can be redirected into a file.
     print_done(
         &if ask.json { json(&made) } else { format!("{}\n", made.token) },
         format_args!(
@@ -157,7 +158,7 @@ fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("strings and numbers always serialize") + "\n"
 }
 
-/// Describes a token in a line.
+/// Describes a token in one line.
 fn line(token: &TokenStatus, now_ms: u64) -> String {
     let time = |ms: u64| HumanDuration(std::time::Duration::from_millis(ms));
     let mut text = format!(

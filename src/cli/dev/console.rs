@@ -1,4 +1,4 @@
-//! Terminal output of all nodes: each line is prefixed with its node's name.
+//! Terminal output of all nodes: each line begins with its node's name.
 
 use std::io::{self, IsTerminal};
 
@@ -9,7 +9,7 @@ const COLOURS: [&str; 5] = ["\x1b[36m", "\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1
 const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";
 
-/// The output, stdout. A blocked terminal must hold up neither the nodes nor their end.
+/// The output to stdout. A blocked terminal holds up neither the nodes nor their stop.
 #[derive(Debug)]
 pub(super) struct Console {
     coloured: bool,
@@ -18,7 +18,8 @@ pub(super) struct Console {
 }
 
 impl Console {
-    /// For names of at most `width` columns. Colours are for terminals, unless `NO_COLOR` is set.
+    /// Opens the output for names of at most `width` columns. Names are coloured on a terminal,
+    /// unless `NO_COLOR` is set.
     pub(super) fn new(width: usize) -> io::Result<Self> {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let output = LineWriter::start("stdout", &io::stdout(), |output, lines| {
@@ -53,7 +54,7 @@ impl Console {
         self.output.push(text.as_bytes());
     }
 
-    /// Waits a moment for the last lines.
+    /// Waits up to a second until the last lines are written.
     pub(super) fn finish(&self) {
         self.output.flush();
     }

@@ -1,5 +1,5 @@
-//! Supervision of a node's process: starts it, passes on its log, reports changes of its state,
-//! restarts it after it was killed, and stops it at the end.
+//! Supervision of one node's process: starts the process, prints its log, reports changes of its
+//! state, restarts it after it was killed, and stops it at the end.
 
 use std::cell::RefCell;
 use std::future::pending;
@@ -26,7 +26,8 @@ use crate::transport;
 /// Pause before a killed node is restarted: long enough to watch the other nodes without it.
 pub(super) const PAUSE: Duration = Duration::from_secs(3);
 
-/// Time limit of a node's stop: its own ten seconds for requests in flight, and a sync.
+/// Time limit of a node's stop. The node itself takes up to ten seconds for requests in flight, and
+/// the time of a sync.
 const STOPPING: Duration = Duration::from_secs(30);
 
 /// Interval of health probes, and the time limit of each.
@@ -43,9 +44,10 @@ const LINE: u64 = 64 << 10;
 pub(super) enum EndedChild {
     /// The node was told to stop.
     Stopped,
-    /// The node ends before it serves. Starting it again would not help.
+    /// The node can't be started, or its process ends before it serves: another start would not
+    /// help.
     GaveUp,
-    /// The cluster has removed the node: it serves nothing any more.
+    /// The cluster has removed the node, so the node serves no more requests.
     Removed,
 }
 
@@ -149,8 +151,9 @@ impl Keeper {
         if let Some(secret) = plan.secret() {
             command.env(CLUSTER.variable, secret);
         }
-        // A terminal's ctrl-C is for this process, which stops the nodes its own way. A panic of
-        // this process kills its nodes.
+        // In a process group of its own the node gets no SIGINT from the terminal: this process
+        // handles ctrl-C and stops the nodes. `kill_on_drop` kills the node if this task is
+        // dropped.
         command.process_group(0).kill_on_drop(true).spawn()
     }
 
@@ -198,7 +201,7 @@ impl Keeper {
             sleep(PROBE).await;
             let asked = timeout(PROBE, ready(self.address(), self.has_tls())).await;
             let now = asked.unwrap_or(Ok(Health::Silent)).unwrap_or(Health::Silent);
-            // A single miss may be a busy machine.
+            // A single missed probe may be due to a busy machine.
             let twice = std::mem::replace(&mut silent, now == Health::Silent);
             if now == was || now == Health::Silent && !twice {
                 continue;
@@ -243,7 +246,7 @@ async fn ready(address: SocketAddr, tls: bool) -> std::io::Result<Health> {
     })
 }
 
-/// Waits until all nodes are to stop.
+/// Waits until the node is told to stop.
 async fn reported(stopping: &mut watch::Receiver<bool>) {
     // The sender is dropped only after it has sent.
     let _ = stopping.wait_for(|stop| *stop).await;
@@ -286,7 +289,7 @@ async fn drained(out: &mut Option<impl AsyncRead + Unpin>) {
     pending().await
 }
 
-/// Passes on line after line.
+/// Passes on the output line by line.
 async fn pass_on(from: Option<impl AsyncRead + Unpin>, line: impl Fn(&str)) {
     let Some(from) = from else { return };
     let mut from = BufReader::new(from);

@@ -1,5 +1,5 @@
-//! Detection of nodes that an earlier `kvorum dev` left running: a SIGKILL leaves it no chance to
-//! stop them.
+//! Detection of nodes that an earlier `kvorum dev` left running: a `kvorum dev` that is killed by
+//! SIGKILL can't stop its nodes.
 //!
 //! ```text
 //!  DIR/node-N/LOCK is locked ─▶ the process in /proc with that file open ─▶ its pid
@@ -22,7 +22,7 @@ pub(crate) struct LeftNode {
     pub(super) pid: Option<u32>,
 }
 
-/// Returns those of these nodes (name and data directory) that still run.
+/// Returns the given nodes (name and data directory) that still run.
 pub(super) fn running(nodes: impl Iterator<Item = (String, PathBuf)>) -> Vec<LeftNode> {
     let locked = nodes.map(|(name, data)| (name, data.join(LOCK)));
     let locked: Vec<_> = locked.filter(|(_, lock)| is_locked(lock)).collect();
@@ -30,7 +30,7 @@ pub(super) fn running(nodes: impl Iterator<Item = (String, PathBuf)>) -> Vec<Lef
 }
 
 fn is_locked(lock: &Path) -> bool {
-    // The node reports a lock that can't be opened when it tries.
+    // A node reports a lock file that can't be opened when it starts.
     let Ok(file) = File::options().write(true).open(lock) else { return false };
     flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }

@@ -43,7 +43,8 @@ use socket::{DevAnswer, DevNode, DevRequest, DevSocket};
 /// Limit on requests queued at the socket; further clients wait.
 const REQUESTS: usize = 4;
 
-/// Runs the nodes until told to stop, or until none can be run.
+/// Runs the nodes until a signal stops them. Fails if an initial node can't start, or if no node is
+/// left.
 pub(crate) fn run(args: &DevArgs) -> Result<(), DevError> {
     store::keep_private();
     socket::is_the_only_one(&args.data)?;
@@ -89,7 +90,7 @@ async fn supervise(plan: DevPlan, note: String, args: &DevArgs) -> Result<(), De
                         break Err(error);
                     }
                 }
-                // The panic was printed, and ended the process.
+                // A panic of the task has already been printed and has ended the process.
                 Some(Err(_)) => {}
                 None => break Err(DevError::NoneLeft),
             },
@@ -102,7 +103,7 @@ async fn supervise(plan: DevPlan, note: String, args: &DevArgs) -> Result<(), De
     outcome
 }
 
-/// The nodes kept running.
+/// The supervised nodes.
 struct Nodes {
     plan: Rc<RefCell<DevPlan>>,
     data: PathBuf,
@@ -111,11 +112,11 @@ struct Nodes {
     serves: mpsc::Sender<(u16, u32)>,
     kept: BTreeMap<u16, KeptNode>,
     keepers: JoinSet<(u16, EndedChild)>,
-    /// True once all initial nodes have served.
+    /// True once all nodes that were members at the start have served.
     is_complete: bool,
 }
 
-/// A node kept running.
+/// A supervised node.
 struct KeptNode {
     stop: watch::Sender<bool>,
     /// The node's process, once it serves.
@@ -162,7 +163,7 @@ impl Nodes {
         self.kept.insert(number, KeptNode { stop, pid: None, waiting: Vec::new() });
     }
 
-    /// Records that a node serves, and by which process.
+    /// Records that the process `pid` of a node serves.
     fn serves(&mut self, number: u16, pid: u32) {
         if let Some(kept) = self.kept.get_mut(&number) {
             kept.pid = Some(pid);
@@ -178,7 +179,7 @@ impl Nodes {
         }
     }
 
-    /// Handles the end of a keeper. An error ends the whole cluster.
+    /// Handles the end of a node's supervision. An error ends the whole cluster.
     fn ended(&mut self, number: u16, ended: EndedChild) -> Result<(), DevError> {
         let Some(kept) = self.kept.remove(&number) else { return Ok(()) };
         let is_member = self.members().contains(&number);
@@ -207,7 +208,7 @@ impl Nodes {
                 let number = numbers.into_iter().find(|number| plan::name(*number) == name);
                 match number.and_then(|number| self.kept.get_mut(&number)) {
                     Some(kept) => {
-                        // A keeper that has just ended is handled next.
+                        // The keeper may just have ended; the main loop handles that next.
                         let _ = kept.stop.send(true);
                         kept.waiting.push(answer);
                         return;
@@ -299,7 +300,7 @@ impl Nodes {
             "\nkvorum: {count} node(s) running, data in {} (kept):\n\n",
             self.data.display()
         );
-        // The other terminal may be in another directory.
+        // The user's other terminal may be in another directory.
         let absolute = |path: &Path| word(&absolute(path).unwrap_or_else(|_| path.to_owned()));
         let data = absolute(&self.data);
         let pid = |number: u16| self.pid(number).unwrap_or_default();
@@ -322,7 +323,7 @@ impl Nodes {
                     let header = format!(" -H \"Authorization: Bearer $(cat {file})\"");
                     (header, format!(" --token-file {file}"))
                 }
-                // The other terminal has the variable too.
+                // The user's other terminal has the variable too.
                 Token::Variable => {
                     let header = format!(" -H \"Authorization: Bearer ${}\"", ADMIN.variable);
                     (header, String::new())

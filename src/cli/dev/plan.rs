@@ -1,5 +1,5 @@
 //! The nodes of a `kvorum dev` and their command lines, stored in a file beside the nodes' data
-//! directories, because nodes come and go while it runs.
+//! directories, because nodes are added and removed while `kvorum dev` runs.
 //!
 //! ```text
 //!  dev.json ─┐                              ┌─▶ the first nodes: --cluster
@@ -27,11 +27,11 @@ use crate::settings::members::At;
 use crate::settings::secret::{ADMIN, CLUSTER};
 use crate::settings::units::Ttl;
 
-/// Default memory of a node: three nodes fit a laptop.
+/// Default memory of a node, with which three nodes fit on a laptop.
 const MEMORY: &str = "256MiB";
 
-/// Variables of `kvorum serve` that are not for the nodes: they would contradict what this plan
-/// chooses for each node, and the commands that are printed.
+/// Variables of `kvorum serve` that are hidden from the nodes: they would contradict this plan's
+/// choices for each node, and the commands that `kvorum dev` prints.
 pub(super) const IGNORED: &[&str] = &[
     "KVORUM_CONFIG",
     "KVORUM_LISTEN",
@@ -104,7 +104,7 @@ pub(super) struct Tokens {
     pub(super) admin: Token,
 }
 
-/// Content of the file.
+/// Content of the plan's file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct PlanFile {
     /// Port of the first node; the other nodes have the following ports, by their numbers.
@@ -177,7 +177,7 @@ impl DevPlan {
         Ok((plan, note))
     }
 
-    /// Parses the flags of `kvorum serve`, which may replace this plan's own choices.
+    /// Parses the users' flags of `kvorum serve`. These flags may replace this plan's own choices.
     fn prepare_flags(&mut self, random: String) -> Result<(), DevError> {
         let Some(first) = self.numbers().first().copied() else { return Ok(()) };
         let words = [OsString::from("kvorum")].into_iter().chain(self.words(first));
@@ -196,8 +196,8 @@ impl DevPlan {
         Ok(())
     }
 
-    /// Determines the tokens. If all requests need one and none is given, generates one in the data
-    /// directory: otherwise no request could be made.
+    /// Determines the tokens. If all requests need a token and the settings name none, chooses a
+    /// file in the data directory for a generated one: without it no request could be made.
     fn find_tokens(&mut self, settings: &Settings) {
         let is_needed = settings.require_auth.is_some_and(|required| required.0);
         let admin = match &settings.admin_token_file {
@@ -237,7 +237,7 @@ impl DevPlan {
                     .map_err(|source| DevError::Damaged { file, source })?;
                 Ok(Some(kept).filter(|kept| !kept.nodes.is_empty()))
             }
-            // A directory of an earlier build has no such file.
+            // A data directory of an earlier build has no such file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let last =
                     (1..=MAX_NODES as u16).rev().find(|n| self.data_of(*n).join("STORE").exists());
@@ -343,13 +343,14 @@ impl DevPlan {
         Ok(number)
     }
 
-    /// Records that a node serves, and so is a member. Returns true if that is news.
+    /// Records that a node serves, and so is a member. Returns true if the node was not known as a
+    /// member before.
     pub(super) fn serves(&mut self, number: u16) -> bool {
         let Some(node) = self.kept.nodes.get_mut(&number) else { return false };
         !std::mem::replace(&mut node.is_member, true)
     }
 
-    /// Records that all nodes use a layout with other members than the initial ones.
+    /// Records that all nodes use a layout whose members differ from the initial ones.
     pub(super) fn settles(&mut self) {
         self.kept.changed = true;
     }
@@ -391,7 +392,7 @@ impl DevPlan {
     }
 
     /// Returns the list for `--cluster`: the initial nodes, as long as a node may know no other
-    /// layout.
+    /// layout; later the current members.
     fn list(&self) -> String {
         let PlanFile { first, changed, nodes, .. } = &self.kept;
         let members = nodes.iter().filter(|(_, node)| node.is_member).map(|(number, _)| *number);
@@ -408,8 +409,8 @@ impl DevPlan {
 }
 
 impl PlanFile {
-    /// Returns true if nodes know each other's URLs from a layout: a joining node has no list that
-    /// could give it other ports.
+    /// Returns true if nodes know each other's URLs from a layout, so that ports can no longer
+    /// change: a node that joins has no list with other ports.
     fn is_fixed(&self) -> bool {
         self.changed || self.nodes.keys().any(|number| !self.first.contains(number))
     }

@@ -1,6 +1,6 @@
 //! Control socket of a running `kvorum dev`, for `kvorum dev add` and `kvorum dev remove`: a Unix
-//! socket in its data directory, accessible to its owner alone. Each connection carries a line of
-//! JSON each way.
+//! socket in its data directory, accessible only to the directory's owner. Each connection carries
+//! one request and one answer, each a line of JSON.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Time limit of an answer. A node may take half of that to stop.
+/// Time limit of an answer. A node may take half of this time to stop.
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// A request to a running `kvorum dev`.
@@ -43,11 +43,11 @@ const ANSWER: Duration = Duration::from_secs(60);
 pub(crate) enum DevRequest {
     /// List the nodes.
     Nodes,
-    /// Have a node ask to join: one that already does, or a new one.
+    /// Have a node ask to join: the node that already asks, or else a new one.
     Add { zone: Option<String>, weight: Option<u32> },
     /// Stop running a node.
     Stop { name: String },
-    /// Record that all nodes use a layout with other members than the initial ones.
+    /// Record that all nodes use a layout whose members differ from the initial ones.
     Settled,
 }
 
@@ -56,9 +56,9 @@ pub(crate) enum DevRequest {
 pub(crate) enum DevAnswer {
     /// The nodes, in order.
     Nodes(Vec<DevNode>),
-    /// The node that asks to join; `before` is true if it already did.
+    /// The node that asks to join; `before` is true if it asked before this request.
     Added { name: String, before: bool },
-    /// The node is stopped; its data is here.
+    /// The node is stopped; `data` is its directory, which is kept.
     Stopped { data: PathBuf },
     /// The change is recorded.
     Noted,
@@ -66,7 +66,7 @@ pub(crate) enum DevAnswer {
     Refused(String),
 }
 
-/// A node kept running.
+/// A supervised node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct DevNode {
     pub(crate) name: String,
@@ -86,8 +86,8 @@ pub(super) struct DevSocket {
     path: PathBuf,
 }
 
-/// Calls `open` with a path of the socket that fits an address: the kernel takes no more than 107
-/// bytes of it. A longer path is replaced by one through a descriptor of the directory.
+/// Calls `open` with a path of the socket that fits a socket address, of which the kernel accepts
+/// at most 107 bytes. A longer path is replaced by a path through a descriptor of the directory.
 fn at<T>(data: &Path, open: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let path = data.join(NAME);
     if path.as_os_str().len() <= MAX_PATH {
@@ -110,7 +110,7 @@ impl DevSocket {
     pub(super) fn open(data: &Path, requests: mpsc::Sender<Request>) -> Result<Self, DevError> {
         let path = data.join(NAME);
         let failed = |source| DevError::File { file: path.clone(), source };
-        // A socket without a listener is left from a killed process.
+        // A socket without a listener is the remainder of a killed process.
         is_the_only_one(data)?;
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -127,7 +127,7 @@ impl DevSocket {
 
 impl Drop for DevSocket {
     fn drop(&mut self) {
-        // If the file stays, the next start removes it.
+        // If the removal fails, the next start removes the file.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -175,7 +175,7 @@ fn line_of(what: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// Reason why a running `kvorum dev` does not do what it is asked.
+/// Reason why a request to a running `kvorum dev` failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
     #[error(

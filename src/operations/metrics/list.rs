@@ -1,8 +1,8 @@
 //! The list of all metrics: name, type, labels, help. The descriptions in `/metrics` and the table
-//! in `docs/reference/metrics.md` are generated from it.
+//! in `docs/reference/metrics.md` are generated from this list.
 //!
-//! To add a metric: an entry here, and its value in [`super`] (of a loop: a `Count`); then
-//! `UPDATE_DOCS=1 cargo test -p kvorum the_manual` writes the table.
+//! To add a metric: add an entry here, and its value in [`super`] (for an event loop's metric, a
+//! `Count`); then `UPDATE_DOCS=1 cargo test -p kvorum the_manual` writes the table.
 
 use prometheus_client::metrics::MetricType;
 
@@ -12,7 +12,7 @@ pub(super) struct Metric {
     /// Name without the prefix `kvorum_`, and without a counter's suffix `_total`.
     pub(super) name: &'static str,
     pub(super) kind: MetricType,
-    /// Names of the labels; their values come with each number.
+    /// Names of the labels; each number that is written comes with their values.
     pub(super) labels: &'static [&'static str],
     pub(super) help: &'static str,
 }

@@ -1,5 +1,5 @@
-//! The `/metrics` endpoint: the counters of the loops and the engine, in the Prometheus
-//! (OpenMetrics) text format.
+//! The `/metrics` endpoint: counters of the event loops and the engine, in the OpenMetrics text
+//! format of Prometheus.
 
 mod list;
 mod plain;
@@ -30,10 +30,10 @@ use crate::transport::Tls;
 
 const NANOS: f64 = 1e9;
 
-/// The first doubling of latency that gets a bucket of its own: 16.384 µs.
+/// The first doubling of the latency that gets a bucket of its own, up to 16.384 µs.
 const FIRST_DOUBLING: usize = 4;
 
-/// The last doubling of latency that gets a bucket of its own: 8.6 s.
+/// The last doubling of the latency that gets a bucket of its own, up to 8.6 s.
 const LAST_DOUBLING: usize = 23;
 
 type NoLabels = [(&'static str, &'static str); 0];
@@ -71,7 +71,7 @@ impl Collector for Metrics {
     }
 }
 
-/// Writes the metrics one after the other.
+/// Writes metrics one after the other.
 struct Out<'a, 'b>(&'a mut DescriptorEncoder<'b>);
 
 impl Out<'_, '_> {
@@ -91,7 +91,7 @@ impl Out<'_, '_> {
         ConstGauge::new(value as i64).encode(self.begin(metric)?)
     }
 
-    /// Writes a gauge with one label, one number for each label value.
+    /// Writes a gauge with one label: one number for each value of the label.
     fn gauges<L: EncodeLabelValue>(
         &mut self,
         metric: &Metric,
@@ -140,7 +140,7 @@ fn requests(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     Ok(())
 }
 
-/// Merges the counted buckets into the reported ones, as (bound in seconds, number).
+/// Merges the counted buckets into the reported ones: (upper bound in seconds, number of requests).
 fn latency_buckets(node: &Node, kind: RequestKind) -> Vec<(f64, u64)> {
     let count = |bucket| sum(node, |counters| &counters.latency[kind as usize].buckets[bucket]);
     let mut from = 0;

@@ -1,10 +1,10 @@
-//! Conversion from OpenMetrics to the text format of Prometheus, 0.0.4: for tools that ask for
+//! Conversion from OpenMetrics to the Prometheus text format 0.0.4, for tools that request
 //! `text/plain`.
 
 use std::fmt::Write;
 
-/// Converts OpenMetrics text. A counter is declared under the name of its samples, with `_total`;
-/// lines that the older format does not know are left out.
+/// Converts OpenMetrics text. A counter is declared under the name of its samples, with `_total`.
+/// Lines that the older format does not know are left out.
 pub(crate) fn plain(open: &str) -> String {
     let mut plain = String::with_capacity(open.len() + open.len() / 16);
     let mut help = "";

@@ -50,7 +50,7 @@ fn what_is_sent_in_one_turn_is_one_envelope_and_one_write() {
         for id in 1..=100 {
             assert_eq!(a.reply().await, (id, Reply::Stored));
         }
-        // Pings may have come in between.
+        // Pings may have been sent in between.
         assert!(a.counts().writes.get() - writes < 10);
         assert!(a.counts().envelopes_sent.get() - envelopes < 10);
         assert!(b.counts().writes.get() - answers < 10);
@@ -104,7 +104,8 @@ fn a_long_request_waits_for_room_and_holds_it_as_long_as_it_lives() {
         for id in [1, 2] {
             let (_, came, first) = b.request().await;
             assert_eq!(came, id);
-            // Free memory is reserved for the request that waits, so that no other overtakes it.
+            // Free memory is reserved for the waiting request, so that no other request overtakes
+            // it.
             assert!(received.held() >= 900_000, "{}", received.held());
             drop(first);
         }

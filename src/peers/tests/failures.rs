@@ -1,4 +1,4 @@
-//! Delivery failures: each is reported, and affects no other request.
+//! Failures of delivery: each is reported, and affects no other request.
 
 use protocol::handshake::HandshakeIdentity;
 use protocol::{Event, Reply, Request};
@@ -60,8 +60,8 @@ fn a_lost_connection_is_told_once_and_the_next_request_makes_another() {
     });
 }
 
-/// Node a, and node b, which accepts a's connection and neither reads from it nor answers: the
-/// connection has no driver.
+/// Starts node a, and node b, which accepts a's connection and then neither reads from it nor
+/// answers: b's connection has no driver.
 fn beside_one_that_drives_nothing() -> [Node; 2] {
     let (ports, urls) = ports();
     let [a, b] = [A, B].map(|node| Node::start(node, &urls, &Setup::default(), only_pings));

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use super::world::*;
 use crate::counters::clocks;
 
-/// Starts node a, and node b listening at the returned address.
+/// Starts node a, and node b, which listens at the returned address.
 async fn listening() -> (Node, Node, SocketAddr) {
     let (ports, urls) = ports();
     let [_, port] = ports;
@@ -97,7 +97,7 @@ fn a_replayed_proof_opens_nothing() {
     run(async {
         let (a, b, address) = listening().await;
         let mut recording = recorded(&a, address).await;
-        // The verdict that would follow, and a request behind it.
+        // The verdict that would follow the proof, and a request behind it.
         recording.extend_from_slice(&[1, 0, 0, 0, 3, 0]);
         let mut writer = Writer::default();
         writer.message(&write(1, 10));
@@ -133,7 +133,7 @@ fn a_node_that_is_answered_with_its_own_words_proves_nothing_by_it() {
     });
 }
 
-/// Starts two nodes; the one that dials does not match the other's expectations.
+/// Starts two nodes. The node that dials does not match the other node's expectations.
 async fn misfits(setup: Setup) -> (Node, Node) {
     let (ports, urls) = ports();
     let a = Node::start(A, &urls, &setup, only_pings);

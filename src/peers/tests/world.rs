@@ -1,4 +1,4 @@
-//! A test harness of nodes reduced to their peer connections, in one thread.
+//! A test harness of nodes that consist only of their peer connections, all in one thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -47,7 +47,7 @@ pub(super) const ROOM_BYTES: usize = 1 << 20;
 
 pub(super) const CLUSTER: ClusterId = ClusterId(5);
 
-/// Runs a test on a loop of its own.
+/// Runs a test on an event loop of its own.
 pub(super) fn run(test: impl Future<Output = ()>) {
     let mut builder = Builder::new_current_thread();
     let runtime = builder.enable_all().build_local(LocalOptions::default()).unwrap();
@@ -80,7 +80,7 @@ impl Default for Setup {
     }
 }
 
-/// Takes a free port that refuses connections until it is listened on.
+/// Takes a free port. It refuses connections until somebody listens on it.
 pub(super) fn port() -> std::net::TcpListener {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap()
 }
@@ -235,7 +235,7 @@ impl Node {
     }
 }
 
-/// Waits until a condition holds, while the loop goes on.
+/// Waits until a condition holds, while the event loop continues.
 pub(super) async fn until(what: &str, condition: impl Fn() -> bool) {
     let waited = timeout(PATIENCE / 2, async {
         while !condition() {
@@ -308,13 +308,13 @@ pub(super) fn read(id: u64) -> Message {
     request(id, Request::Read { key: Bytes::from(id.to_string()), most: u32::MAX })
 }
 
-/// A write whose record has about `bytes` bytes.
+/// Returns a write whose record has about `bytes` bytes.
 pub(super) fn write(id: u64, bytes: usize) -> Message {
     let key = Bytes::from(id.to_string());
     request(id, Request::Write { key, record: record(id, bytes) })
 }
 
-/// A record of `bytes` + 8 bytes, or of the minimum that a record has.
+/// Returns a record of `bytes` + 8 bytes, or of the minimum size of a record.
 pub(super) fn record(time: u64, bytes: usize) -> Record {
     let value: Vec<_> = (16..bytes).map(|at| (at % 251) as u8).collect();
     let version = Version { time, origin: 0 };

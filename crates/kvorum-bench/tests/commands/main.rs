@@ -1,4 +1,4 @@
-//! The commands, `load` above all, used as wrk2's users use it.
+//! Tests of the commands, above all of `load`, used as the users of wrk2 use it.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod server;
@@ -14,10 +14,10 @@ use load::record::{Run, Series};
 use rustix::process::{Pid, Signal, kill_process};
 use server::{Server, silent};
 
-/// Longest run time of a command on a busy machine.
+/// Maximum run time of a command on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Interval between two looks at a condition.
+/// Interval between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(20);
 
 fn command(words: &[&str]) -> Command {
@@ -46,7 +46,7 @@ fn script(name: &str) -> String {
     format!("{}/../load/tests/scripts/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns an address on which nobody listens yet.
+/// Returns an address at which nobody listens yet.
 fn free_address() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
@@ -79,7 +79,7 @@ fn a_run_is_printed_as_wrk2_does_and_left_on_disk() {
         stdout.starts_with(&format!("Running 1s test @ {url}\n  2 threads and 4 connections\n"))
     );
 
-    // The importer for wrk2's outputs reads this one.
+    // The importer for outputs of wrk2 also reads this output.
     let imported = load::import::read(&stdout, "put");
     let [imported] = &imported[..] else { panic!("{stdout}") };
     assert_eq!((imported.run.plan.threads, imported.run.plan.connections), (2, 4));
@@ -181,7 +181,8 @@ fn ctrl_c_ends_a_run_with_the_figures_so_far() {
     assert!(record.elapsed_s < 600.0 && record.throughput > Some(0.0));
 }
 
-/// The server that a series starts only signals its start: this test answers in its place.
+/// The server that a series starts only signals its start; the test itself answers in the server's
+/// place.
 #[test]
 fn ctrl_c_ends_a_series_with_the_runs_so_far() {
     let rates = ["--put-rate", "50", "--get-rate", "50", "--key-count", "10"];
@@ -309,7 +310,7 @@ fn ctrl_c_before_the_start_counts_nothing() {
     let mut child = command(&["-R100", "-c9", "-d1m", &url]).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
-    // The header is printed after the first look at the servers, just before connecting.
+    // The header is printed after the first query of the servers, just before connecting.
     said.read_line(&mut line).unwrap();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let mut rest = String::new();
@@ -506,7 +507,7 @@ fn a_run_of_errors_only_says_so_last() {
     assert!(!stdout.contains("No request succeeded"), "{stdout}");
 }
 
-/// Requests that a run never sent are no errors, in reports as in comparisons.
+/// Requests that a run never sent do not count as errors, neither in reports nor in comparisons.
 #[test]
 fn reports_and_comparisons_have_one_share_of_errors() {
     let home = tempfile::tempdir().unwrap();

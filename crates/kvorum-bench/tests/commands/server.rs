@@ -62,7 +62,7 @@ impl Server {
         self.requests.load(Ordering::SeqCst)
     }
 
-    /// The `Authorization` headers received, each with its path.
+    /// Returns the `Authorization` headers received, each with its path.
     pub(crate) fn tokens(&self) -> Vec<String> {
         self.tokens.lock().clone()
     }
@@ -72,7 +72,7 @@ impl Server {
     }
 }
 
-/// Serves until the connection ends: a client that disconnects is not a failure of the test.
+/// Serves until the connection ends. A client that disconnects does not make the test fail.
 fn serve(mut stream: TcpStream, requests: &AtomicUsize, tokens: &Mutex<Vec<String>>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     loop {

@@ -1,10 +1,11 @@
 "use strict";
-// Draws flame graphs into every <div class="flame">, out of the JSON in its <script>:
+// Draws flame graphs into every <div class="flame">, from the JSON in its <script>:
 //   { "stacks": { "NUMBER": … }, "tabs": [ { "name", "unit", "note", "folded", "counts", "base" } ] }
-// "folded" is the number of collapsed stacks, which may be in another place's JSON: base64 of gzip
-// of a line each: "root;frame;frame WEIGHT". "counts" has the same stacks by number of events,
-// "base" those of another profile (or null): then the graph is the difference of the two, each as
-// shares of its own total. Roots are at the top. No network, no library.
+// "folded" is the number of collapsed stacks, which may be in the JSON of another element: gzip in
+// base64 of lines "root;frame;frame WEIGHT". "counts" has the same stacks weighted by number of
+// events, or is null. "base" has the stacks of another profile, or is null: with it, the graph
+// shows the difference of the two, each as shares of its own total. Roots are at the top. The
+// script needs no network and no library.
 (() => {
   const ROW = 18;
   const PAD = 4;
@@ -59,7 +60,7 @@
     return root;
   }
 
-  // By number: the packed lines, from all places.
+  // The packed lines of all elements, by number.
   const stacks = new Map();
 
   async function lines(number) {
@@ -69,7 +70,7 @@
     return new Response(plain).text();
   }
 
-  // The module of a Rust path: what is before the type or function, without generics.
+  // Returns the module of a Rust path, without generics: the part before the type or function.
   function moduleOf(name, level) {
     if (level === "function") return name;
     let path = name.replace(/^\[.*|^(lock|queue|file|idle|held by)[: ].*/, "");
@@ -97,7 +98,7 @@
   // ---- one graph ----------------------------------------------------------------------------
 
   class Graph {
-    // The tab has its lines in place of their numbers.
+    // In `tab`, the lines replace their numbers.
     constructor(pane, tab) {
       this.tab = tab;
       this.isDiff = tab.base !== null;
@@ -148,7 +149,7 @@
         "Escape zooms out, slash searches.");
       this.map.append(this.canvas);
       this.info = make('<div class="flame-info" aria-live="polite"></div>');
-      // Of several graphs on a page the pictures come first.
+      // If a page has several graphs, the tables are closed, so that the graphs come first.
       const open = document.querySelectorAll(".flame").length > 1 ? "" : " open";
       const table = make(`<details${open}><summary>Shares by module</summary></details>`);
       this.level = this.select(table, "By", {
@@ -375,7 +376,7 @@
         for (const kid of of.kids.values()) visit(kid, seen);
         if (first) seen.delete(key);
       };
-      // The first row of the graph is the threads.
+      // The first row of the graph has the threads.
       for (const thread of this.root.kids.values()) {
         for (const kid of thread.kids.values()) visit(kid, new Set());
       }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Folded ─┬─▶ page, Fragments  interactive: HTML, CSS and JavaScript in one self-contained page
-//!          └─▶ svg              static image, as other tools show it (inferno)
+//!          └─▶ svg              a static image as other tools show it (inferno)
 //! ```
 //!
 //! A report with several graphs writes [`assets`] once and one [`Fragments`] element per graph.
@@ -31,7 +31,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Name in JSON and file names.
+    /// Returns the unit's name in JSON and file names.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nanos => "ns",
@@ -54,24 +54,24 @@ pub struct Tab<'a> {
     pub folded: &'a Folded,
     /// The same stacks weighted by number of events; `None` = unknown.
     pub counts: Option<&'a Folded>,
-    /// Stacks of another profile; if set, the graph shows the difference between `folded` and
-    /// these.
+    /// Stacks of another profile. With them, the graph shows the difference between `folded` and
+    /// these stacks.
     pub base: Option<&'a Folded>,
 }
 
-/// Style and script of all graphs, to be written once into a page with [`Fragments`].
+/// Returns the style and script of all graphs, to be written once into a page with [`Fragments`].
 pub fn assets() -> String {
     format!("<style>\n{STYLE}</style>\n<script>\n{SCRIPT}</script>\n")
 }
 
-/// The graphs of a page; stacks shown by several graphs are written once.
+/// The graphs of a page. Stacks that several graphs show are written once.
 #[derive(Debug, Default)]
 pub struct Fragments<'a> {
     written: Vec<&'a Folded>,
 }
 
 impl<'a> Fragments<'a> {
-    /// Writes an element with these graphs, a tab each.
+    /// Returns an element with these graphs, one tab for each.
     pub fn fragment(&mut self, tabs: &[Tab<'a>]) -> String {
         let mut stacks = serde_json::Map::new();
         let mut number = |folded: &'a Folded| {
@@ -95,20 +95,20 @@ impl<'a> Fragments<'a> {
         };
         let tabs: Vec<serde_json::Value> = tabs.iter().map(tab).collect();
         let data = serde_json::json!({ "stacks": stacks, "tabs": tabs }).to_string();
-        // Escaping prevents names from ending the script element.
+        // The escape prevents names from ending the script element.
         let data = data.replace('<', "\\u003c");
         format!("<div class=\"flame\"><script type=\"application/json\">{data}</script></div>\n")
     }
 }
 
-/// The lines of the stacks, compressed, because they are megabytes and very repetitive.
+/// Returns the lines of the stacks, compressed, because they are megabytes and very repetitive.
 fn packed(folded: &Folded) -> String {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     let bytes = write!(gzip, "{folded}").and_then(|()| gzip.finish());
     BASE64_STANDARD.encode(bytes.expect("a Vec takes all bytes"))
 }
 
-/// Writes a complete page, with `lines` above the graphs.
+/// Returns a complete page, with `lines` above the graphs.
 pub fn page(title: &str, lines: &[String], tabs: &[Tab<'_>]) -> String {
     let title = escaped(title);
     let lines: String = lines.iter().map(|line| format!("<p>{}</p>\n", escaped(line))).collect();
@@ -125,7 +125,7 @@ pub fn page(title: &str, lines: &[String], tabs: &[Tab<'_>]) -> String {
     )
 }
 
-/// Writes a static image. With `base` it shows the difference, in inferno's colors.
+/// Returns a static image. With `base`, the image shows the difference, in inferno's colors.
 pub fn svg(
     title: &str,
     note: &str,
@@ -150,7 +150,7 @@ pub fn svg(
     Ok(picture)
 }
 
-/// Lines with two weights; `base` is scaled to the total of `folded`.
+/// Returns lines with two weights; `base` is scaled to the total of `folded`.
 fn both(folded: &Folded, base: &Folded) -> String {
     let scale = folded.total() as f64 / base.total().max(1) as f64;
     let mut stacks: std::collections::BTreeMap<&str, (u64, u64)> =
@@ -161,7 +161,7 @@ fn both(folded: &Folded, base: &Folded) -> String {
     stacks.iter().map(|(stack, (old, new))| format!("{stack} {old} {new}\n")).collect()
 }
 
-/// The image for an empty profile, which inferno cannot draw.
+/// Returns the image for an empty profile, which inferno can't draw.
 fn empty_svg(title: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1200\" height=\"60\" \

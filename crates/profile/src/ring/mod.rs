@@ -1,13 +1,13 @@
-//! The queue of samples from the process's threads to the recorder. The queue is bounded, and any
-//! thread can push to it, even in a signal handler or in the allocator.
+//! The bounded queue of samples from the process's threads to the recorder. Any thread can push to
+//! it, even in a signal handler or in the allocator.
 //!
 //! ```text
 //!  producers ─▶ │ lap 3: filled │ filled │ being filled │ free │ … │ ─▶ one consumer
 //!                 ownership of slots: `turns/`; if full, the sample is lost and counted
 //! ```
 //!
-//! The ring is static, so that late producers can still write after a recording. The ring's pages
-//! take no memory until the first recording.
+//! The ring is static, so that late producers can still write after the end of a recording. Its
+//! pages take no memory until the first recording.
 #![allow(unsafe_code, reason = "filled by signal handlers")]
 
 mod turns;
@@ -19,15 +19,15 @@ use turns::SlotStates;
 use crate::place::WaitSite;
 use crate::stack::MAX_FRAMES;
 
-/// Number of queued samples: 200,000 per second, drained every 20 ms.
+/// Number of slots: enough for 200,000 samples a second if the ring is drained every 20 ms.
 const SLOTS: usize = 4096;
 
 /// Number of words before a sample's frames.
 const HEAD_WORDS: usize = 9;
 
-/// Bits of the [`Source`]s being recorded.
+/// Bits of the [`Source`]s that are being recorded.
 static ACTIVE: AtomicU32 = AtomicU32::new(0);
-/// Number of samples that found no room, by source.
+/// Number of samples that were lost because the ring was full, by source.
 static LOST: [AtomicU64; SOURCES] = [const { AtomicU64::new(0) }; SOURCES];
 /// Number of recordings so far.
 static RECORDING: AtomicU32 = AtomicU32::new(0);
@@ -76,7 +76,7 @@ pub(crate) fn any_wanted(sources: u32) -> bool {
     !cfg!(hookless) && ACTIVE.load(Ordering::Relaxed) & sources != 0
 }
 
-/// Number of the current or last recording.
+/// Returns the number of the current or last recording.
 pub(crate) fn recording() -> u32 {
     RECORDING.load(Ordering::Relaxed)
 }
@@ -90,7 +90,8 @@ pub(crate) fn want(sources: u32) {
     ACTIVE.store(sources, Ordering::SeqCst);
 }
 
-/// The words of one sample. Atomics avoid `unsafe`; [`Turns`] decides who owns a slot.
+/// The words of one sample. Atomics avoid `unsafe`; [`SlotStates`] decides which thread owns a
+/// slot.
 struct Slot([AtomicU64; HEAD_WORDS + MAX_FRAMES]);
 
 impl Slot {
@@ -119,19 +120,19 @@ pub(crate) enum State {
 pub(crate) struct Sample<'a> {
     pub(crate) source: Source,
     pub(crate) state: State,
-    /// Units that the sample stands for.
+    /// Units (nanoseconds or bytes) that the sample stands for.
     pub(crate) weight: u64,
-    /// Events that the sample stands for.
+    /// Number of events that the sample stands for.
     pub(crate) count: u64,
     /// The site at which the thread waits, if known.
     pub(crate) place: Option<&'static WaitSite>,
-    /// The thread that holds the awaited lock; 0 = unknown.
+    /// Id of the thread that holds the awaited lock; 0 = unknown.
     pub(crate) holder: i32,
-    /// The place where the holder took the lock.
+    /// The place in the code where the holder took the lock.
     pub(crate) site: Option<&'static std::panic::Location<'static>>,
     /// Address of the allocation, if its lifetime is tracked.
     pub(crate) address: usize,
-    /// Addresses, from the leaf.
+    /// Addresses, beginning with the leaf.
     pub(crate) frames: &'a [usize],
 }
 
@@ -139,7 +140,7 @@ fn to_word<T>(reference: Option<&'static T>) -> u64 {
     reference.map_or(0, |reference| &raw const *reference as u64)
 }
 
-/// Pushes a sample of the calling thread; returns false if the ring is full.
+/// Pushes a sample of the calling thread. Returns false if the ring is full.
 pub(crate) fn push(sample: &Sample<'_>) -> bool {
     let Some(ticket) = TURNS.claim() else {
         LOST[sample.source.place()].fetch_add(1, Ordering::Relaxed);
@@ -170,7 +171,7 @@ pub(crate) fn push(sample: &Sample<'_>) -> bool {
     true
 }
 
-/// The calling thread's name, padded with zeros.
+/// Returns the calling thread's name, padded with zeros.
 fn own_name() -> [u64; 2] {
     let mut name = [0u64; 2];
     // SAFETY: the kernel writes at most 16 bytes, the size of `name`. The name is part of every
@@ -206,12 +207,12 @@ mod taking {
 
     static TAIL: Mutex<usize> = Mutex::new(0);
 
-    /// Number of samples of a source that found no room since the last call.
+    /// Returns the number of samples of a source that were lost since the last call.
     pub(crate) fn lost(source: Source) -> u64 {
         LOST[source.place()].swap(0, Ordering::Relaxed)
     }
 
-    /// Drains the ring.
+    /// Drains the ring: calls `each` with every filled sample.
     pub(crate) fn take(mut each: impl FnMut(Taken)) {
         let mut tail = TAIL.lock();
         for _ in 0..SLOTS {

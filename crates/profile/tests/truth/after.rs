@@ -43,8 +43,8 @@ fn wait_for(before: &Traces) {
 #[test]
 fn nothing_is_left_of_a_recording_that_ends_or_is_given_up() {
     alone("after::nothing_is_left_of_a_recording_that_ends_or_is_given_up", || {
-        // A thread has its name only once it runs: a complete first recording ensures that no
-        // earlier one is about to start.
+        // A recorder's thread has its name only once it runs. After a complete first recording, no
+        // such thread is still about to start.
         let (_recording, profile) = start(order(&[Event::Alloc], 1, Clock::default()));
         profile.recv_timeout(PATIENCE).unwrap();
         let begun = Instant::now();

@@ -1,6 +1,7 @@
 //! Compares profiles with the known shares of a test program, with a tolerance of three percentage
-//! points. A process has one recording at a time, and most of a test is waiting for it, so each
-//! test runs in a process of its own, all at once.
+//! points. A process can have only one recording at a time, and a test spends most of its time
+//! waiting for the recording. Therefore each test runs in a process of its own, all of them at
+//! once.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod after;
@@ -68,7 +69,7 @@ fn folded(profile: &Profile, event: Event) -> &Folded {
     &profile.events.iter().find(|(known, _)| *known == event).unwrap().1.folded
 }
 
-/// The share of the stacks with a function of this name.
+/// Returns the share of the stacks with a function of this name.
 fn share(folded: &Folded, function: &str) -> f64 {
     folded.share(|frame| frame.contains(function))
 }

@@ -21,8 +21,9 @@ fn own_cpu() -> Duration {
 fn work_until(end: Duration) {
     let mut state = 1u64;
     while own_cpu() < end {
-        // Not a range: its `next` is a function of its own in some builds, and a sample in the
-        // first instructions of a function lacks the caller, whose frame they have yet to link.
+        // Not a range: in some builds its `next` is a function of its own, and a sample in the
+        // first instructions of a function lacks the caller, because the function has not linked
+        // the caller's frame yet.
         let mut left = 10_000;
         while left > 0 {
             state = black_box(state.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 1);
@@ -43,8 +44,8 @@ fn works_thirty_parts(end: Duration) {
     black_box(());
 }
 
-/// Works 70 parts in one function and 30 parts in another until stopped; returns the true share of
-/// the first.
+/// Works 70 parts in one function and 30 parts in another until stopped. Returns the true share of
+/// the first function.
 fn work(stop: &AtomicBool) -> f64 {
     let (mut first, mut second) = (0.0, 0.0);
     while !stop.load(Ordering::Relaxed) {
@@ -58,8 +59,8 @@ fn work(stop: &AtomicBool) -> f64 {
     first / (first + second)
 }
 
-/// Seconds of CPU recording: 500 samples, enough for a close share, even if the thread gets a third
-/// of a core, since all tests run at once.
+/// Seconds of CPU recording: 500 samples, enough for a close share even if the thread gets only a
+/// third of a core, because all tests run at once.
 const CPU_SECONDS: u64 = 15;
 
 fn cpu_shares(clock: Clock, sampler: Option<&str>) {
@@ -98,8 +99,8 @@ fn cpu_time_by_timers() {
     });
 }
 
-/// Perf events take a descriptor per thread, but the process needs its descriptors for its own
-/// work.
+/// Perf events take one descriptor for each thread, but the process needs its descriptors for its
+/// own work.
 #[test]
 fn cpu_time_with_few_descriptors_left() {
     alone("shares::cpu_time_with_few_descriptors_left", || {
@@ -132,7 +133,8 @@ fn asks_for_much(total: usize) {
 #[test]
 fn bytes_by_call_path_and_what_is_left_of_them() {
     alone("shares::bytes_by_call_path_and_what_is_left_of_them", || {
-        // 4,096 samples in total: the ring's capacity, however rarely it is drained.
+        // 4,096 samples in total: the ring's capacity, so none is lost, however rarely the ring is
+        // drained.
         const PART: usize = 64 << 20;
         let events = [Event::Alloc, Event::Live, Event::Lock];
         let (recording, profile) = start(order(&events, 2, Clock::default()));
@@ -170,7 +172,7 @@ static SLOW: WaitSite = WaitSite::new(WaitKind::Lock, "the slow one");
 static QUICK: WaitSite = WaitSite::new(WaitKind::Lock, "the quick one");
 static WORK: WaitSite = WaitSite::new(WaitKind::Idle, "no work");
 
-/// Takes `lock` repeatedly while another thread holds it for `hold`; returns the nanoseconds
+/// Takes `lock` repeatedly while another thread holds it for `hold`. Returns the nanoseconds
 /// waited.
 fn contend(lock: &'static profile::Mutex<()>, hold: Duration, stop: Arc<AtomicBool>) -> u64 {
     let told = Arc::clone(&stop);
@@ -234,7 +236,7 @@ fn time_waited_for_locks_and_who_held_them() {
             let found = slow_seen / (slow_seen + quick_seen);
             assert_close("slow", found, slow / (slow + quick));
             assert_close("its function", seen("waits_for_the_slow_one"), slow_seen);
-            // The first wait may be for a holder that locked before the recording.
+            // The first wait may be for a holder that took the lock before the recording.
             let held = seen("held by holder at crates/profile/tests/truth/shares.rs:");
             assert!(held / (slow_seen + quick_seen) > 0.9, "{lock}");
             let idle_seen = seen("idle: no work");

@@ -33,20 +33,20 @@ pub(super) use progress::{come_to_rest, settled};
 /// Everything after `cluster`.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     command: ClusterCommand,
 }
 
 #[derive(Debug, Subcommand)]
 enum ClusterCommand {
-    /// Show the members, each one's epoch, and the council. Exit code 1 if a node is down or in
-    /// another epoch
+    /// Show the members, the epoch of each member, and the council. Exit code 1 if a node is down
+    /// or in another epoch
     Status(ClusterStatusArgs),
-    /// Show what a change of the members would do; changes nothing
+    /// Show the effects of a change of the members; changes nothing
     ///
-    /// Prints what each node would hold, as a part of its share, what would move from which node to
-    /// which, and an id for `kvorum cluster apply`.
+    /// Prints how much each node would hold, relative to its share, how many partitions would move
+    /// from which node to which, and an id for `kvorum cluster apply`.
     Plan(PlanArgs),
     /// Apply a plan: the council decides it, and the keys move
     ///
@@ -57,10 +57,10 @@ enum ClusterCommand {
     Abort(AbortArgs),
     /// Let one stopped node replace a council whose majority is lost for good
     ///
-    /// Reads the node's data directory, and shows what it knows and what may be lost. Without --yes
-    /// it changes nothing. From its next start on this node is the whole council; the remaining
-    /// nodes learn that from it. Run it on one node only: the one that `kvorum cluster status`
-    /// showed with the greatest epoch.
+    /// Reads the node's data directory, and shows what the node knows and what may be lost. Without
+    /// --yes, changes nothing. From its next start on this node is the whole council; the remaining
+    /// nodes learn that from it. Run the command on one node only: the one with the greatest epoch
+    /// in `kvorum cluster status`.
     Recover(RecoverArgs),
 }
 
@@ -81,7 +81,7 @@ struct PlanArgs {
     )]
     add: Vec<String>,
 
-    /// A node that is to hand over its keys and leave; can be given several times
+    /// A node that hands over its keys and leaves; can be given several times
     #[arg(long, value_name = "NAME")]
     remove: Vec<String>,
 
@@ -98,7 +98,7 @@ struct PlanArgs {
     replicas: Option<u8>,
 
     /// The new council, which decides about later changes: 1, 3, 5 or 7 nodes [default: the current
-    /// one, completed if it has too few]
+    /// council, completed if it has too few nodes]
     #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
     council: Vec<String>,
 
@@ -116,7 +116,7 @@ struct ApplyArgs {
     #[arg(long)]
     wait: bool,
 
-    /// Where: the node that made the plan.
+    /// The connection to the node that made the plan.
     #[command(flatten)]
     ask: ConnectionArgs,
 }
@@ -185,7 +185,7 @@ fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
     Err(CommandFailure::No)
 }
 
-/// Lists the members that are down or go by another epoch than the asked node.
+/// Lists the members that are down or in another epoch than the asked node.
 fn differing(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u64>) -> String {
     let differs = |name: &str| match epoch_of(name) {
         Some(epoch) if epoch == layout.epoch => None,
@@ -196,7 +196,7 @@ fn differing(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u64>) -> S
     differs.collect::<Vec<_>>().join(", ")
 }
 
-/// Formats the status. `flags` are those of the connection, for printed commands.
+/// Formats the status. `flags` are the connection's flags for printed commands.
 fn status_text(layout: &LayoutStatus, goes_by: impl Fn(&str) -> String, flags: &str) -> String {
     let LayoutStatus { epoch, stage, replicas, council, .. } = layout;
     let id = layout.cluster_id.as_ref().map_or("without an id yet", String::as_str);
@@ -260,7 +260,7 @@ fn plan(args: &PlanArgs) -> Result<(), CommandFailure> {
     ))
 }
 
-/// Has the node plan a change. `lists` are query parameters with their node names.
+/// Has the node plan a change. `lists` are query parameters, each with its node names.
 pub(super) fn planned(
     worker: &mut Worker<'_>,
     lists: &[(&str, &Vec<String>)],
@@ -309,7 +309,8 @@ pub(super) fn plan_text(plan: &LayoutPlan) -> String {
     text
 }
 
-/// Has the node propose a plan to the council; the layout shows the outcome.
+/// Has the node propose a plan to the council. The returned layout is the one before the decision;
+/// later layouts show the outcome.
 pub(super) fn applied(worker: &mut Worker<'_>, plan: &str) -> Result<LayoutStatus, CommandFailure> {
     let target = format!("/admin/layout/apply?plan={}", percent(plan.as_bytes()));
     worker.change(&target, 202)
@@ -363,7 +364,7 @@ fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
                 LayoutStage::Settled if layout.epoch == asked.epoch + 1 => {
                     Some(Ok(Some(layout.epoch)))
                 }
-                // Keys have begun to move meanwhile, or the tokens have changed: abort again.
+                // Keys have begun to move, or tokens have changed, since the request: abort again.
                 LayoutStage::Prepare | LayoutStage::ReadOld if layout.epoch > asked.epoch => {
                     Some(Ok(None))
                 }
@@ -392,7 +393,7 @@ fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
     }
 }
 
-/// What holds if it can't be printed that the council was asked.
+/// Outcome to report if the result of a request to the council can't be printed.
 const ASKED: &str = "the council was asked (kvorum cluster status shows its answer)";
 
 fn layout_json(layout: &LayoutStatus) -> String {
@@ -421,7 +422,7 @@ enum NotDone {
 }
 
 impl NotDone {
-    /// Returns the reason with the command to continue with. `flags` are those of the connection.
+    /// Returns the reason, with the command to continue with. `flags` are the connection's flags.
     fn told(&self, flags: &str) -> String {
         match self {
             Self::Overtaken => format!("{self} (kvorum cluster plan{flags})"),
@@ -431,8 +432,9 @@ impl NotDone {
         }
     }
 
-    /// Returns the reason why the council will never decide what it is asked for, if so many of its
-    /// nodes have answered that they have no vote.
+    /// Returns the reason why the council can never decide the requested change: so many of its
+    /// nodes have reported to have no vote that no majority is left. `None` = a majority may have
+    /// votes.
     fn for_want_of_votes(layout: &LayoutStatus) -> Option<Self> {
         let asks = |change: &&ChangeStatus| change.progress == ChangeProgress::Asking;
         let without_vote = &layout.change.as_ref().filter(asks)?.without_vote;

@@ -1,9 +1,9 @@
-//! Progress of a membership change, for a command that waits for its end.
+//! Progress of a membership change, for commands that wait for its end.
 //!
 //! ```text
 //!   GET /admin/layout ─┬─ a terminal ─▶ a bar
-//!                      └─ a file or a pipe ─▶ a line for each stage, and every ten seconds one of
-//!                                             what the stage waits for: GET /v0/cluster
+//!                      └─ a file or a pipe ─▶ a line for each stage, and every ten seconds a line
+//!                                             with the nodes it waits for: GET /v0/cluster
 //! ```
 
 use std::cell::Cell;
@@ -21,20 +21,20 @@ use crate::layout::status::{ChangeProgress, LayoutStage, LayoutStatus, MoveStatu
 use crate::operations::status::{Cluster, Row};
 use crate::operations::stderr;
 
-/// Time for which `apply --wait` waits for the council: as long as a node keeps asking it.
+/// Time for which `apply --wait` waits for the council: as long as a node keeps asking the council.
 pub(super) const PATIENCE: Duration = Duration::from_secs(70);
 
-/// Time for which `apply --wait` waits for members to hear of a change that is done: many times as
-/// long as that takes.
+/// Time for which `apply --wait` waits until all members use the final layout: many times as long
+/// as the members need.
 const HEARD_WITHIN: Duration = Duration::from_secs(10);
 
-/// Interval between two looks at the members' epochs.
+/// Interval between two queries of the members' epochs.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Number of layouts that follow a plan's own until keys have moved.
+/// Number of layouts that follow a plan's own layout until keys have moved.
 const LAYOUTS: u64 = 3;
 
-/// Interval of the lines about what a stage waits for.
+/// Interval of the lines that tell what a stage waits for.
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// Waits until a plan is carried out; returns the epoch of the final layout.
@@ -43,7 +43,7 @@ pub(in crate::cli::client) fn settled(
     plan: &str,
 ) -> Result<u64, CommandFailure> {
     let until = Instant::now() + PATIENCE;
-    // The node reports the last change requested: an abort replaces the plan.
+    // The node reports only the last requested change: an abort replaces the plan.
     let planned = Cell::new(None);
     let ended = wait(worker, |layout| {
         let change = layout.change.as_ref().filter(|change| change.plan == plan);
@@ -64,8 +64,8 @@ pub(in crate::cli::client) fn settled(
     Ok(epoch)
 }
 
-/// Waits until every member that answers goes by `epoch`, so that the next command finds them
-/// agreed. The change is done already: what can't be seen is not waited for.
+/// Waits until every member that answers is in epoch `epoch`, so that the next command finds the
+/// members in agreement. The change is already done, so a failure to see the members is ignored.
 fn all_go_by(worker: &mut Worker<'_>, epoch: u64) {
     let until = Instant::now() + HEARD_WITHIN;
     let is_behind = |row: &Row| row.status.as_ref().is_some_and(|status| status.epoch < epoch);
@@ -115,7 +115,7 @@ fn ended(layout: &LayoutStatus, plan: &str, is_late: bool) -> Option<Result<u64,
         // A change that moves keys takes four layouts, the first of which is the plan's.
         Some((planned, _)) if epoch >= planned && !is_settled => None,
         Some((planned, _)) if is_settled && change.is_some_and(|c| c.moves) && epoch > planned => {
-            // A layout that only changes the tokens is none of the four.
+            // A layout that only changes the tokens does not count as one of the four.
             let aborted = epoch < planned + LAYOUTS || change.is_some_and(|change| change.undone);
             Some(if aborted { Err(NotDone::Aborted) } else { Ok(epoch) })
         }
@@ -125,15 +125,15 @@ fn ended(layout: &LayoutStatus, plan: &str, is_late: bool) -> Option<Result<u64,
     }
 }
 
-/// The progress last reported to a log.
+/// The progress that was last reported to a log.
 struct Log {
     stage: LayoutStage,
     said: Instant,
 }
 
 impl Log {
-    /// Reports a new stage at once, and what the stage waits for at intervals. Nodes that join are
-    /// down at first.
+    /// Reports a new stage at once, and at intervals the nodes that the stage waits for. Nodes that
+    /// join are down at first, so the report of problems also has to wait for the interval.
     fn report(
         &mut self,
         worker: &mut Worker<'_>,
@@ -160,9 +160,9 @@ impl Log {
     }
 }
 
-/// Describes which nodes hold up a change: nodes that are down, leaving ones included, and those
-/// that have not done their part yet. `None` = no change is under way. `flags` are those of the
-/// connection, for printed commands.
+/// Describes the nodes that hold up a change: nodes that are down, leaving ones included, and nodes
+/// that have not done their part yet. `None` = no change is under way. `flags` are the connection's
+/// flags for printed commands.
 pub(super) fn held_up(layout: &LayoutStatus, cluster: &Cluster, flags: &str) -> Option<String> {
     let stage = &layout.stage;
     // A removed node has no current information about the others.
@@ -199,7 +199,7 @@ pub(super) fn held_up(layout: &LayoutStatus, cluster: &Cluster, flags: &str) -> 
     Some(text)
 }
 
-/// Describes the nodes that wait for another node's future records, and the remedies.
+/// Describes which nodes wait for future records of another node, and the remedies.
 fn waits_for_clocks(layout: &LayoutStatus, flags: &str) -> String {
     let mut text = String::new();
     for MoveStatus { node, waits, has_all, .. } in &layout.moves {
@@ -220,7 +220,7 @@ fn waits_for_clocks(layout: &LayoutStatus, flags: &str) -> String {
     text
 }
 
-/// Describes the progress of a node that does not hold all its records yet.
+/// Describes the progress of a node that does not hold all its new records yet.
 fn taken(layout: &LayoutStatus, name: &str) -> String {
     let of = |status: &&MoveStatus| status.node == name && layout.stage == LayoutStage::ReadOld;
     layout.moves.iter().find(of).map_or(String::new(), |status| {
@@ -230,7 +230,7 @@ fn taken(layout: &LayoutStatus, name: &str) -> String {
     })
 }
 
-/// Describes what a stage waits for.
+/// Describes the condition that a stage waits for.
 fn stage_text(stage: &LayoutStage) -> &'static str {
     match stage {
         LayoutStage::Settled => "asking the council",

@@ -20,7 +20,7 @@ pub(crate) struct ProfileArgs {
     pub(super) record: RecordArgs,
 }
 
-/// What is done with recordings.
+/// An action on existing recordings.
 #[derive(Debug, Subcommand)]
 pub(super) enum ProfileAction {
     /// Draw the difference between two recordings, as shares of each
@@ -29,7 +29,7 @@ pub(super) enum ProfileAction {
     Shares(SharesArgs),
 }
 
-/// What is to be recorded, and of whom.
+/// The nodes and the events to record.
 #[derive(Debug, Args)]
 pub(super) struct RecordArgs {
     /// URLs of the nodes, all recorded at the same time, as http://HOST:PORT
@@ -57,15 +57,15 @@ pub(super) struct RecordArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(super) out: PathBuf,
 
-    /// In lock and wall, also show threads that had nothing to do
+    /// In lock and wall, also show threads that had no work
     #[arg(long)]
     pub(super) idle: bool,
 
     #[command(flatten)]
     pub(super) certificates: Certificates,
 
-    /// File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in
-    /// KVORUM_ADMIN_TOKEN
+    /// File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the
+    /// token instead
     #[arg(long, value_name = "FILE")]
     pub(super) token_file: Option<PathBuf>,
 }

@@ -1,4 +1,5 @@
-//! `kvorum profile`: records nodes, compares recordings, and breaks them down by parts of a node.
+//! `kvorum profile`: records nodes, compares recordings, and breaks a recording down by the parts
+//! of a node.
 //!
 //! ```text
 //!  URL… ─▶ /admin/profile of each, all at once ─▶ HOST-PORT-EVENT.EXT, one for each event

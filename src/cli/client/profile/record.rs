@@ -1,4 +1,4 @@
-//! Recording of nodes: requests all events of each node at once, and writes the files.
+//! `kvorum profile URL…`: has each node record all requested events at once, and writes the files.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::cli::client::{CommandFailure, fail, token_of, unreachable_text};
 use crate::operations::stderr;
 use crate::settings::members::authority_of;
 
-/// Time that an answer may take beyond the recording: a busy node resolves symbols.
+/// Time limit of an answer beyond the length of the recording: a busy node resolves symbols slowly.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Interval of updates of the progress bar.
@@ -47,7 +47,7 @@ pub(super) fn record(args: &RecordArgs) -> Result<(), CommandFailure> {
     outcome
 }
 
-/// Shows the progress, on a terminal.
+/// Shows the progress on a terminal until `done`.
 fn wait(seconds: u64, done: impl Fn() -> bool) {
     if !io::stderr().is_terminal() {
         return;

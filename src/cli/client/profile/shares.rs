@@ -1,8 +1,8 @@
 //! Breakdown of a recording by parts of a node.
 //!
-//! A stack belongs to the part of its innermost known function, so parts don't overlap, and add up
-//! to the whole. Functions that several parts call (allocation, copying, files) count for their
-//! callers. A flush and a compaction include everything called below them.
+//! A stack belongs to the part of its innermost known function, so the parts don't overlap, and add
+//! up to the whole. Functions that several parts call (allocation, copying, files) count for their
+//! callers. Flushes and compactions include everything that they call.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,11 +12,11 @@ use profile::Folded;
 use super::args::SharesArgs;
 use super::{CommandFailure, print, read};
 
-/// A part of a node: a function belongs to it if its name contains one of these.
+/// A part of a node: its name, and substrings of the names of its functions.
 type ShareGroup = (&'static str, &'static [&'static str]);
 
-/// Parts that include everything called below them: waits, and work that calls functions of other
-/// parts. The first match wins: a flush that waits for a file counts as waiting.
+/// Parts that include everything called below their functions: waits, and work that calls functions
+/// of other parts. The first match wins: a flush that waits for a file counts as waiting.
 const WHOLE: [ShareGroup; 5] = [
     ("waiting in queues", &["queue: ", "idle: "]),
     ("waiting for locks", &["lock: "]),
@@ -81,7 +81,7 @@ const INNERMOST: [ShareGroup; 13] = [
     ("event loop, tasks", &["tokio::", "kvorum::"]),
 ];
 
-/// Called by several parts of the engine: counts for its caller.
+/// Functions that several parts of the engine call: they count for their callers.
 const SHARED: &str = "lsm::disk::";
 
 const REST: &str = "other";
@@ -91,7 +91,7 @@ fn names() -> impl Iterator<Item = &'static str> {
     WHOLE.iter().chain(&INNERMOST).map(|(name, _)| *name).chain([REST])
 }
 
-/// Returns the shares of a recording, by part.
+/// Returns each part's share of a recording, as a fraction of 1.
 fn of(folded: &Folded) -> BTreeMap<&'static str, f64> {
     let mut shares = BTreeMap::new();
     let total = folded.total().max(1) as f64;

@@ -1,8 +1,9 @@
-//! Ownership of the ring's slots. Producers claim slots in any order and may be interrupted midway
-//! (by a signal whose handler claims one too); a single consumer takes them in order.
+//! Ownership of the ring's slots. Producers claim slots in any order, and may be interrupted midway
+//! by a signal whose handler claims a slot too. A single consumer takes the slots in order.
 //!
-//! Algorithm: D. Vyukov, "Bounded MPMC queue" (1024cores.net), with one consumer, and failing
-//! instead of waiting when full. `turns/model.rs` tests every order of its loads and stores.
+//! Algorithm: D. Vyukov, "Bounded MPMC queue" (1024cores.net), with one consumer, and with a
+//! failure instead of a wait when the ring is full. `turns/model.rs` tests every order of its loads
+//! and stores.
 
 #[cfg(all(loom, test))]
 use loom::sync::atomic::AtomicUsize;
@@ -10,14 +11,14 @@ use loom::sync::atomic::AtomicUsize;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
-/// The turns of `N` slots, and the next ticket.
+/// The states of `N` slots, and the next ticket.
 pub(super) struct SlotStates<const N: usize> {
     head: AtomicUsize,
     /// State of each slot: 2 × lap = free in that lap, 2 × lap + 1 = filled.
     turns: [AtomicUsize; N],
 }
 
-/// Exclusive ownership of a slot until it is passed on.
+/// Exclusive ownership of a slot, until the ticket is passed on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ticket(usize);
 
@@ -33,7 +34,8 @@ impl<const N: usize> SlotStates<N> {
         Self { head: AtomicUsize::new(0), turns: std::array::from_fn(|_| AtomicUsize::new(0)) }
     }
 
-    /// Claims a free slot, to be filled and passed to [`Turns::filled`]; `None` = the ring is full.
+    /// Claims a free slot, to be filled and passed to [`SlotStates::filled`]; `None` = the ring is
+    /// full.
     pub(super) fn claim(&self) -> Option<Ticket> {
         let mut ticket = self.head.load(Ordering::Relaxed);
         loop {
@@ -59,25 +61,25 @@ impl<const N: usize> SlotStates<N> {
         }
     }
 
-    /// Index of a ticket's slot.
+    /// Returns the index of a ticket's slot.
     pub(super) fn slot(&self, Ticket(ticket): &Ticket) -> usize {
         ticket % N
     }
 
-    /// Passes a filled slot to the consumer.
+    /// Passes a filled slot on to the consumer.
     pub(super) fn filled(&self, Ticket(ticket): Ticket) {
         self.turns[ticket % N].store(2 * (ticket / N) + 1, Ordering::Release);
     }
 
-    /// Takes the filled slot number `tail`, to be read and passed to [`Turns::taken`]; `None` if it
-    /// is not filled.
+    /// Takes the filled slot of sample number `tail`, to be read and passed to
+    /// [`SlotStates::taken`]; `None` if the slot is not filled.
     #[cfg(feature = "record")]
     pub(super) fn next(&self, tail: usize) -> Option<Ticket> {
         let filled = 2 * (tail / N) + 1;
         (self.turns[tail % N].load(Ordering::Acquire) == filled).then_some(Ticket(tail))
     }
 
-    /// Frees a slot for the next lap after it was read.
+    /// Frees a slot for the next lap, after the sample was read.
     #[cfg(feature = "record")]
     pub(super) fn taken(&self, Ticket(tail): Ticket) {
         self.turns[tail % N].store(2 * (tail / N) + 2, Ordering::Release);
@@ -97,7 +99,8 @@ mod tests {
     /// Non-atomic contents, so that Miri detects two threads in one slot.
     struct Slots<const N: usize>([UnsafeCell<[u64; 2]>; N]);
 
-    // SAFETY: `Turns` gives each slot to one thread at a time, which is what the test verifies.
+    // SAFETY: `SlotStates` gives each slot to one thread at a time, which is what the test
+    // verifies.
     unsafe impl<const N: usize> Sync for Slots<N> {}
 
     const PRODUCERS: u64 = 3;

@@ -5,8 +5,8 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p profile --lib --target-dir target/loom turns
 //! ```
 //!
-//! The contents of slots are not atomic: loom rejects any content that two threads may access at
-//! once, or that was not handed over by a release and an acquire.
+//! The contents of slots are not atomic: loom reports two threads that may access a slot at once,
+//! and contents that were not handed over by a release and an acquire.
 
 use loom::cell::UnsafeCell;
 use loom::model::Builder;
@@ -58,13 +58,14 @@ fn take<const N: usize>(ring: &Ring<N>, tail: usize, looks: usize) -> Vec<[u8; 2
     taken
 }
 
-/// Pushes the samples of a producer; returns those that found room.
+/// Pushes the samples of a producer. Returns the samples that found a free slot.
 fn push_all<const N: usize>(ring: &Ring<N>, producer: u8, count: u8) -> Vec<u8> {
     (1..=count).filter(|number| ring.push(producer, *number)).collect()
 }
 
-/// Samples come out once, complete, and in the order of each producer. Every role has a thread of
-/// its own, because loom does not explore what might precede the first step of the spawning thread.
+/// Checks that samples come out once, complete, and in the order of each producer. Every role has a
+/// thread of its own, because loom does not explore what might precede the first step of the
+/// spawning thread.
 fn check<const N: usize>(counts: &'static [u8], looks: usize) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS);
