@@ -34,7 +34,7 @@ static RECORDING: AtomicU32 = AtomicU32::new(0);
 #[cfg(not(all(loom, test)))]
 static TURNS: SlotStates<SLOTS> = SlotStates::new();
 #[cfg(all(loom, test))]
-loom::lazy_static! { static ref TURNS: Turns<SLOTS> = Turns::new(); }
+loom::lazy_static! { static ref TURNS: SlotStates<SLOTS> = SlotStates::new(); }
 static RING: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
 
 /// Sources of samples.

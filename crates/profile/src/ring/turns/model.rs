@@ -13,21 +13,21 @@ use loom::model::Builder;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::Turns;
+use super::SlotStates;
 
 /// Maximum number of preemptions per execution: enough for loom to reject every weakened memory
 /// ordering of the ring within seconds.
 const PREEMPTIONS: usize = 3;
 
 struct Ring<const N: usize> {
-    turns: Turns<N>,
+    turns: SlotStates<N>,
     slots: [UnsafeCell<[u8; 2]>; N],
 }
 
 impl<const N: usize> Ring<N> {
     fn new() -> Arc<Self> {
         let slots = std::array::from_fn(|_| UnsafeCell::new([0; 2]));
-        Arc::new(Self { turns: Turns::new(), slots })
+        Arc::new(Self { turns: SlotStates::new(), slots })
     }
 
     /// Pushes a sample; returns false if the ring is full.
