@@ -1,5 +1,6 @@
-//! Row 26 of docs/results/reliability.md: a node is down while many keys are written, and the nodes
-//! that store its hints are killed while they replay them. In the end the node must hold all keys.
+//! Row 26 of docs/results/reliability.md: a node is down while many keys are written, and one of
+//! the two nodes that store its hints is killed while it replays them. In the end the node must
+//! hold all keys.
 
 use std::sync::Arc;
 use std::thread;
@@ -18,7 +19,7 @@ const AWAY: usize = 2;
 /// Time limit of the replay.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Runs one replay, in the middle of which the nodes with the hints are killed.
+/// Runs one replay. In the middle, kills and restarts a node that stores hints.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
