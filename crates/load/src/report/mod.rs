@@ -1,5 +1,5 @@
-//! The `report` command: renders runs and series as one self-contained HTML file, which is readable
-//! without network and scripts.
+//! The `report` command: renders runs and series as one self-contained HTML file, which can be read
+//! without network and without scripts.
 //!
 //! ```text
 //!  DIR… ─▶ saved ─▶ shown ─┬─ overview      verdict and warnings first, then the figures
