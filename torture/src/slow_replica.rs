@@ -1,7 +1,9 @@
 //! Row 19 of docs/results/reliability.md: every sync of one of three replicas takes 200 ms longer.
 //! A quorum of two must not be slower, whichever node is the coordinator, and work that waits for
 //! the slow node must stay bounded.
-
+//!
+//! The figures without the fault are measured under strace too, so that the two measurements differ
+//! in the delay only.
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Incremental parser that finds the end of an HTTP/1.1 response in a stream of bytes. It keeps the
-//! status and, on request, head and body.
+//! Incremental parser that finds the end of an HTTP/1.1 response in a stream of bytes. The parser
+//! keeps the status and, on request, head and body.
 //!
 //! ```text
 //!  Head ─┬▶ Sized(left) ─────────────────────────┬▶ done

@@ -1,4 +1,4 @@
-//! Prints a run in wrk2's format, to the column, so that readers of wrk2's output can parse it.
+//! Prints a run in wrk2's format, column by column, so that parsers of wrk2's output can read it.
 //!
 //! ```text
 //!  Running 30s test @ http://localhost:8080
@@ -11,7 +11,8 @@
 //!    …
 //! ```
 //!
-//! There is no calibration line, because nothing is calibrated or dropped. Warnings come last.
+//! There is no calibration line, because nothing is calibrated and no sample is dropped. Warnings
+//! come last.
 
 use std::fmt::{self, Write};
 

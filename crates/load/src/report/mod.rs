@@ -4,7 +4,7 @@
 //! ```text
 //!  DIR… ─▶ saved ─▶ shown ─┬─ overview      verdict and warnings first, then the figures
 //!                          ├─ percentiles   the curves of all runs
-//!                          ├─ series        searches and sweeps
+//!                          ├─ series_page   searches and sweeps
 //!                          ├─ pairs         cold and hot
 //!                          ├─ details       each run: time line, servers, command, script
 //!                          └─ flames        side by side, and their differences

@@ -12,7 +12,6 @@
 //! one such number, because a receiver copies a record according to the record's own number of
 //! copies. The floors of reads from fewer replicas than hold the key therefore end: the first of
 //! those replicas may be another node now.
-//! may be another node now.
 //!
 //! If a key is written with different numbers of copies, all its floors end whenever the placement
 //! changes, also when a change is reverted, and no floor begins until all nodes have dropped the
