@@ -4,6 +4,7 @@
 //!
 //! The figures without the fault are measured under strace too, so that the two measurements differ
 //! in the delay only.
+
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
