@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  input: mode u8 │ [length of the first segment u16] │ bytes of the segments
-//!  mode & 1: checksums of segments and groups are corrected, up to the first group that doesn't fit
+//!  mode & 1: checksums of segments and groups are corrected, up to the first that does not fit
 //!       & 2: checksums of the records in them too
 //!       & 4: there are two segments
 //! ```
