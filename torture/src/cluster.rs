@@ -44,7 +44,7 @@ pub struct Cluster {
     dir: TempDir,
 }
 
-/// How replicas became equal.
+/// The course of an agreement of all replicas.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Agreement {
     /// Number of keys.

@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Longest duration of a sync, and of the one before it, on a busy disk.
 const SYNC_TAKES: Duration = Duration::from_millis(1500);
 
-/// What must hold after the cut.
+/// The condition that must hold after a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Oracle {
     Acknowledged,

@@ -46,7 +46,7 @@ const BY_HINTS: Duration = Duration::from_secs(20);
 /// Number of keys of each kind, in the long form and in a test.
 pub(crate) const KEYS: (u64, u64) = (300, 100);
 
-/// How an older copy replaces a directory.
+/// The way in which an older copy replaces a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A copy of the copy, by `cp -a`.

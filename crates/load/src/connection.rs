@@ -37,7 +37,7 @@ pub(crate) enum ConnectionState {
     Closed,
 }
 
-/// How far an awaited answer has been received.
+/// Progress of the reception of an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Received {
     /// The answer is incomplete.

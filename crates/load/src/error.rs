@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::tls::Tls;
 
-/// Why a run ended without figures.
+/// The reason why a run ended without figures.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The plan can't be carried out.

@@ -35,7 +35,7 @@ const MIN_RATE: f64 = 1e-6;
 /// Placeholder of the key in a target's path.
 pub const KEY: &str = "{key}";
 
-/// When requests are sent.
+/// The moments at which requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
     /// By plan: this many requests per second over all connections, whatever the server does.
@@ -44,7 +44,7 @@ pub enum Pace {
     Closed,
 }
 
-/// How due times are distributed in an open loop.
+/// Distribution of due times in an open loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// Equal intervals. Slot i belongs to connection i mod connections, as in wrk2.
@@ -54,7 +54,7 @@ pub enum Arrival {
     Poisson,
 }
 
-/// How the load is distributed over several targets.
+/// Distribution of the load over several targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetMode {
     /// Each target gets the full rate, connections and threads, as from a client of its own.

@@ -400,8 +400,8 @@ mod tests {
         assert!(reply.is_done() && reply.closes());
     }
 
-    /// Whether a head is too long depends only on its length, and not on the pieces in which it
-    /// arrives.
+    /// The length of a head alone decides whether the head is too long, and not the pieces in which
+    /// it arrives.
     #[test]
     fn what_is_too_long_is_refused_however_it_is_cut() {
         let head = |value: usize| format!("HTTP/1.1 204 No\r\nx: {}\r\n\r\n", "y".repeat(value));

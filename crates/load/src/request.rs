@@ -45,7 +45,7 @@ impl Method {
     }
 }
 
-/// What must be remembered of a request until its answer arrives.
+/// Facts about a request that are needed when its answer arrives.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestInfo {
     pub(crate) method: Method,

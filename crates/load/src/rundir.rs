@@ -22,7 +22,7 @@ const LOGS: [(&str, &str); 3] = [
     ("late", "How late requests were sent, by the client's own fault"),
 ];
 
-/// Why a run's directory can't be created, or is incomplete.
+/// The reason why a run's directory can't be created, or is incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The directory is not empty.

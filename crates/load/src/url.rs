@@ -26,7 +26,7 @@ pub struct Url {
     pub has_path: bool,
 }
 
-/// Why a URL is invalid.
+/// The reason why a URL is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The scheme is missing or unknown.

@@ -50,7 +50,7 @@ enum FaultKind {
     ClockOff,
 }
 
-/// When in a round a fault is injected, and which.
+/// A fault of the row, with its moment in the round.
 #[derive(Debug, Clone, Copy)]
 enum When {
     Anywhere(FaultKind),

@@ -28,7 +28,7 @@ use crate::script::{Script, Scripts, Summary};
 use crate::tally::Tally;
 use crate::warning::RunWarning;
 
-/// How a run ended that produced figures.
+/// The end of a run that produced figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadEnd {
     /// The run ended as planned.
@@ -41,7 +41,7 @@ pub enum LoadEnd {
     Script(u8),
 }
 
-/// Why a run failed, in a line for people.
+/// The reason why a run failed, in a line for people.
 #[derive(Debug)]
 pub enum Failed {
     /// The command line is invalid.

@@ -40,7 +40,7 @@ pub struct CompareArgs {
     pub b: PathBuf,
 }
 
-/// Why two sides can't be compared.
+/// The reason why two sides can't be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A side can't be read.

@@ -13,7 +13,7 @@ const CHOSEN: [f64; 13] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0
 /// the time.
 const RAMP: f64 = 0.015;
 
-/// What the text around an output says about it.
+/// Facts about an output from the text around it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
     /// The command line before the output.

@@ -50,7 +50,7 @@ pub struct ImportArgs {
 const NOTHING: &str = "no output of wrk2 or wrk is in it; one has lines as \"Thread Stats\" and \
                        \"Requests/sec: 100.00\"";
 
-/// Why an import failed, or stopped before its end.
+/// The reason why an import failed, or stopped before its end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file can't be read.

@@ -23,7 +23,7 @@ const MAX_FILE: u64 = 64 << 20;
 /// takes some 50 KB of memory.
 const MAX_RUNS: usize = 10_000;
 
-/// Why runs can't be read.
+/// The reason why runs can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(

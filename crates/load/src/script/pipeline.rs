@@ -4,7 +4,7 @@
 /// Most headers of one request. A script with more is mistaken.
 const MAX_HEADERS: usize = 256;
 
-/// Why a string does not consist of whole requests.
+/// The reason why a string does not consist of whole requests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PipelineError {
     #[error("request() returned an empty string")]
@@ -15,7 +15,7 @@ pub(super) enum PipelineError {
     Later { before: usize, source: RequestError },
 }
 
-/// Why a string does not begin with a whole request.
+/// The reason why a string does not begin with a whole request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RequestError {
     #[error("an incomplete request: no empty line ends its head")]

@@ -39,7 +39,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Why a script failed.
+/// The failure of a script.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file can't be read.

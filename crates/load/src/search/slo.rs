@@ -68,7 +68,7 @@ pub(crate) struct SloError {
     source: TermError,
 }
 
-/// Why a term is invalid.
+/// The reason why a term is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TermError {
     #[error("there is no <")]

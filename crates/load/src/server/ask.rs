@@ -46,7 +46,7 @@ impl From<&Self> for Endpoint {
     }
 }
 
-/// Why a query has no answer.
+/// The reason why a query has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
     #[error("no answer within {0:?}")]

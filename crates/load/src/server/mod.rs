@@ -30,7 +30,7 @@ pub use owner::listens;
 pub use process::ServerProcess;
 pub use server_metrics::{Metrics, fetch};
 
-/// Why a server could not be started or observed.
+/// The reason why a server could not be started or observed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The command line is invalid.
@@ -65,7 +65,7 @@ pub enum Error {
         line: String,
         /// The expected address.
         address: std::net::SocketAddr,
-        /// How the start failed: the server ended, or took too long.
+        /// Failure of the start: the server ended, or took too long.
         how: String,
         /// The last lines of the server's output.
         said: String,

@@ -28,7 +28,7 @@ pub struct Files {
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
-/// Why the files can't be used, or the system's CAs can't replace them.
+/// The reason why the files can't be used, or why the system's CAs can't replace them.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// A file can't be read.

@@ -20,7 +20,7 @@ use crate::server::{
 /// Time limit of a scrape. A server at its limit answers slowly.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How the server is started and restarted.
+/// Parameters of the starts and restarts of the server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Keeping {
     /// The command that starts the server. Without a command, the server must be running already.

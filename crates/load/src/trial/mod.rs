@@ -32,7 +32,7 @@ use crate::{Error as LoadError, rundir, script, server};
 /// Interval between two moves of the spinner.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Why a series can't continue.
+/// The reason why a series can't continue.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The command line is invalid.

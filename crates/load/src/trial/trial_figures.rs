@@ -39,7 +39,7 @@ pub(crate) struct TrialFigures {
     pub(crate) servers: Vec<Usage>,
     /// Servers' metrics: growth of counters, gauges at the end.
     pub(crate) metrics: Vec<Metrics>,
-    /// How the server ended, if it did, with the last lines of its output.
+    /// Description of the server's end, if the server ended, with the last lines of its output.
     pub(crate) died: Option<String>,
     /// True if Ctrl-C ended the trial.
     pub(crate) interrupted: bool,

@@ -37,7 +37,7 @@ const WAITING_BYTES: usize = 1 << 20;
 /// durable bound.
 const START_AHEAD: u64 = 2_000_000;
 
-/// How a process ends.
+/// The way in which a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessEnd {
     /// SIGTERM: all writes are written and synced, and peers receive a goodbye.
