@@ -44,7 +44,7 @@ pub struct Cluster {
     dir: TempDir,
 }
 
-/// The course of an agreement of all replicas.
+/// The result of waiting until all replicas are equal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Agreement {
     /// Number of keys.

@@ -113,9 +113,9 @@ fn trickle(mut slow: Vec<(TcpStream, &'static [u8])>) -> Option<Duration> {
     Some(begun.elapsed())
 }
 
-/// Sends the next piece. Returns true if the node has closed the connection. Only clients that
-/// await no answer look for the close, because a client that does not read its large answer is slow
-/// in just that way.
+/// Sends the next piece. Returns true if the node has closed the connection. Clients that await a
+/// large answer do not look for the close, because they would have to read, and not reading is
+/// their way of being slow.
 fn is_over(stream: &mut TcpStream, piece: &[u8]) -> bool {
     let blocked = |error: &std::io::Error| error.kind() == ErrorKind::WouldBlock;
     if !piece.is_empty() && stream.write(piece).is_err_and(|error| !blocked(&error)) {

@@ -1,8 +1,8 @@
 //! Row 23 of docs/results/reliability.md, second part: the clock of one of three nodes is off by a
 //! day (by libfaketime), from some moment or from the node's start on, and is then set right. The
-//! node acknowledges some writes with the wrong time, but only while it is alone. Other nodes must
-//! not read these writes or let them block later ones, and must not receive them by hint, read
-//! repair or rebuild, and `kvorum repair-clock` must remove them.
+//! node acknowledges writes with the wrong time only while it is alone. These writes must not be
+//! read at other nodes, must not block later writes, must not reach other nodes by hint, read
+//! repair or rebuild, and must be gone after `kvorum repair-clock`.
 
 use std::path::PathBuf;
 use std::sync::Arc;

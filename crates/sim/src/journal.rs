@@ -1,5 +1,5 @@
-//! The journal of a run: one line for each event. A hash of all lines compares two runs by one
-//! number; the lines are printed on request.
+//! The journal of a run: one line for each event. The hash of all lines shows whether two runs are
+//! equal. The lines are printed on request.
 
 use std::fmt::{self, Write};
 

@@ -5,9 +5,10 @@
 //! later round must prove, compactions must purge, all nodes must be equal, and no deleted key may
 //! ever be read.
 //!
-//! Some faults happen at any time of a round, others between two steps (`between.rs`), and these
-//! with unchanged clocks: a node with an adjustable clock reads a file at each reading of the
-//! clock, strace stops the node at each of these system calls, and rounds proceed without it.
+//! Some faults happen at any time of a round, others between two steps (`between.rs`). The latter
+//! leave the clocks unchanged, because a node with an adjustable clock reads a file whenever it
+//! reads the clock. strace would stop the node at each of these system calls, and rounds would
+//! proceed without the node.
 
 mod between;
 

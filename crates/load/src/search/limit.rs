@@ -37,8 +37,8 @@ const IO_LIMIT: f64 = 0.5;
 /// Share of the connections' greatest throughput above which they count as used up.
 const CONNECTIONS_LIMIT: f64 = 0.8;
 
-/// Factor over the answer time at the lowest rates above which requests must be waiting for one
-/// another.
+/// Ratio of the answer time to that at the lowest rates, above which requests must be waiting for
+/// one another.
 const SLOWED: f64 = 3.0;
 
 /// Share of the CPU used by other processes above which server and client lack CPU.

@@ -1,7 +1,7 @@
 //! A server as a child process, which is started, awaited, stopped, and never left behind.
 //!
 //! ```text
-//!  start ── nobody listens there yet? ── spawn ── connects? ──▶ serving ── TERM ── KILL ──▶ gone
+//!  start ── nothing listens there yet? ─ spawn ── connects? ──▶ serving ── TERM ── KILL ──▶ gone
 //!                │ else: refused           │ ended, or too late:   │ drop, ctrl-C, error: the same
 //!                                          ▼ its last lines        ▼ our own death: the kernel
 //! ```

@@ -116,8 +116,8 @@ struct Write {
     /// Expiry of the value in milliseconds since 1970; 0 = never.
     expiry_ms: u64,
     fate: Fate,
-    /// Greatest version under which the write was returned that no clock had issued. A repair proof
-    /// may have replaced the write's base version by such a version.
+    /// Greatest version that no clock had issued and under which the write was returned. A repair
+    /// proof may have replaced the write's base version by such a version.
     continued: Option<Version>,
     /// Time at which the write was first returned.
     seen: Option<u64>,
@@ -602,8 +602,8 @@ impl Ledger {
         (self.floors, self.operations) = (floors, operations);
     }
 
-    /// Notes that the records are lost that one node wrote, with versions more than an hour after
-    /// `limit`, while its clock was off by days.
+    /// Notes that records are lost: those with versions more than an hour after `limit`, which one
+    /// node wrote while its clock was off by days.
     pub(crate) fn forget_future(&mut self, now: u64, limit: u64) {
         const HOUR: u64 = 3_600_000_000 << 12;
         self.forgot_future = now;

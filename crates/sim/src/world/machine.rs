@@ -26,7 +26,7 @@ use crate::wall::Wall;
 pub(crate) enum Input {
     /// An event of the store or the network.
     Event(Event),
-    /// Bytes have arrived at this loop's end of a connection, or it has room for more.
+    /// Bytes have arrived at this loop's end of a connection, or the connection accepts more.
     Ready { connection: u64, end: usize },
     /// A read that had to wait is done. `Wanted` limits the bytes of the record that are used.
     Read(OpId, Wanted, Result<Option<Record>, StoreError>),

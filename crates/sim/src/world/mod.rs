@@ -139,7 +139,7 @@ pub(crate) enum DueEvent {
         attempt: Attempt,
         reachable: bool,
     },
-    /// Bytes arrive at an end of a connection, or it has room for more.
+    /// Bytes arrive at an end of a connection, or the connection accepts more.
     Deliver {
         connection: u64,
         end: usize,

@@ -104,8 +104,8 @@ impl World {
         !holds_others || self.is_replica(node, key, record)
     }
 
-    /// Returns true if a node holds a record as a replica that readers ask, or in place of a hidden
-    /// record that the node holds as such a replica.
+    /// Returns true if a node holds a record as one of the replicas that readers ask, or in place
+    /// of a hidden record that it holds as such a replica.
     fn holds_for_readers(&self, node: usize, key: &Bytes, held: &(Record, Vec<u8>)) -> bool {
         let (record, hidden) = held;
         self.belongs_to(node, key, record) || self.stands_for_hidden(node, key, record, hidden)

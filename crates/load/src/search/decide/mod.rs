@@ -21,15 +21,14 @@
 /// search need more than a third of this.
 const MAX_TRIALS: usize = 60;
 
-/// Divisor of the ceiling that gives the default of `--from`. A server that fails at that rate has
-/// no useful rate.
+/// Divisor of the ceiling for the default of `--from`. A server that fails at that rate has no
+/// useful rate.
 const FROM_PART: u64 = 100;
 
-/// Divisor of `--to` that gives the first rate without a ceiling, three doublings below `--to`.
+/// Divisor of `--to` for the first rate without a ceiling, three doublings below `--to`.
 const BEGIN_PART: u64 = 8;
 
-/// Factor on the ceiling that gives the default of `--to`. An open loop can't pass far above a
-/// closed one.
+/// Factor on the ceiling for the default of `--to`. An open loop can't pass far above a closed one.
 const TO_TIMES: u64 = 2;
 
 /// Gaps of fewer bisections than this are bisected by trials of full length.
