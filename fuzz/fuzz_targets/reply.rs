@@ -8,8 +8,8 @@
 //!       & 4: the pieces are 32 times as long
 //! ```
 //!
-//! The parser's file is compiled in by its path. It needs nothing else of its crate, which would
-//! bring LuaJIT and a TLS library.
+//! The parser's file is compiled in by its path, because the parser needs nothing else of its
+//! crate, which would bring LuaJIT and a TLS library.
 #![no_main]
 
 #[allow(dead_code, reason = "only the parser is called")]

@@ -1,5 +1,5 @@
-//! The log of a killed store is replayed from arbitrary bytes. It must be refused or replayed, and
-//! the replayed records must survive a power cut.
+//! The log of a killed store is replayed from arbitrary bytes. The engine must refuse the log or
+//! replay it, and the replayed records must survive a power cut.
 //!
 //! ```text
 //!  input: mode u8 │ [length of the first segment u16] │ bytes of the segments
@@ -24,7 +24,7 @@ const SEGMENT_HEAD: usize = 64;
 const GROUP_HEAD: usize = 40;
 const OPERATION_HEAD: usize = 7;
 
-/// A store that was killed while its log was in use. Its tables are empty.
+/// A store that was killed while its log was in use, and whose tables are empty.
 static KILLED: LazyLock<MemDisk> = LazyLock::new(|| {
     let disk = MemDisk::new();
     open(&disk, false).expect("an empty disk becomes a store");

@@ -229,7 +229,8 @@ impl ExpiryRow<'_> {
         }
     }
 
-    /// Drops the oldest values from the list of values to check. They have expired by any clock.
+    /// Drops the oldest values from the list of values to check. The dropped values have expired by
+    /// any clock.
     fn forget_old(&mut self) {
         let most = 1_000;
         let many = self.values.len().saturating_sub(most);

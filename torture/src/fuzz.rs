@@ -103,7 +103,7 @@ fn fuzz(address: SocketAddr, mut random: Random, cases: u64) -> Result<u64, Fail
 fn converse(address: SocketAddr, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    // The node may have closed the connection already. Its answer can still be read.
+    // The node may have closed the connection already, but its answer can still be read.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
     let mut answer = Vec::new();

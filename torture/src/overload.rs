@@ -7,7 +7,7 @@
 //!  warm ─▶ peak: enough clients ─▶ half: the baseline ─▶ ten times as many ─▶ half
 //! ```
 //!
-//! The clients run beside the nodes, on the same cores. They take CPU from the nodes at the peak as
+//! The clients run beside the nodes, on the same cores, and take CPU from the nodes at the peak as
 //! well as under overload.
 
 use std::fs;

@@ -1,5 +1,5 @@
 //! Clients that send at a fixed pace, whatever the latency, and retry a failed request once at
-//! another node. Their results show the effect of a fault on users.
+//! another node. The results show the effect of a fault on users.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

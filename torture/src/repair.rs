@@ -167,7 +167,7 @@ impl<'a> RepairRow<'a> {
     }
 
     /// Runs concurrent rounds of two nodes, one of which is asked for two rounds. A round with a
-    /// slow coordinator may be overtaken. It then says so, and is requested again, as
+    /// slow coordinator may be overtaken. Such a round says so, and is requested again, as
     /// docs/operate/repair-and-backup.md advises.
     fn two_at_once(&mut self) -> Result<(), Failure> {
         self.lose(LOSER)?;

@@ -404,7 +404,7 @@ impl Findings {
         ledger: &Ledger,
     ) -> Result<(), Failure> {
         // A greeting that B or C sent before noting A's new disk may arrive late, and make A
-        // rebuild once more. That must happen before the restart.
+        // rebuild once more. The late greeting must arrive before the restart.
         known_by_others(cluster)?;
         self.rebuilt(cluster)?;
         cluster.stop(A)?;

@@ -23,8 +23,8 @@ const BLOCKS: u64 = 4 * BLOCK;
 const TRIES: u64 = 16;
 
 /// Removes the records whose keys do not satisfy `stays` from a stopped node's store. Returns their
-/// number. They must all be newer than the records that stay, because the engine can remove only
-/// the newest records.
+/// number. All removed records must be newer than the records that stay, because the engine can
+/// remove only the newest records.
 pub fn remove_newest(data: &Path, stays: impl Fn(&[u8]) -> bool) -> Result<u64, Failure> {
     let failed = |error: lsm::Error| Failure::Environment(format!("{}: {error}", data.display()));
     let disk = RealDisk::open(data).map_err(|error| Failure::Environment(error.to_string()))?;

@@ -47,8 +47,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause before a refused write is retried.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Most resident memory beyond `--memory`, in bytes. It allows for one value of 8 MiB at a time: a
-/// copy of each replica's, each as it is read, sent and assembled.
+/// Most resident memory beyond `--memory`, in bytes, which allows for one value of 8 MiB at a time:
+/// a copy of each replica's, each as it is read, sent and assembled.
 const BEYOND: u64 = (64 << 20) + 8 * (8 << 20);
 
 /// Changes settings, `rounds` times.

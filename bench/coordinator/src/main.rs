@@ -150,8 +150,8 @@ impl Bench {
         nanos as f64 / requests as f64
     }
 
-    /// Replaces each key's record by a newer one. This is outside of the measured time, because it
-    /// costs more than the coordinator.
+    /// Replaces each key's record by a newer one, outside of the measured time, because the
+    /// replacement costs more than the coordinator.
     fn renew_items(&mut self) {
         for (number, (key, item)) in (self.requests..).zip(&mut self.items) {
             *item = record(key, number);

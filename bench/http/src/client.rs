@@ -37,8 +37,8 @@ pub(crate) struct Run {
     pub(crate) rate: f64,
     /// CPU time of the server, in microseconds per request.
     pub(crate) server_micros: f64,
-    /// Share of its CPU that the server used. If it is well below one, something else was the
-    /// limit.
+    /// Share of its CPU that the server used. If the share is well below one, something else was
+    /// the limit.
     pub(crate) server_share: f64,
     /// Number of answers other than 2xx, and of socket errors.
     pub(crate) failed: u64,

@@ -1,5 +1,5 @@
-//! A server that answers after a known time, and records the times of its requests and answers. It
-//! has a thread for each connection, all on the server's CPU.
+//! A server that answers after a known time, and records the times of its requests and answers.
+//! Each connection has a thread, and all threads run on the server's CPU.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

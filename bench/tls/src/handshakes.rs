@@ -1,6 +1,6 @@
 //! Handshakes per second of kvorum and nginx, full and resumed, with the same certificate, cipher
 //! and group. The client does not verify the certificate, because that would cost more than the
-//! server's whole work. It waits for a ticket, which ends the handshake.
+//! server's whole work. The client waits for a ticket, which ends the handshake.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};

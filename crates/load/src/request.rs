@@ -117,8 +117,8 @@ impl<'a> RequestBuilder<'a> {
         }
     }
 
-    /// Returns the random numbers of a request. They follow from the request's number alone, so
-    /// that any thread would make the same request.
+    /// Returns the random numbers of a request. The numbers follow from the request's number alone,
+    /// so that any thread would make the same request.
     fn random(&self, number: u64) -> fastrand::Rng {
         fastrand::Rng::with_seed(mix(self.plan.seed, number))
     }

@@ -230,7 +230,8 @@ impl Histories {
     }
 
     /// Notes that a plain write is sent to a replica, perhaps with another version than its first.
-    /// A read may never show the first version, if a conditional write is based on the new one.
+    /// The version must be recorded here, because perhaps no read ever shows the plain write's
+    /// record: a conditional write that is based on the new version may replace it.
     pub(crate) fn is_sent(&mut self, key: &Bytes, record: &Record) {
         if is_contended(key)
             && let Some((number, version)) = write_of(record)

@@ -300,7 +300,8 @@ impl Network {
 }
 
 impl Pipe {
-    /// Adds bytes. They arrive no earlier than the bytes added before. Returns the time of arrival.
+    /// Adds bytes, which arrive no earlier than the bytes added before. Returns the time of
+    /// arrival.
     fn put(&mut self, at: u64, bytes: Option<&[u8]>) -> u64 {
         self.last = self.last.max(at);
         self.bytes += bytes.map_or(0, <[u8]>::len);

@@ -63,7 +63,7 @@ pub struct Script {
     request: Function,
     response: Option<Function>,
     delay: Option<Function>,
-    /// The first request. It was made only to inspect the script, and is not sent yet.
+    /// The first request, which was made only to inspect the script, and is not sent yet.
     first: Option<Vec<u8>>,
     pipeline: usize,
     fixed: bool,

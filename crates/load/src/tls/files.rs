@@ -22,7 +22,7 @@ const PROTOCOL: &[u8] = b"http/1.1";
 /// Paths of certificates and keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Files {
-    /// File with the CAs of servers (`--ca-file`). Without it, the system's CAs are trusted.
+    /// File with the CAs of servers (`--ca-file`). `None` = the system's CAs are trusted.
     pub ca: Option<PathBuf>,
     /// Client certificate and key for servers that ask for one, `--client-cert` and `--client-key`.
     pub client: Option<(PathBuf, PathBuf)>,

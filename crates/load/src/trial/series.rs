@@ -11,8 +11,8 @@ use crate::record::{FORMAT, Finding, Series, Trial};
 /// File name of the series' record.
 const SERIES: &str = "series.json";
 
-/// A series on disk. Its record is rewritten after each run, so that a crash loses none of the
-/// finished runs.
+/// A series on disk. The record of the series is rewritten after each run, so that a crash loses
+/// none of the finished runs.
 #[derive(Debug)]
 pub(crate) struct Kept {
     dir: PathBuf,

@@ -13,9 +13,9 @@
 //! Every trial is a vote for its rate, and the majority decides. A noisy vote is outvoted when its
 //! rate turns out to be an edge, and the search continues from there. The first trials are short,
 //! and their votes count only until the rate has a trial of full length. A rate that fails below a
-//! rate that passes is tried again at once. If it keeps failing, the server breaks there, whatever
-//! has passed above. A rate without a verdict (the client was the limit) bounds the search as a
-//! failing rate does, but is never reported as failing.
+//! rate that passes is tried again at once. If the rate keeps failing, the server breaks there,
+//! whatever has passed above. A rate without a verdict (the client was the limit) bounds the search
+//! as a failing rate does, but is never reported as failing.
 
 /// Most trials of one search, which then ends with its results so far. Noise has never made a
 /// search need more than a third of this.

@@ -42,7 +42,7 @@ fn within_the_truth(server: &Server, outcome: &Outcome) {
     let times = server.times();
     assert_eq!((times.len(), outcome.answered()), (200, 200), "{outcome}");
     let least = since_slots(outcome, times.iter().map(|times| times.answered));
-    // The last answer has no next request. It was read by the end of the run.
+    // The last answer has no next request, and was read by the end of the run.
     let end = outcome.started + outcome.elapsed;
     let next = times.iter().skip(1).map(|times| times.came).chain([end]);
     let most = since_slots(outcome, next);

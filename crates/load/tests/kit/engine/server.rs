@@ -1,5 +1,5 @@
-//! A test server with configurable answers. It has a thread for each connection, and stops when
-//! dropped.
+//! A test server with configurable answers. The server has a thread for each connection, and stops
+//! when dropped.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,5 +1,5 @@
-//! Tests of the generator with TLS. It must send and count as in plain text, and report certificate
-//! errors in time.
+//! Tests of the generator with TLS. The generator must send and count as in plain text, and report
+//! certificate errors in time.
 
 use std::fs;
 use std::path::PathBuf;
