@@ -222,8 +222,8 @@ fn a_server_that_does_not_start_is_said_to_have_said_why() {
     assert!(error.contains("exit code 2") && error.contains("/nowhere/at/all"), "{error}");
     let error = refused(&["--server", "no-such-program --flag"]);
     assert!(error.contains("no-such-program"), "{error}");
-    // Output may remain to be read after the process has ended. Whether the server has read it is a
-    // race, so that the test tries several times.
+    // Output may remain to be read after the process has ended. Reading all of it is a race, so
+    // that the test tries several times.
     for _ in 0..5 {
         let said = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; done; echo the last of it >&2; exit 3";
         let error = refused(&["--server", &format!("sh -c '{said}'")]);
