@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds everything that is measured with one profile, then measures it: see
-# docs/results/benchmarks.md. etcd is built from its sources at the first run; ETCD names another
-# etcd. CASSANDRA names what bench/cluster/cassandra/build.sh fetches; without it there is none.
-# CARGO names another cargo (default: cargo).
+# Builds all programs to measure with one profile, then measures them: see
+# docs/results/benchmarks.md. The first run builds etcd from its sources; ETCD is the path of
+# another etcd. CASSANDRA is the directory that bench/cluster/cassandra/build.sh prints; without it,
+# Cassandra is left out. CARGO is another cargo (default: cargo).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 "${CARGO:-cargo}" build --release --quiet -p kvorum -p bench-cluster \
@@ -11,7 +11,7 @@ case " $* " in
 *' --no-etcd '* | *' --help '* | *' -h '*) ;;
 *)
     if [ -z "${ETCD:-}" ]; then
-        # Without it an etcd that is installed is measured, or none, and the report says which.
+        # If the build fails, an installed etcd is measured, or none, and the report says which.
         ETCD=$(bench/cluster/etcd/build.sh) || ETCD=
     fi
     ;;

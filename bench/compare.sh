@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# How often `kvorum bench compare` is right: two servers that are the same, and one that burns 10 %
-# more CPU for each request.
+# Measures how often `kvorum bench compare` is right, for two equal servers, and for a server that
+# spends 10 % more CPU on each request.
 #
 #     bench/compare.sh [SETS [ROUNDS]]       default: 40 6
 #
-# Each of SETS comparisons has ROUNDS runs of 1.5 s a side, made in turns: A, which burns 50 µs a
-# request, A again, and one that burns 55. Says how often "no difference" was the verdict on A and A
-# (aim: 95 %), and how often "B differs" on A and the slower one (aim: 90 %). 40 sets take half an
-# hour.
-# Environment: KVORUM, with kvorum-bench beside it, and HELLO, the binaries (default: release
-# builds, made here); OUT, where verdicts are kept (default: target/compare.txt); CARGO. The server
-# has CPU 0, the client CPU 1.
+# Each of SETS comparisons has ROUNDS runs of 1.5 s a side, made in turns: A, which spends 50 µs of
+# CPU on a request, A again, and a slower server, which spends 55 µs. Prints how often the verdict
+# on A and A was "no difference" (aim: 95 %), and how often the verdict on A and the slower server
+# was "B differs" (aim: 90 %). 40 sets take half an hour.
+# Environment: KVORUM and HELLO are the binaries, with kvorum-bench beside KVORUM (default: release
+# builds, made here). OUT is the file for the verdicts (default: target/compare.txt). CARGO is
+# another cargo. The server runs on CPU 0, the client on CPU 1.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
@@ -31,7 +31,7 @@ for side in a again slower; do
         >/dev/null
 done
 
-# run SIDE NUMBER: one run.
+# run SIDE NUMBER: makes one run.
 run() {
     taskset -c 1 "$KVORUM" bench load -t1 -c8 -R$rate -d1500ms --warmup 300ms --keys uniform \
         --out "$work/$1/$2" "http://127.0.0.1:${port[$1]}" >/dev/null

@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# CPU time of a GET and of a PUT beside the floor: the first commit of release quality. No step of
-# ours may make a request dearer than it was there, and small ones add up unseen.
+# Measures the CPU time of a GET and of a PUT beside the floor, which is the first commit of release
+# quality. No later commit may make a request cost more than on the floor, and small increases add
+# up unnoticed.
 #
 #     bench/guard.sh [--nodes 1|3] [ROUNDS]       default: one node, 15 rounds; about six minutes
 #
-# The floor is built once, into target/floor, and kept. Nodes of both are on CPU 0, the client on
-# CPU 1 (of three nodes, all on both); nodes that are not measured are stopped. In each round both
-# have a run of 1 s in a closed loop on 32 connections: of GETs and of PUTs with --sync interval, of
-# PUTs with --sync always. A figure is the time, user's and system's, that the nodes spent per
-# request; the ratio is to the floor's in the same round: its median, least and greatest. Says which
-# ratios are above 1 and exits with 1 then.
-# Environment: KVORUM, the binary, with kvorum-bench beside it (default: release builds, made here);
-# FLOOR, that of the floor; CARGO.
+# The floor is built once, into target/floor, and kept. The nodes of both binaries run on CPU 0, and
+# the client on CPU 1 (three nodes and the client share both CPUs). Nodes that are not being
+# measured are stopped. In each round, each binary has runs of 1 s in a closed loop on 32
+# connections: GETs and PUTs with --sync interval, and PUTs with --sync always. A figure is the user
+# and system time that the nodes spent per request. A ratio is a figure divided by the floor's in
+# the same round; the median, least and greatest ratio are printed. Exits with 1 if a median is
+# above 1, and says which.
+# Environment: KVORUM is the binary, with kvorum-bench beside it (default: release builds, made
+# here). FLOOR is the binary of the floor. CARGO is another cargo.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
@@ -58,7 +60,7 @@ case $nodes in
     ;;
 esac
 
-# A free port for each node, none of them twice.
+# Chooses a free port for each node. No two nodes have the same.
 mapfile -t ports < <(python3 - "$((nodes * 4))" <<'END'
 import socket, sys
 sockets = [socket.socket() for _ in range(int(sys.argv[1]))]
@@ -70,7 +72,7 @@ END
 
 # Sides are floor.interval, now.interval, floor.always, now.always.
 declare -A port pids
-# start SIDE BINARY SYNC
+# start SIDE BINARY SYNC: starts the nodes of a side, and waits until they serve.
 start() {
     local side=$1 binary=$2 sync=$3 n urls=
     local own=("${ports[@]:0:nodes}")
@@ -79,7 +81,7 @@ start() {
     port[$side]=${own[0]} pids[$side]=
     for n in "${!own[@]}"; do
         local listed=()
-        # The floor knows its nodes by their URLs.
+        # The floor's nodes know each other by their URLs.
         [ "$nodes" = 1 ] ||
             listed=(--cluster "$urls" --advertise "http://127.0.0.1:${own[$n]}")
         "${server[@]}" "$binary" serve --listen "127.0.0.1:${own[$n]}" --sync "$sync" \
@@ -90,7 +92,7 @@ start() {
         "http://127.0.0.1:${port[$side]}/readyz" >/dev/null
 }
 
-# run SIDE METHOD SECONDS: a run; its requests.
+# run SIDE METHOD SECONDS: makes a run, and prints the number of its requests.
 run() {
     rm -rf "$work/run"
     "${client[@]}" "$KVORUM" bench load -t1 -c32 --closed -d"$3" --warmup 100ms --value-len 64 \
@@ -99,7 +101,7 @@ run() {
     awk '/requests in/ { print $1; exit }' "$work/run.log"
 }
 
-# spent SIDE: ticks of the side's nodes, so far.
+# spent SIDE: prints the CPU ticks of the side's nodes so far.
 spent() {
     local pid sum=0 fields
     for pid in ${pids[$1]}; do
@@ -109,7 +111,7 @@ spent() {
     echo "$sum"
 }
 
-# measure SIDE METHOD: nanoseconds per request.
+# measure SIDE METHOD: prints nanoseconds per request.
 measure() {
     kill -CONT ${pids[$1]}
     local before requests

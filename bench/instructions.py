@@ -3,20 +3,21 @@
 
     cargo build --release --locked -p kvorum
     bench/instructions.py [--nodes 1|3] [--requests 3000] [--by-crate]     prints the counts
-    bench/instructions.py --check                                          fails if one has grown
-    bench/instructions.py --write                                          keeps the counts
-    bench/instructions.py --profile dev …                                  of the binary of the tests
+    bench/instructions.py --check                                          fails if a count grew
+    bench/instructions.py --write                                          stores the counts
+    bench/instructions.py --profile dev …                                  counts the tests' binary
 
-One client on one keep-alive connection sends GET and PUT of 64-byte values under 3,000 keys, with
---sync interval. Only the node that the client asks is counted; of three nodes the others answer it.
-User code is counted, without the kernel: a count is the same to 0.3 % from run to run, on a busy
-machine too, where CPU time is not. What batches share, and caches, show in CPU time alone
-(bench/http.sh).
+One client on one keep-alive connection sends GETs and PUTs of 64-byte values under 3,000 keys, with
+--sync interval. Only the node that the client asks is counted; of three nodes, the others answer
+that node. Only user code is counted, without the kernel. A count varies by 0.3 % from run to run,
+even on a busy machine, where CPU time varies far more. The effects of caches, and of work that
+batches share, show only in CPU time (bench/http.sh).
 
 bench/instructions.json has the counts of the last commit that lowered them, by profile, nodes and
-method. --check allows a share of them more, which is noise: TOLERANCES. `.ci/run` checks the binary
-that the tests have built, for a release build takes minutes: its counts are larger, and grow with
-the same code. Needs valgrind: where nothing can be counted --check says so and succeeds."""
+method. --check allows counts to exceed these by the shares in TOLERANCES, which are noise.
+`.ci/run` checks the binary that the tests have built, because a release build takes minutes. The
+counts of that binary are larger, and grow with the same code. Needs valgrind: where nothing can be
+counted, --check says so and succeeds."""
 
 import argparse
 import collections
@@ -35,18 +36,19 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT = ROOT / "bench" / "instructions.json"
-# A count above the kept one by a smaller share is noise, by profile and nodes. Nodes under valgrind
-# do more in vain the slower the machine is: of three, which wait for each other, more than of one.
+# Share by which a count may exceed the stored one, by profile and number of nodes. A smaller excess
+# is noise: the slower the machine, the more often nodes under valgrind poll in vain, and three
+# nodes, which wait for each other, more often than one.
 TOLERANCES = {"release": {1: 0.005, 3: 0.03}, "dev": {1: 0.05, 3: 0.25}}
 BINARIES = {"release": "target/release/kvorum", "dev": "target/debug/kvorum"}
 KEYS = 3_000
 VALUE = b"v" * 64
-# Seconds that a node under callgrind may take to serve.
+# Seconds within which a node under callgrind must serve.
 PATIENCE = 120
 
 
 class Uncounted(Exception):
-    """Nothing was counted: that says nothing of the node."""
+    """Nothing was counted, for a reason outside of the node."""
 
 
 def free_ports(count):
@@ -60,7 +62,7 @@ def free_ports(count):
 
 
 class Cluster:
-    """Nodes of which the first runs under callgrind, counting nothing at first."""
+    """Running nodes. The first runs under callgrind, which counts nothing at first."""
 
     def __init__(self, binary, nodes):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="kvorum-instructions-"))
@@ -71,7 +73,7 @@ class Cluster:
         for n, port in enumerate(self.ports):
             command = [binary, "serve", "--listen", f"127.0.0.1:{port}", "--data",
                        str(self.dir / f"n{n}"), "--sync", "interval", "--log", "error"]
-            # The node under callgrind is slow: no deadline is to pass.
+            # The node under callgrind is slow, and no deadline may pass.
             command += ["--deadline", "10s"] + (["--cluster", listed] if nodes > 1 else [])
             if n == 0:
                 counts = f"--callgrind-out-file={self.dir}/counts"
@@ -97,7 +99,7 @@ class Cluster:
 
     @staticmethod
     def response(client):
-        """Reads one response; its status."""
+        """Reads one response, and returns its status."""
         read = b""
         while b"\r\n\r\n" not in read:
             piece = client.recv(65536)
@@ -129,7 +131,7 @@ class Cluster:
             raise Uncounted(f"callgrind can't be told: {why}") from why
 
     def count(self, method, requests):
-        """Instructions of one request, and the file that has them by function."""
+        """Returns the instructions of one request, and the file that has them by function."""
         for number in range(KEYS):
             self.request(method, number)
         self.control("-i", "on")
@@ -157,7 +159,7 @@ class Cluster:
 
 
 def by_crate(path, requests):
-    """Prints where the instructions are spent."""
+    """Prints the instructions of each crate."""
     annotate = ["callgrind_annotate", "--threshold=100", "--show-percs=no", str(path)]
     text = subprocess.run(annotate, capture_output=True, text=True, check=True).stdout
     spent = collections.Counter()

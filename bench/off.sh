@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# What it costs that a node can be looked into while nobody does: this binary beside one built
-# without frame pointers, and without the question at each allocation and each wait.
+# Measures what the ability to profile a node costs while nobody profiles it: this binary beside one
+# that is built without frame pointers, and without the check at each allocation and each wait.
 #
 #     bench/off.sh [ROUNDS]                  default: 40
 #
-# Three nodes on CPU 0, of which the client on CPU 1 loads one at a time: with, without, and with
-# again, to show what the method itself can't tell apart. In each of ROUNDS rounds every node has a
-# run of 1 s in a closed loop on 32 connections, of PUTs and then of GETs; 40 take six minutes. A
-# machine that slows down slows a whole round, so each figure is the ratio to "with" of the same
-# round: the median, and an interval that has the true median in 95 % of cases (order statistics,
-# by the binomial distribution).
-# Environment: KVORUM, the binary, with kvorum-bench beside it (default: release builds, made here);
-# BARE, the one without (default: built here into target/hookless); CARGO.
+# Three nodes run on CPU 0, and the client on CPU 1 loads one node at a time: one with profiling,
+# one without, and one with profiling again, whose difference from the first is the noise of the
+# method. In each of ROUNDS rounds, every node has a run of 1 s of PUTs, and later one of GETs, in a
+# closed loop on 32 connections. 40 rounds take six minutes. A machine that slows down slows a whole
+# round, so that each figure is the ratio to "with" of the same round. Printed are the median, and
+# an interval that contains the true median in 95 % of cases (order statistics, by the binomial
+# distribution).
+# Environment: KVORUM is the binary, with kvorum-bench beside it (default: release builds, made
+# here). BARE is the binary without profiling (default: built here into target/hookless). CARGO is
+# another cargo.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
@@ -21,7 +23,7 @@ if [ -z "${KVORUM:-}" ]; then
     KVORUM=$PWD/target/release/kvorum
 fi
 if [ -z "${BARE:-}" ]; then
-    # In place of the flags of .cargo/config.toml.
+    # Replaces the flags of .cargo/config.toml.
     RUSTFLAGS='--cfg hookless' "$cargo" build --release --quiet --bin kvorum \
         --target-dir target/hookless
     BARE=$PWD/target/hookless/release/kvorum
@@ -32,7 +34,7 @@ trap 'kill "${started[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
 sides=(with without again)
 declare -A port=([with]=18981 [without]=18982 [again]=18983)
 
-# load SIDE DIR FLAGS...: one run against a side.
+# load SIDE DIR FLAGS...: makes one run against a side.
 load() {
     taskset -c 1 "$KVORUM" bench load -t1 -c32 --key-count 100k --value-len 100 "${@:3}" \
         --out "$2" "http://127.0.0.1:${port[$1]}" >/dev/null

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""What looking inside a node costs it.
+"""Measures what the observation of a node costs the node.
 
     bench/profile.py [--rounds 5] [--window 3]
 
-One node on CPU 0 and one load run on CPU 1, for PUT and for GET, closed loop and at a fixed rate
-(about 70 % of the breaking point that `kvorum bench search` finds). While the run goes on, windows with
-nothing beside it and windows with one thing take turns: each event recorded, all four, /metrics
-scraped each second, a dashboard open. A machine that slows down slows a window and its neighbours,
-so each figure is a ratio to the two windows with nothing around it: median (least - greatest).
-What a recording costs after its end (names for addresses) falls into the gap after its window, and
-is told apart, in CPU seconds a recording.
+One node runs on CPU 0, and one load run on CPU 1, for PUT and for GET, in a closed loop and at a
+fixed rate (about 70 % of the breaking point that `kvorum bench search` finds). During the load run,
+windows without observation alternate with windows of one kind of observation: a recording of each
+event, a recording of all four, a scrape of /metrics each second, an open dashboard. A machine that
+slows down slows a window and its neighbours, so that each figure is a ratio to the two neighbouring
+windows without observation: median (least - greatest). The cost of a recording after its end (names
+for addresses) falls into the gap after its window, and is reported separately, in CPU seconds per
+recording.
 
-Needs Linux, two CPUs, and Python 3.9 with nothing installed. Raw figures go to --out.
+Needs Linux, two CPUs, and Python 3.9 without packages. Raw figures go to --out.
 """
 
 import argparse
@@ -38,9 +39,9 @@ BESIDE = {
     "scrapes": None,
     "dashboard": None,
 }
-# Seconds after a window before the next: a recording gets its names meanwhile.
+# Seconds between two windows, in which a recording gets its names.
 GAP = 1.5
-# Seconds that a run goes on before its first window.
+# Seconds from the start of a load run to its first window.
 LEAD = 3.0
 
 
@@ -67,7 +68,7 @@ class Node:
             return answer.read().decode()
 
     def cpu(self):
-        """Seconds on a CPU, all threads, by the scheduler's own count."""
+        """Returns the CPU seconds of all threads, by the scheduler's own count."""
         nanos = 0
         for path in glob.glob("/proc/%d/task/*/schedstat" % self.process.pid):
             try:
@@ -83,7 +84,7 @@ class Node:
 
 
 class Beside:
-    """Something that goes on beside the load until `end`."""
+    """An observation of the node that runs beside the load until `end`."""
 
     def __init__(self, node, what, seconds):
         self.node, self.over = node, threading.Event()
@@ -118,7 +119,7 @@ class Beside:
 
 
 def window(node, seconds):
-    """CPU seconds, requests and time of a window, and when it was."""
+    """Waits for the length of a window. Returns its CPU seconds, requests, start and end."""
     begun, cpu, requests = time.time(), node.cpu(), node.requests()
     time.sleep(seconds)
     requests, cpu = node.requests() - requests, node.cpu() - cpu
@@ -126,7 +127,9 @@ def window(node, seconds):
 
 
 def counts(line):
-    """Values in nanoseconds and how many of each: HdrHistogram's V2 encoding, compressed."""
+    """Returns the values of a line, in nanoseconds, each with its count.
+
+    The line is in HdrHistogram's V2 encoding, compressed."""
     packed = base64.b64decode(line.rsplit(",", 1)[1])
     data = zlib.decompress(packed[8:])[40:]
     at, index, found = 0, 0, []
@@ -144,7 +147,7 @@ def counts(line):
             index -= number
             continue
         if number:
-            # 3 digits: 2,048 places, of which each further doubling uses the upper half.
+            # 3 digits take 2,048 buckets, of which each further doubling uses the upper half.
             half = index // 1024 - 1
             value = index if half <= 0 else (index % 1024 + 1024) << half
             found.append((value, number))
@@ -153,7 +156,7 @@ def counts(line):
 
 
 def tail(log, start, end):
-    """p99.9 in ms over the whole seconds of a log between two moments; None without any."""
+    """Returns the p99.9 in ms of the whole seconds of a log between two moments, or None."""
     zero, total = 0.0, {}
     for line in open(log):
         if line.startswith("#[StartTime:"):
@@ -173,7 +176,7 @@ def tail(log, start, end):
 
 
 def measure(args, node, method, rate, work):
-    """Windows of one load run: what was beside, and the figures."""
+    """Makes one load run. Returns its windows, each with its observation and its figures."""
     order = []
     for _ in range(args.rounds):
         for what in BESIDE:
@@ -278,7 +281,7 @@ def table(method, closed, paced):
             method.upper(), what, shown(ratios(closed, what, rate_of)),
             shown(ratios(closed, what, cpu_of)), shown(ratios(paced, what, cpu_of)),
             shown(ratios(paced, what, lambda one: one["tail"]))))
-    # Nothing against nothing: what the method itself cannot tell apart.
+    # Windows without observation beside one another show the noise of the method.
     again = [dict(one, what="again" if place % 2 else "nothing")
              for place, one in enumerate(plain)]
     idle = [dict(one, what="again" if place % 2 else "nothing")

@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Does again what the authors of the seeds (five load tests of JVM stores) did by hand, here
-# against kvorum, each with one command; docs/guide/measuring.md walks through it.
+# Repeats, against kvorum and each by one command, what the authors of the seeds (five published
+# load tests of JVM stores) did by hand. docs/guide/measuring.md explains the steps.
 #
 #     bench/seeds.sh 000|001|002|003|004 ...
 #
-# Leaves run directories and a report, SEED.html, in OUT (default: target/seeds). Environment:
+# Writes run directories and a report, SEED.html, into OUT (default: target/seeds). Environment:
 #   DURATION  seconds of each run, in place of the seed's (000: 180, 001: 120, 002: 60, 004: 30)
 #   TRIAL     seconds of each trial of a search (default: 10)
-#   SYNC      of the nodes (default: interval; the seeds' stores had no log at all)
-#   PROFILE   what the nodes record of themselves (default: cpu,alloc,lock,wall)
+#   SYNC      sync mode of the nodes (default: interval; the seeds' stores had no log at all)
+#   PROFILE   events that the nodes record of themselves (default: cpu,alloc,lock,wall)
 #   KVORUM    the binary, called kvorum, with kvorum-bench beside it (default: release builds, made
 #             here)
-# One node alone has CPU 0 and its client CPU 1; three nodes and their client share all of them.
+# A single node runs on CPU 0, and its client on CPU 1. Three nodes and their client share all CPUs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ -z "${KVORUM:-}" ]; then
     "${CARGO:-cargo}" build --release --quiet -p kvorum -p kvorum-bench
     KVORUM=$PWD/target/release/kvorum
 fi
-# Run directories keep the commands as a person would type them.
+# With this PATH, run directories keep the commands as a person would type them.
 PATH=$(dirname "$KVORUM"):$PATH
 out=${OUT:-target/seeds} scripts=crates/load/tests/scripts
 sync=${SYNC:-interval} profile=${PROFILE:-cpu,alloc,lock,wall} trial=${TRIAL:-10}
@@ -35,7 +35,8 @@ stop() {
 }
 trap 'stop; rm -rf "$data"' EXIT
 
-# start NODES FLAGS...: that many nodes from $port on, on fresh data, and waits until they serve.
+# start NODES FLAGS...: starts that number of nodes, from $port on, with fresh data, and waits until
+# they serve.
 start() {
     local count=$1 urls= i pin=()
     shift
@@ -53,7 +54,8 @@ start() {
     done
 }
 
-# run NAME COMMAND...: shows the command, to be pasted, and keeps its output.
+# run NAME COMMAND...: prints the command in a form that can be pasted, runs it, and keeps its
+# output.
 run() {
     local command=("${@:2}" --out "$out/$1") word shown=
     for word in "${command[@]}"; do
@@ -65,8 +67,8 @@ run() {
     "${command[@]}" 2>&1 | tee -a "$out/$1.txt"
 }
 
-# report SEED DIR...: a page of those runs, and of those that the seed's own page shows (004's shows
-# none), so that curves are drawn against each other.
+# report SEED DIR...: makes a page of those runs and of the runs on the seed's own page, so that
+# their curves are drawn against each other. (The page of 004 has no runs.)
 report() {
     local seed=$1 theirs=("crates/load/tests/seeds/$1-"*.txt) dirs=("${@:2}")
     if [ "$seed" != 004 ]; then
@@ -116,7 +118,7 @@ for seed in "$@"; do
         report 003 "$out/003"
         ;;
     004) # the breaking point by search, and four runs below it, cold and hot
-        # get.lua asks for one key after the other: as many as a trial can reach.
+        # get.lua asks for one key after another, so that as many are prepared as a trial can reach.
         run 004-search $client search -t1 -c1 -s $scripts/put.lua --also $scripts/get.lua \
             --prepare $scripts/put.lua:$((trial * 60000)) -d "$trial" --server "$node" --restart \
             --profile "$profile" "$url"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Lines of Rust code by crate: of the product, and of what tests and measures it.
+"""Counts the lines of Rust code by crate, separately for the product and for its tests.
 
-A line of code is one that is neither blank nor a comment. Tests are the files in `tests`
+A line of code is a line that is neither blank nor a comment. Tests are the files in `tests`
 folders, `tests.rs`, modules behind `#[cfg(test)]`, and the crates that no user runs.
 
-    python3 bench/sizes.py    prints the table that docs/results/sizes.md has
+    python3 bench/sizes.py    prints the table of docs/results/sizes.md
 """
 
 import pathlib
@@ -29,7 +29,7 @@ def is_test_file(path):
 
 
 def lines_of_code(text):
-    """Lines of code of a file: (before its test module, in it)."""
+    """Returns the lines of code of a file, outside of its test module and in it."""
     code, tests, depth, in_tests, armed = 0, 0, 0, False, False
     for line in text.splitlines():
         line = line.strip()

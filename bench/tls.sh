@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What TLS costs: see docs/results/benchmarks.md. Needs two CPUs and nginx (apt-get install
-# nginx-light). CARGO names another cargo (default: cargo).
+# Measures what TLS costs: see docs/results/benchmarks.md. Needs two CPUs and nginx (apt-get install
+# nginx-light). CARGO is another cargo (default: cargo).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 "${CARGO:-cargo}" build --release --quiet -p kvorum -p bench-tls

@@ -1,6 +1,6 @@
 -- GET of keys chosen at random.  wrk -s get.lua URL -- [KEYS]
--- Up to a million keys the requests are made beforehand, so that wrk's own CPU is not what is
--- measured; above that the memory would not do, and they are made one by one.
+-- Up to a million keys, the requests are made before the run, so that wrk's own CPU use is not what
+-- is measured. More requests would take too much memory, and are made one by one.
 
 local KEYS_IN_MEMORY = 1000000
 

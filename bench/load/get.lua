@@ -1,4 +1,4 @@
--- GET of one key after the other, made one by one as the scripts of most reports do.
+-- GET of one key after another. Requests are made one by one, as in the scripts of most reports.
 local number = 0
 
 request = function()

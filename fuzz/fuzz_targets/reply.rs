@@ -1,15 +1,15 @@
-//! The load generator's parser of answers: any bytes are answers or are refused, with the same
-//! result wherever they are cut.
+//! The load generator's parser of answers. Any bytes are parsed as answers or refused, with the
+//! same result in whichever pieces they arrive.
 //!
 //! ```text
 //!  input: mode u8 │ length of a piece u8 … 0 │ the server's bytes
 //!  mode & 1: heads and bodies are kept
-//!       & 2: every other answer is one to HEAD
+//!       & 2: every other answer is the answer to a HEAD
 //!       & 4: the pieces are 32 times as long
 //! ```
 //!
-//! The file is compiled in by its path: it needs nothing else of its crate, which would bring
-//! LuaJIT and a TLS library.
+//! The parser's file is compiled in by its path, because the parser needs nothing else of its
+//! crate, which would bring LuaJIT and a TLS library.
 #![no_main]
 
 #[allow(dead_code, reason = "only the parser is called")]
@@ -45,7 +45,8 @@ struct Answer {
     body: Vec<u8>,
 }
 
-/// Parses all answers; for the rest, returns whether it is an answer once the stream ends.
+/// Parses all answers. For the bytes after the last one, returns whether they are an answer once
+/// the stream ends.
 fn answers<'a>(pieces: impl Iterator<Item = &'a [u8]>, mode: u8) -> (Vec<Answer>, Option<bool>) {
     let mut answers = Vec::new();
     let mut reply = Reply::new(mode & 1 != 0);

@@ -1,5 +1,5 @@
-//! Shared parts of the targets `wal` and `table`: small stores on disks in memory, and every way to
-//! read them.
+//! Shared parts of the targets `wal` and `table`: small stores on disks in memory, and all ways of
+//! reading them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub const STORE_ID: u64 = 0x0123_4567_89ab_cdef;
 pub const SPACES: [Space; 5] =
     [Space::Data, Space::Hints, Space::Node, Space::Conditions, Space::Idempotency];
 
-/// Options for small stores, so that most of the time is spent in the code under test.
+/// Options for small stores, with which most of the time is spent in the code under test.
 pub fn options(compress: bool) -> Options {
     Options {
         new_store_id: STORE_ID,
@@ -34,7 +34,8 @@ pub fn open(disk: &MemDisk, compress: bool) -> Result<Engine, Error> {
     Engine::open(Arc::new(disk.clone()), options(compress))
 }
 
-/// Panics on any error but one that blames the bytes.
+/// Returns the result, or `None` for an error that blames the stored bytes. Panics on any other
+/// error.
 pub fn is_fair<T>(outcome: Result<T, Error>) -> Option<T> {
     match outcome {
         Ok(done) => Some(done),
@@ -43,7 +44,7 @@ pub fn is_fair<T>(outcome: Result<T, Error>) -> Option<T> {
     }
 }
 
-/// A key with its record, without the fields that belong to the node holding it.
+/// A key with its record, without those fields that belong to the node that holds the record.
 pub type Entry = (Space, Vec<u8>, Vec<u8>);
 
 /// Reads all entries of the store.
@@ -58,7 +59,7 @@ pub fn contents(engine: &Engine) -> Result<Vec<Entry>, Error> {
     Ok(found)
 }
 
-/// Reads in every other way.
+/// Reads in every way other than [`contents`].
 pub fn look_around(engine: &Engine, keys: &[&[u8]]) {
     let snapshot = engine.snapshot();
     for space in SPACES {

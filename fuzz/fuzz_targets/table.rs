@@ -1,15 +1,16 @@
-//! A table of a store, patched or replaced: the store is not opened, or every later read,
-//! compaction and scan succeeds or reports that the table is corrupt.
+//! A table of a store is patched or replaced. Either the store must refuse to open, or every later
+//! read, compaction and scan must succeed or report that the table is corrupt.
 //!
 //! ```text
 //!  input: mode u8 │ which table u8 │ patch … or the whole file
 //!  patch: offset u16 │ length u8 │ bytes
-//!  mode & 1: the checks of blocks are made right, where the table had blocks
-//!       & 2: that of the table's end, too, and the manifest names the resulting table
-//!       & 4: the input is the whole file, no patches
+//!  mode & 1: the checksums of the blocks are corrected, where the table had blocks
+//!       & 2: the checksum of the table's end too, and the manifest names the resulting table
+//!       & 4: the input is the whole file, without patches
 //! ```
 //!
-//! The tables are those of the fixtures, in all formats, and of a store with compressed blocks.
+//! The tables are those of the fixtures, in all formats, and those of a store with compressed
+//! blocks.
 #![no_main]
 
 mod store;
@@ -22,11 +23,11 @@ use lsm::MemDisk;
 use store::{STORE_ID, contents, is_fair, look_around, open};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Lengths from the layouts in `docs/formats/files.md`.
+/// Lengths in bytes, from the layouts in `docs/formats/files.md`.
 const FOOTER: usize = 72;
 const MANIFEST_HEAD: usize = 40;
 const EDIT_HEAD: usize = 12;
-/// Distance in the manifest from a table's length to its check.
+/// Distance in the manifest from a table's length to its checksum, in bytes.
 const LENGTH_BEFORE_CHECK: usize = 24;
 
 macro_rules! fixture {
@@ -67,7 +68,8 @@ fn tables_of(disk: &MemDisk) -> Vec<Table> {
     (1..8).filter_map(table).collect()
 }
 
-/// Finds the blocks of a valid table: a block ends where eight bytes are the check of all before.
+/// Finds the blocks of a valid table. A block ends with eight bytes that are the checksum of all
+/// bytes of the block before them.
 fn blocks_of(bytes: &[u8], seed: u64) -> Vec<Range<usize>> {
     let (mut blocks, mut start) = (Vec::new(), 0);
     while start < bytes.len() {
@@ -128,7 +130,7 @@ fn patched(table: &[u8], mut patches: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the manifest with another length and check of a table.
+/// Returns the manifest with another length and checksum of a table.
 fn renamed(disk: &MemDisk, old: &[u8], (length, check): (u64, u64)) -> Vec<u8> {
     let mut manifest = disk.file("MANIFEST").expect("every store has one");
     let old_check = &old[old.len() - 8..];

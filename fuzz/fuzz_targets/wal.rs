@@ -1,10 +1,10 @@
-//! The log of a killed store, replayed from arbitrary bytes: it is refused or replayed, and the
-//! replayed records survive a power cut.
+//! The log of a killed store is replayed from arbitrary bytes. The engine must refuse the log or
+//! replay it, and the replayed records must survive a power cut.
 //!
 //! ```text
 //!  input: mode u8 │ [length of the first segment u16] │ bytes of the segments
-//!  mode & 1: checks of segments and groups are made right, up to the first group that does not fit
-//!       & 2: those of the records in them, too
+//!  mode & 1: checksums of segments and groups are corrected, up to the first that does not fit
+//!       & 2: checksums of the records in them too
 //!       & 4: there are two segments
 //! ```
 #![no_main]
@@ -19,12 +19,12 @@ use lsm::MemDisk;
 use store::{STORE_ID, contents, is_fair, look_around, open};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Lengths from the layouts in `docs/formats/files.md`.
+/// Lengths in bytes, from the layouts in `docs/formats/files.md`.
 const SEGMENT_HEAD: usize = 64;
 const GROUP_HEAD: usize = 40;
 const OPERATION_HEAD: usize = 7;
 
-/// A store that was killed while its log was in use: its tables are empty.
+/// A store that was killed while its log was in use, and whose tables are empty.
 static KILLED: LazyLock<MemDisk> = LazyLock::new(|| {
     let disk = MemDisk::new();
     open(&disk, false).expect("an empty disk becomes a store");
@@ -62,7 +62,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(contents(&engine).expect("it was read before"), held);
 });
 
-/// Corrects the checks of a segment, and shortens groups to the bytes that exist.
+/// Corrects the checksums of a segment, and shortens groups to the bytes that exist.
 fn mend(segment: &mut [u8], number: u64, records: bool) {
     let Some((head, mut groups)) = segment.split_at_mut_checked(SEGMENT_HEAD) else { return };
     let check = xxh3_64_with_seed(&head[..56], number);

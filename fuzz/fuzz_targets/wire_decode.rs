@@ -1,10 +1,10 @@
-//! The decoder of messages between nodes: any bytes are refused or are messages, and encoding a
-//! decoded message yields the same bytes.
+//! The decoder of messages between nodes. Any bytes must be refused or decoded, and the encoding of
+//! a decoded message must yield the same bytes.
 //!
 //! ```text
 //!  input: mode u8 │ bytes
 //!  mode 0: the bytes as they are
-//!       1: an envelope, whose check, length and number of items are made right
+//!       1: an envelope, whose checksum, length and number of items are corrected
 //!       2: a message that was assembled from pieces
 //! ```
 #![no_main]
@@ -18,8 +18,8 @@ use protocol::wire::{
 use protocol::{LogPosition, Message, ViewId};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Longest message that is assembled: a receiver reserves memory for it according to its free
-/// memory.
+/// Length in bytes of the longest message that is assembled. A receiver reserves memory for a
+/// message only as far as it has free memory.
 const LONGEST: usize = 1 << 20;
 
 fuzz_target!(|input: &[u8]| {
@@ -88,7 +88,7 @@ fn piece(assembly: &mut Assembly, piece: &[u8], last: bool) -> bool {
     true
 }
 
-/// Checks that an assembled message is the same after it was cut and assembled once more.
+/// Checks that an assembled message stays the same when it is cut into pieces and assembled again.
 fn long_message(bytes: Bytes) {
     let Ok(message) = message_of(bytes.clone()) else { return };
     assert_eq!(message_len(&message), bytes.len(), "{message:?}");
@@ -117,7 +117,7 @@ fn cut(message: &Message) -> Vec<u8> {
     }
 }
 
-/// Returns the bytes as an envelope whose head is consistent with them.
+/// Returns an envelope of these bytes whose head is consistent with them.
 fn mended(bytes: &[u8]) -> Vec<u8> {
     let mut envelope = bytes[..bytes.len().min(ENVELOPE_MAX)].to_vec();
     if envelope.len() < ENVELOPE_HEAD {

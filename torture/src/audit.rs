@@ -1,5 +1,6 @@
-//! Writes of three kinds, then reads of every key at several nodes; each wrong answer is counted by
-//! kind. For faults that leave some keys wrong and others right.
+//! Audit of a cluster after a fault that makes some keys wrong and leaves others right: clients
+//! write keys of three kinds (overwritten, deleted, new), then read every key at several nodes.
+//! Wrong answers are counted by kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::ledger::{Ledger, Said, Wrong};
 use crate::writers::said;
 
-/// Quorum of writes and of reads.
+/// Query parameters with the quorum of writes and reads.
 pub const VOTES: &str = "&ack=2&from=3";
 
 /// Every pair of `ack` and `from` on three nodes.
@@ -24,14 +25,14 @@ pub const QUORUMS: [&str; 6] =
 /// Clients at each node, each with one request in flight.
 const CLIENTS: usize = 16;
 
-/// Time limit of an answer: beyond a node's own deadline.
+/// Time limit of an answer, longer than a node's own deadline.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Time for which one write may be refused before the whole audit fails.
+/// Time for which one write may be refused before the audit fails.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Time for which an existing key may have no answer: on a busy machine nodes miss their own
-/// deadlines.
+/// Time for which a read of an existing key may go without an answer. On a busy machine, nodes miss
+/// their own deadlines.
 const READ_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Pause before a refused request is retried.
@@ -40,7 +41,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// Length of a value in bytes.
 const VALUE_LEN: usize = 200;
 
-/// Number of wrong keys that are named.
+/// Most wrong keys that a report names.
 const SAMPLES: usize = 3;
 
 /// Results of reads of many keys.
@@ -48,20 +49,20 @@ const SAMPLES: usize = 3;
 pub struct AuditFigures {
     /// Number of valid answers.
     pub right: u64,
-    /// Requests without an answer, or with 503 or 504.
+    /// Number of requests without an answer, or with 503 or 504.
     pub unavailable: u64,
-    /// Values older than the newest acknowledged one.
+    /// Number of values older than the newest acknowledged one.
     pub old: u64,
-    /// Values of keys whose deletion was acknowledged.
+    /// Number of values of keys whose deletion was acknowledged.
     pub deleted: u64,
-    /// 404 for keys with an acknowledged value.
+    /// Number of 404s for keys with an acknowledged value.
     pub absent: u64,
     /// Some of the wrong keys.
     samples: BTreeSet<String>,
 }
 
 impl AuditFigures {
-    /// Number of invalid answers.
+    /// Returns the number of wrong answers.
     pub fn wrong(&self) -> u64 {
         self.old + self.deleted + self.absent
     }
@@ -107,7 +108,7 @@ impl fmt::Display for AuditFigures {
     }
 }
 
-/// Writes `count` keys to be overwritten and as many to be deleted, to all replicas.
+/// Writes `count` keys that [`edit`] overwrites, and `count` keys that it deletes, to all replicas.
 pub fn prepare(
     addresses: &[SocketAddr],
     ledger: &Ledger,
@@ -126,8 +127,8 @@ pub fn prepare(
     Ok(())
 }
 
-/// Overwrites and deletes the keys of [`prepare`], and writes `count` new keys, each until two of
-/// three replicas have acknowledged it.
+/// Overwrites and deletes the keys of [`prepare`], and writes `count` new keys. Sends each request
+/// again until two of three replicas have acknowledged it.
 pub fn edit(
     addresses: &[SocketAddr],
     ledger: &Ledger,
@@ -146,13 +147,15 @@ pub fn edit(
     Ok(())
 }
 
-/// Writes one key through one node, until two of three replicas have acknowledged it.
+/// Writes one key through one node. Sends the write again until two of three replicas have
+/// acknowledged it.
 pub fn write_one(address: SocketAddr, ledger: &Ledger, key: &str) -> Result<(), Failure> {
     let mut client = Patient { address, client: None };
     client.write(ledger, key, Some(VALUE_LEN), VOTES)
 }
 
-/// Deletes these keys, each until as many replicas as `votes` says have acknowledged it.
+/// Deletes these keys. Sends each delete again until as many replicas as `votes` says have
+/// acknowledged it.
 pub fn delete(
     addresses: &[SocketAddr],
     ledger: &Ledger,
@@ -166,7 +169,7 @@ pub fn delete(
     Ok(())
 }
 
-/// Reads each of these keys once from each of these nodes.
+/// Reads each of these keys once at each of these nodes.
 pub fn read(
     addresses: &[SocketAddr],
     ledger: &Ledger,
@@ -195,8 +198,8 @@ fn read_by(
     Ok(found)
 }
 
-/// Repeats the reads until every answer is right. Returns all findings on the way, and the time it
-/// took; `None` if it did not succeed within `at_most`.
+/// Repeats the reads until every answer is right. Returns all findings until then, and the time
+/// until then; `None` if some answer is still wrong or missing after `at_most`.
 pub fn read_until_right(
     addresses: &[SocketAddr],
     ledger: &Ledger,
@@ -219,7 +222,8 @@ pub fn read_until_right(
     }
 }
 
-/// Reads one range over all keys through each of these nodes; a broken range yields no findings.
+/// Reads one range over all keys at each of these nodes. A range that breaks off yields no
+/// findings.
 pub fn ranges(addresses: &[SocketAddr], ledger: &Ledger) -> Result<AuditFigures, Failure> {
     ranges_by(addresses, ledger, VOTES)
 }
@@ -250,9 +254,9 @@ fn ranges_by(
     Ok(found)
 }
 
-/// Checks that all nodes hold the same, and that every node's answers are right and complete: under
-/// every quorum one range over all keys, and about `some` single keys. A request without an answer
-/// is repeated.
+/// Checks that all nodes hold the same records, and that every node's answers are right and
+/// complete. Under each of [`QUORUMS`], reads one range over all keys, and about `some` single
+/// keys. A request without an answer is repeated.
 pub fn everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64, Failure> {
     cluster.is_equal()?;
     let keys = ledger.keys();
@@ -281,7 +285,7 @@ pub fn everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64
     Ok(answers)
 }
 
-/// Repeats the requests until all have an answer, or one is wrong.
+/// Repeats the requests until all have an answer, or one answer is wrong.
 fn until_answered(
     ask: impl Fn() -> Result<AuditFigures, Failure>,
 ) -> Result<AuditFigures, Failure> {
@@ -296,7 +300,7 @@ fn until_answered(
     }
 }
 
-/// Checks the records of one node, key by key.
+/// Checks the records that one node holds, key by key.
 pub fn held(cluster: &Cluster, node: usize, ledger: &Ledger) -> Result<AuditFigures, Failure> {
     let held = cluster.dump(node)?;
     let mut found = AuditFigures::default();
@@ -307,8 +311,8 @@ pub fn held(cluster: &Cluster, node: usize, ledger: &Ledger) -> Result<AuditFigu
     Ok(found)
 }
 
-/// Repeats the check until all records are right. Returns the time it took; `None` if it did not
-/// succeed within `at_most`.
+/// Repeats the check until all records are right. Returns the time until then; `None` if some
+/// record is still wrong after `at_most`.
 pub fn until_held(
     cluster: &Cluster,
     node: usize,
@@ -328,7 +332,8 @@ pub fn until_held(
     }
 }
 
-/// Runs clients at these nodes; each gets its index among all clients, and their number.
+/// Runs clients at these nodes. Passes each client its index among all clients, and the number of
+/// clients.
 fn in_parallel<T: Send>(
     addresses: &[SocketAddr],
     work: impl Fn(&mut Patient, u64, u64) -> Result<T, Failure> + Sync,
@@ -350,7 +355,7 @@ fn in_parallel<T: Send>(
     })
 }
 
-/// A client that reconnects when its connection has ended.
+/// A client that reconnects after its connection has ended.
 struct Patient {
     address: SocketAddr,
     client: Option<Client>,
@@ -369,7 +374,8 @@ impl Patient {
         Ok(answer)
     }
 
-    /// Writes until it is acknowledged; without a length, deletes.
+    /// Writes a value of `len` bytes, or deletes without a length, until the request is
+    /// acknowledged.
     fn write(
         &mut self,
         ledger: &Ledger,

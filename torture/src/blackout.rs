@@ -1,5 +1,6 @@
-//! Row 24: power fails at all replicas at once, each with its data on an ext4 image of its own.
-//! Every write that two of three acknowledged under `sync=always` is there afterwards.
+//! Row 24 of docs/results/reliability.md: power fails at all replicas at once. Each replica has its
+//! data on an ext4 image of its own. Every write that two of three replicas acknowledged under
+//! `sync=always` must survive.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,10 +15,10 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// Size of an image in bytes: room for the data of many rounds.
+/// Size of an image in bytes: space for the data of many rounds.
 const IMAGE_BYTES: u64 = 1 << 30;
 
-/// Time for hints to make all replicas equal.
+/// Time within which hints make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(5);
 
 /// Cuts the power of all nodes `rounds` times.
@@ -53,7 +54,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         cluster.check(&ledger)?;
     }
     let (acknowledged, _, unknown) = ledger.counts();
-    // The nodes must stop before their disks are unmounted.
+    // The nodes must stop before the file systems with their data are unmounted.
     (0..NODES).try_for_each(|node| cluster.stop(node))?;
     Ok(format!(
         "{} cuts of all three: {acknowledged} writes acknowledged, {unknown} unknown, 0 lost; at \

@@ -1,12 +1,12 @@
-//! A blocking HTTP/1.1 client with one connection: the minimum for exact requests and known
-//! answers.
+//! A blocking HTTP/1.1 client with one connection. Minimal on purpose, so that tests know exactly
+//! what is sent and received.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time limit of an answer. Beyond it the outcome counts as unknown.
+/// Time limit of an answer. After that, the outcome of the request counts as unknown.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Pause before a request to an overloaded node is repeated.
@@ -23,13 +23,13 @@ pub struct Client {
 pub struct Answer {
     /// Status code of the answer.
     pub status: u16,
-    /// Version of the record: `ETag` without its quotes, or the receipt's.
+    /// Version of the record, from `ETag` without its quotes or from the receipt.
     pub version: Option<String>,
-    /// Expiry of the value in milliseconds since 1970, if any: `Kvorum-Expires`.
+    /// Expiry of the value in milliseconds since 1970, from `Kvorum-Expires`.
     pub expires_ms: Option<u64>,
     /// Body of the answer.
     pub body: Vec<u8>,
-    /// True if the node accepts no more requests on this connection.
+    /// True if the node will accept no more requests on this connection.
     pub closes: bool,
 }
 
@@ -47,8 +47,8 @@ fn malformed(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("malformed answer: {what:?}"))
 }
 
-/// Reads from a node, and repeats the read if the connection breaks: while other requests wait for
-/// memory, a node disconnects slow readers, and this process may be slow on a busy machine.
+/// Reads from a node, and repeats the read if the connection breaks. While other requests wait for
+/// memory, a node disconnects slow readers, and on a busy machine this process may be one.
 pub fn read_patiently<T>(
     address: SocketAddr,
     mut read: impl FnMut(&mut Client) -> io::Result<T>,
@@ -62,7 +62,7 @@ pub fn read_patiently<T>(
     }
 }
 
-/// Returns true if the other end closed the connection.
+/// Returns true for an error by which the other end closed the connection.
 fn is_broken(error: &io::Error) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     [BrokenPipe, ConnectionReset, UnexpectedEof].contains(&error.kind())
@@ -83,7 +83,7 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Returns the kept connection if the node has not closed it, else a new one.
+    /// Returns `kept` if the node has not closed that connection, otherwise a new connection.
     pub fn reused(kept: Option<Self>, address: SocketAddr, patience: Duration) -> io::Result<Self> {
         match kept.filter(Self::is_open) {
             Some(client) => Ok(client),
@@ -91,7 +91,7 @@ impl Client {
         }
     }
 
-    /// Returns true if the node has not closed the connection. Received bytes stay unread.
+    /// Returns true if the node has not closed the connection. Leaves received bytes unread.
     pub fn is_open(&self) -> bool {
         let stream = self.stream.get_ref();
         let mut byte = [0];
@@ -109,7 +109,7 @@ impl Client {
         self.send_with(method, target, "", body)
     }
 
-    /// Sends a request with `headers`, each a line with its end.
+    /// Sends a request with `headers`. Each header is a line with its line end.
     fn send_with(
         &mut self,
         method: &str,
@@ -126,7 +126,7 @@ impl Client {
         self.stream.get_mut().write_all(&[head.as_bytes(), body].concat())
     }
 
-    /// Sends these bytes.
+    /// Sends these bytes as they are.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.get_mut().write_all(bytes)
     }
@@ -153,7 +153,8 @@ impl Client {
         self.answer()
     }
 
-    /// Sends a request with `headers`, each a line with its end, and reads the answer.
+    /// Sends a request with `headers`, and reads the answer. Each header is a line with its line
+    /// end.
     pub fn request_with(
         &mut self,
         method: &str,
@@ -165,13 +166,13 @@ impl Client {
         self.answer()
     }
 
-    /// `GET` of a key that needs no encoding.
+    /// Sends a `GET` of a key that needs no encoding, and reads the answer.
     pub fn get(&mut self, key: &str) -> io::Result<Answer> {
         self.request("GET", &target(key), b"")
     }
 
-    /// `GET` of a key that needs no encoding, repeated while the node is overloaded, or disconnects
-    /// because it is.
+    /// Sends a `GET` of a key that needs no encoding, and reads the answer. Repeats the request
+    /// while the node is overloaded, or disconnects this client because of overload.
     pub fn get_patiently(&mut self, key: &str) -> io::Result<Answer> {
         let (address, begun) = (self.stream.get_ref().peer_addr()?, Instant::now());
         loop {
@@ -189,7 +190,7 @@ impl Client {
         }
     }
 
-    /// Reads all items from `start` on, as key and value. Repeats the request if the node is
+    /// Reads all items from `start` on, as keys and values. Repeats the request while the node is
     /// overloaded.
     pub fn scan(
         &mut self,
@@ -235,7 +236,7 @@ impl Client {
                 head.version = receipt.split('"').next().map(str::to_owned);
             }
             if let Some(expires) = line.strip_prefix("kvorum-expires: ") {
-                // Seconds with three decimals.
+                // The header gives seconds with three decimals.
                 let millis = expires.replace('.', "").parse().map_err(|_| malformed(&line))?;
                 head.expires_ms = Some(millis);
             }
@@ -244,7 +245,7 @@ impl Client {
         }
     }
 
-    /// Reads the next chunk; `None` after the last.
+    /// Reads the next chunk; returns `None` after the last.
     fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
         let line = self.line()?;
         let length = usize::from_str_radix(&line, 16).map_err(|_| malformed(&line))?;
@@ -266,7 +267,7 @@ impl Client {
     }
 }
 
-/// Returns the request target of a key that needs no encoding.
+/// Returns the request target of a key. The key must need no encoding.
 pub fn target(key: &str) -> String {
     format!("/v0/entity?id={key}")
 }

@@ -1,4 +1,4 @@
-//! Client threads that run until their row stops them.
+//! Client threads of a row, which run until the row stops them.
 
 use std::thread::{self, JoinHandle};
 
@@ -10,8 +10,8 @@ use crate::random::Random;
 pub(crate) struct Clients(Vec<JoinHandle<Result<(), Failure>>>);
 
 impl Clients {
-    /// Starts `count` clients; `play` gets the client's number, from 0 on, and its own random
-    /// generator.
+    /// Starts `count` clients. Passes `play` the client's number, from 0 on, and a random generator
+    /// of the client's own.
     pub(crate) fn start<F>(count: usize, random: &mut Random, play: F) -> Result<Self, Failure>
     where
         F: Fn(usize, Random) -> Result<(), Failure> + Clone + Send + 'static,
@@ -24,7 +24,7 @@ impl Clients {
         (0..count).map(client).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Waits for the clients to end, after they were told to.
+    /// Waits until the clients have ended. The row must have told them to stop.
     pub(crate) fn join(self) -> Result<(), Failure> {
         for client in self.0 {
             client.join().map_err(|_| Failure::Environment("a client panicked".to_owned()))??;

@@ -1,7 +1,7 @@
-//! Row 23: the wall clocks of three nodes are minutes apart, jump while the nodes run, and step
-//! back over a restart (by libfaketime; the monotonic clock is unaffected). After a large step back
-//! a node refuses to start. Clients write each key through one node after another; an acknowledged
-//! write is never shadowed by an older one.
+//! Row 23 of docs/results/reliability.md: the wall clocks of three nodes are minutes apart, jump
+//! while the nodes run, and step back over a restart (by libfaketime; the monotonic clock is
+//! unaffected). After a large step back a node refuses to start. Clients write each key through one
+//! node after another; an older write must never hide a newer acknowledged write.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// Paths of the library on Debian and Ubuntu.
+/// Paths of libfaketime on Debian and Ubuntu.
 const LIBRARIES: [&str; 2] = [
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
     "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
@@ -36,14 +36,15 @@ const PACE: Pace = Pace {
     tries: 2,
 };
 
-/// Greatest step back in seconds with which a node still starts: its clock begins at its bound.
+/// Greatest step back in seconds after which a node still starts. The node's clock then begins at
+/// its durable bound.
 const NEAR: i64 = 30;
 
-/// One in this many requests may fail at two nodes: the node with the wrong clock stored its write
-/// before it noticed.
+/// One request in this many may fail at two nodes. A node with a wrong clock may have stored its
+/// write before it noticed the wrong clock.
 const SERVED: u64 = 4;
 
-/// Time for hints to make all replicas equal.
+/// Time within which hints make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(20);
 
 /// Runs `rounds` of clock jumps.
@@ -64,8 +65,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         set(&offsets[node], offset)?;
         thread::sleep(lasts);
         if random.percent(50) {
-            // A step back over a restart, to before issued versions: after a large step the node
-            // does not start.
+            // A step back over a restart, to a time before issued versions. After a large step, the
+            // node refuses to start.
             let back = if random.percent(50) { MOST as i64 } else { NEAR };
             set(&offsets[node], -back)?;
             cluster.kill(node)?;
@@ -84,7 +85,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         figures.requests += seen.requests;
         figures.refused += seen.retried;
         figures.failed += seen.failed.len();
-        // The clocks are set right again, so that differing replicas can agree.
+        // The clocks are set right again, because replicas that differ can agree only then.
         offsets.iter().try_for_each(|path| set(path, 0))?;
         cluster.until_ready()?;
         figures.read = figures.read.max(cluster.agree(BY_ITSELF)?.read);
@@ -114,8 +115,8 @@ struct ClockFigures {
     read: usize,
 }
 
-/// Starts a node whose clock is right, after `kvorum repair-clock` if its start is refused because
-/// the clock was ahead for long; returns the output of the repair.
+/// Starts a node whose clock is right. If the start is refused because the clock was far ahead
+/// before, runs `kvorum repair-clock` first. Returns the output of the repair, if one was needed.
 pub(crate) fn start_repaired(
     setup: &Setup,
     cluster: &mut Cluster,
@@ -136,7 +137,8 @@ pub(crate) fn start_repaired(
     Ok(Some(said))
 }
 
-/// Makes every node of a planned cluster run with a wall clock that [`set`] controls by a file.
+/// Makes every node of a planned cluster run with a wall clock that [`set`] controls. Returns the
+/// file that controls each node's clock.
 pub(crate) fn faked(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
     let nodes = 0..cluster.launches.len();
     let offsets: Vec<PathBuf> =
@@ -148,8 +150,8 @@ pub(crate) fn faked(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
     Ok(offsets)
 }
 
-/// Returns the wrapper that runs a node with the wall clock given by the file at `offset`.
-/// `LIBFAKETIME` names the library if it is not at its usual path.
+/// Returns the wrapper that runs a node with a wall clock that the file at `offset` controls. The
+/// environment variable `LIBFAKETIME` gives the path of the library, if not the usual one.
 pub(crate) fn preload(offset: &Path) -> Result<Vec<String>, Failure> {
     let named = std::env::var("LIBFAKETIME").ok();
     let library =
@@ -165,8 +167,8 @@ pub(crate) fn preload(offset: &Path) -> Result<Vec<String>, Failure> {
     ])
 }
 
-/// Sets a node's wall clock off by `seconds` from now on. The file is replaced atomically, so that
-/// the library never reads half of it.
+/// Sets a node's wall clock off by `seconds` from now on. Replaces the file atomically, so that the
+/// library never reads half of it.
 pub(crate) fn set(path: &Path, seconds: i64) -> Result<(), Failure> {
     set_millis(path, seconds * 1000)
 }

@@ -1,4 +1,4 @@
-//! Several nodes of one cluster, each a process that can be broken separately.
+//! A cluster of several nodes, each a process that can be stopped, killed and replaced separately.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,21 +17,21 @@ use crate::net::Net;
 use crate::node::{Launch, Node};
 use crate::{Failure, Setup, ports};
 
-/// Time limit for the cluster to serve after its start, or to agree after a fault.
+/// Time limit for the cluster to serve after a start, or for its nodes to agree after a fault.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Interval between two looks.
+/// Pause between two polls.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Files of each node, and the contents of the second: the token for its admin routes.
+/// Files of each node with the cluster's secret and the token for the admin routes, and the token.
 const SECRET: &str = "secret";
 const TOKEN: &str = "token";
 pub(crate) const ADMIN_TOKEN: &str = "a token of the test's own";
 
-/// Records of a node: values by key.
+/// Records of a node, as values by key.
 pub type Dump = BTreeMap<String, Vec<u8>>;
 
-/// Interval between two attempts at a plan that adds a node which has not asked to join yet.
+/// Pause between two attempts to plan the addition of a node that has not asked to join yet.
 const PLAN_AGAIN: Duration = Duration::from_millis(100);
 
 /// A cluster. Dropping it kills its processes.
@@ -44,21 +44,21 @@ pub struct Cluster {
     dir: TempDir,
 }
 
-/// The way in which replicas became equal.
+/// The result of waiting until all replicas are equal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Agreement {
     /// Number of keys.
     pub keys: usize,
     /// Time until all replicas were equal without reads.
     pub took: Duration,
-    /// Number of keys that became equal only by a read with all replicas. (A write acknowledged by
-    /// enough replicas while its coordinator was killed has no hint.)
+    /// Number of keys that became equal only by a read from all replicas. (If a coordinator is
+    /// killed after enough replicas have acknowledged its write, no hint exists for the others.)
     pub read: usize,
 }
 
 impl Cluster {
-    /// Starts `count` nodes with these flags, in `net` if there is one, and waits until they form a
-    /// cluster.
+    /// Starts `count` nodes with these flags, in the network `net` if given, and waits until they
+    /// form a cluster.
     pub fn start(
         setup: &Setup,
         count: usize,
@@ -93,8 +93,8 @@ impl Cluster {
             launch.listen = addresses[node];
             if let Some(net) = net {
                 launch.wrapper = net.wrapper(node);
-                // Any address but loopback requires these flags, and TLS, which the clients here
-                // lack.
+                // A node that listens elsewhere than on loopback requires these flags, and TLS
+                // unless `--insecure`; the clients here have no TLS.
                 launch.args.push("--insecure".to_owned());
                 for (flag, file) in
                     [("--cluster-secret-file", SECRET), ("--admin-token-file", TOKEN)]
@@ -115,22 +115,22 @@ impl Cluster {
         Ok(Self { nodes, launches, addresses, dir })
     }
 
-    /// Parent directory of all the cluster's files.
+    /// Returns the parent directory of all the cluster's files.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// A node's data directory.
+    /// Returns a node's data directory.
     pub fn data(&self, node: usize) -> &PathBuf {
         &self.launches[node].data
     }
 
-    /// Addresses of all nodes.
+    /// Returns the addresses of all nodes.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Addresses of all nodes but one.
+    /// Returns the addresses of all nodes but one.
     pub fn others(&self, than: usize) -> Vec<SocketAddr> {
         let mut others = self.addresses.clone();
         others.remove(than);
@@ -154,7 +154,7 @@ impl Cluster {
         self.nodes[node].take().map_or(Ok(()), Node::kill)
     }
 
-    /// Stops a node by SIGTERM; its exit code must be 0.
+    /// Stops a node by SIGTERM. The node's exit code must be 0.
     pub fn stop(&mut self, node: usize) -> Result<(), Failure> {
         let Some(running) = self.nodes[node].take() else { return Ok(()) };
         let status = running.stop()?;
@@ -164,7 +164,7 @@ impl Cluster {
         Err(Failure::Broken(format!("after SIGTERM node {} ended with {status}", node + 1)))
     }
 
-    /// Returns true if a node is running; one that has ended on its own is not.
+    /// Returns true if a node is running, and false if it has ended on its own.
     pub fn is_running(&mut self, node: usize) -> Result<bool, Failure> {
         let ended = self.nodes[node].as_mut().map(Node::has_ended).transpose()?;
         if ended == Some(true) {
@@ -173,8 +173,8 @@ impl Cluster {
         Ok(ended == Some(false))
     }
 
-    /// Waits until every node, as coordinator, reaches all others, and all are authoritative for
-    /// keys that they do not hold.
+    /// Waits until every node, as a coordinator, reaches all others, and is authoritative for keys
+    /// that it does not hold.
     pub fn until_ready(&self) -> Result<(), Failure> {
         let begun = Instant::now();
         let everybody = format!("&ack={0}&from={0}", self.nodes.len());
@@ -199,7 +199,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns a node's status of itself and of the others, in JSON.
+    /// Returns the JSON of a node's `/v0/status`.
     pub fn status(&self, node: usize) -> Result<String, Failure> {
         let answer = self.node(node)?.client()?.request("GET", "/v0/status", b"")?;
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
@@ -217,7 +217,7 @@ impl Cluster {
         })?)
     }
 
-    /// Passes the records of a node to `item`, as key and value.
+    /// Passes each record of a node to `item`, as key and value.
     pub fn scan_local(
         &self,
         node: usize,
@@ -230,9 +230,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Oracle C, for clusters where every node holds every key: waits until all nodes hold the
-    /// same. Keys that still differ after `by_itself` are read with every replica, which must make
-    /// them equal.
+    /// Checks oracle C (all replicas hold the same) where every node holds every key: waits until
+    /// all nodes hold the same records. Reads the keys that still differ after `by_itself` from all
+    /// replicas, which must make them equal.
     pub fn agree(&self, by_itself: Duration) -> Result<Agreement, Failure> {
         let begun = Instant::now();
         let mut read = 0;
@@ -259,7 +259,7 @@ impl Cluster {
         }
     }
 
-    /// Checks oracle C now; returns the number of keys.
+    /// Checks now that all nodes hold the same records (oracle C). Returns the number of keys.
     pub fn is_equal(&self) -> Result<usize, Failure> {
         let nodes = 0..self.nodes.len();
         let dumps: Vec<_> = nodes.map(|node| self.dump(node)).collect::<Result<_, _>>()?;
@@ -289,9 +289,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Oracles A and F: checks the answers of every node, as coordinator for the whole cluster with
-    /// the default quorum, by range and by key. Writes with an unknown outcome may still arrive,
-    /// because hints outlive faults, so two reads may differ.
+    /// Checks oracle A (no acknowledged write is lost) and oracle F (no value is invented):
+    /// compares the answers of every node, as a coordinator with the default quorum, by range and
+    /// by key, with the ledger. Two reads may differ, because a write with an unknown outcome may
+    /// still arrive as a hint.
     pub fn check(&self, ledger: &Ledger) -> Result<usize, Failure> {
         let mut keys = 0;
         for (place, node) in self.nodes.iter().enumerate() {
@@ -349,7 +350,8 @@ impl Cluster {
         Ok(command.args(["--url", &url]).output()?)
     }
 
-    /// Runs `kvorum cluster …` at a node; returns its output, or an error if the command failed.
+    /// Runs `kvorum cluster …` at a node, and returns its output, or an error if the command
+    /// failed.
     pub fn output<S: AsRef<str>>(
         &self,
         setup: &Setup,
@@ -365,7 +367,8 @@ impl Cluster {
         Err(Failure::Broken(format!("kvorum cluster {}: {said}", args.join(" "))))
     }
 
-    /// Makes a plan at a node, once the nodes that it adds have asked to join.
+    /// Makes a plan at a node. Repeats the attempt until the nodes that the plan adds have asked to
+    /// join.
     pub fn planned<S: AsRef<str>>(
         &self,
         setup: &Setup,

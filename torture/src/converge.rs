@@ -1,6 +1,7 @@
-//! Oracle C without a read before it: a replica misses writes because its disk is full, because it
-//! is overloaded, or because it is suspended. Afterwards each replica gets its missed writes,
-//! whichever node coordinated them, and until then `/v0/status` says that some are missing.
+//! The row `converge` of docs/results/reliability.md: a replica misses writes because its disk is
+//! full, because it is overloaded, or because it is suspended. Afterwards each replica must get its
+//! missed writes (oracle C) without a read, whichever node coordinated them, and until then
+//! `/v0/status` must report that some are missing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,24 +28,26 @@ const VICTIM: usize = 2;
 /// Time limit for the replicas to become equal.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Time after the last answer until a node knows of the missed writes: the deadline, within which
-/// the replicas that the answer did not need may still write, and one iteration of every loop.
+/// Time from the last answer until a node knows which writes are missing somewhere: the deadline,
+/// within which the replicas that the answer did not need may still write, and one iteration of
+/// every loop.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// Interval between two looks.
+/// Pause between two polls.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// Time limit of an answer: beyond a node's own deadline.
+/// Time limit of an answer, longer than a node's own deadline.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Sizes of the small disk, before and after it is enlarged.
+/// Sizes of the small disk in MiB, before it is enlarged and as enlarged.
 const DISK_MIB: u64 = 64;
 const ROOM_MIB: u64 = 1024;
 
-/// Length of values that fill the disk before all keys are written.
+/// Length in bytes of values that fill the disk before all keys are written.
 const FILLING: usize = 60_000;
 
-/// Length of values that nodes send on the connection for long messages.
+/// Lengths in bytes of large values, which nodes send on the connection for long messages, and of
+/// small ones.
 const LARGE: usize = 100 << 10;
 
 const SMALL: usize = 200;
@@ -66,7 +69,7 @@ struct Flood {
 /// Keys that some replicas lack.
 #[derive(Debug, Clone, Copy, Default)]
 struct Missing {
-    /// Number of acknowledged keys, by node, that the node lacks or has an older value of.
+    /// Number of acknowledged keys, by node, that the node lacks or holds with an older value.
     by_node: [usize; NODES],
     /// Number of acknowledged keys that not all nodes hold with the same value.
     keys: usize,
@@ -78,8 +81,8 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Runs all three causes, `rounds` times; in every other round on ext4, and with killed
-/// coordinators.
+/// Runs all three causes, `rounds` times. In every other round, the disk is an ext4, and
+/// coordinators are killed.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut lines = String::new();
     let mut broken = false;
@@ -109,13 +112,14 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     }
 }
 
-/// One of three nodes lacks space for most of its writes, as coordinator and as replica.
+/// Lets one of three nodes run out of space for most of its writes, as a coordinator and as a
+/// replica.
 fn full_disk(setup: &Setup, ext4: bool) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--memory", "64MiB", "--memtable", "2MiB"];
     let mut cluster = Cluster::plan(setup, NODES, None, &args)?;
     let image = cluster.dir().join("image");
     let (disk, ballast) = if ext4 {
-        // The journal and the inodes take one of the two.
+        // ext4 takes one of the two `DISK_MIB` for its journal and inodes.
         make_image(&image, (2 * DISK_MIB + ROOM_MIB) << 20)?;
         let disk = Mount::image(&image)?;
         let ballast = disk.ballast(ROOM_MIB << 20)?;
@@ -149,7 +153,7 @@ fn full_disk(setup: &Setup, ext4: bool) -> Result<String, Failure> {
         None => disk.resize(ROOM_MIB)?,
     }
     let outcome = converge(&cluster, &ledger);
-    // The nodes must stop before their disks are unmounted.
+    // The nodes must stop before the file systems with their data are unmounted.
     (0..NODES).try_for_each(|node| cluster.kill(node))?;
     let written = format!(
         "{acked} of {asked} large and {acked_small} of {asked_small} small writes acknowledged; \
@@ -158,7 +162,7 @@ fn full_disk(setup: &Setup, ext4: bool) -> Result<String, Failure> {
     after(&written, outcome)
 }
 
-/// Prefixes the outcome with a description of the writes.
+/// Puts a description of the writes before the outcome.
 fn after(written: &str, outcome: Result<String, Failure>) -> Result<String, Failure> {
     match outcome {
         Ok(line) => Ok(format!("{written}; then {line}")),
@@ -167,7 +171,7 @@ fn after(written: &str, outcome: Result<String, Failure>) -> Result<String, Fail
     }
 }
 
-/// Overloads the nodes, with none of them down.
+/// Overloads the nodes while all of them run.
 fn overload(setup: &Setup, sync: &str) -> Result<String, Failure> {
     let cluster = Cluster::start(setup, NODES, None, &["--sync", sync])?;
     let ledger = Ledger::default();
@@ -187,8 +191,8 @@ fn overload(setup: &Setup, sync: &str) -> Result<String, Failure> {
     after(&written, converge(&cluster, &ledger))
 }
 
-/// Suspends one of three nodes. With `killed`, the others are killed and restarted before it
-/// continues, one after the other, so that its missed writes must have been stored durably.
+/// Suspends one of three nodes. With `killed`, kills and restarts the others one after another
+/// before the suspended node continues, so that its missed writes must have been stored durably.
 fn pause(setup: &Setup, sync: &str, killed: bool) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", sync])?;
     let ledger = Ledger::default();
@@ -220,7 +224,7 @@ fn pause(setup: &Setup, sync: &str, killed: bool) -> Result<String, Failure> {
     after(&written, converge(&cluster, &ledger))
 }
 
-/// Writes, and returns the number of acknowledged keys and of attempted ones.
+/// Writes a flood of keys. Returns the number of acknowledged keys, and of attempted ones.
 fn flood(addresses: &[SocketAddr], ledger: &Ledger, what: Flood) -> Result<(u64, u64), Failure> {
     let begun = Instant::now();
     let (acknowledged, next) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -269,7 +273,7 @@ fn flood(addresses: &[SocketAddr], ledger: &Ledger, what: Flood) -> Result<(u64,
     Ok((acknowledged.into_inner(), next.into_inner().min(what.keys)))
 }
 
-/// Waits until no node misses anything, without reading any key.
+/// Waits until no node misses any write, without reading any key through a coordinator.
 fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
     let all: Vec<_> = (0..NODES).collect();
     let begun = Instant::now();
@@ -279,8 +283,9 @@ fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
         let now = missing(cluster, ledger)?;
         let (before, _) = *first.get_or_insert((now, reported));
         let took = begun.elapsed();
-        // A key missing now was missing when the nodes were asked. The condition must hold twice in
-        // a row, because a node may have been asked before another one told it.
+        // A key that is missing now was missing when the nodes were asked. The condition must hold
+        // twice in a row, because a node may have been asked before another node told it of the
+        // missing write.
         silent = if now.keys > 0 && reported == 0 && took > SETTLED { silent + 1 } else { 0 };
         if silent > 1 {
             return Err(Failure::Broken(format!(
@@ -316,7 +321,7 @@ fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
     ))
 }
 
-/// Returns the missing keys by node, from the records of each node.
+/// Counts the missing keys by node, from the records of each node.
 fn missing(cluster: &Cluster, ledger: &Ledger) -> Result<Missing, Failure> {
     let acknowledged = ledger.acknowledged_keys();
     let mut held: Vec<BTreeMap<String, u64>> = Vec::with_capacity(NODES);
@@ -344,7 +349,7 @@ fn missing(cluster: &Cluster, ledger: &Ledger) -> Result<Missing, Failure> {
     Ok(missing)
 }
 
-/// Returns the number of stored hints and of partitions to be repaired, as these nodes report them.
+/// Returns the number of stored hints and of partitions to repair, as these nodes report them.
 pub(crate) fn reported_missing(cluster: &Cluster, nodes: &[usize]) -> Result<u64, Failure> {
     let mut sum = 0;
     for node in nodes {

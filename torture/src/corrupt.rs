@@ -1,5 +1,6 @@
-//! Row 25: bits flip in the tables of one replica. The replica returns no wrong value and no wrong
-//! 404, other replicas copy no damage from it, and after a wipe and a rebuild it is correct again.
+//! Row 25 of docs/results/reliability.md: bits flip in the tables of one replica. The replica must
+//! return no wrong value and no wrong 404, other replicas must copy no damage from it, and after a
+//! wipe and a rebuild it must be correct again.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -22,9 +23,10 @@ const VALUE_LEN: usize = 1000;
 /// Time limit of a rebuild.
 const BY_ITSELF: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Flips `rounds` bits, all at once.
+/// Flips `rounds` bits, all in one stopped node.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    // Without a cache of data read before the damage, and with tables soon.
+    // Little memory, so that no cache hides the damage, and small memtables, so that tables exist
+    // soon.
     let args = ["--sync", "interval", "--memory", "64MiB", "--memtable", "1MiB"];
     let mut cluster = Cluster::start(setup, NODES, None, &args)?;
     let ledger = Arc::new(Ledger::default());
@@ -36,7 +38,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let flips = flip(&cluster, setup.rounds, &mut random)?;
     let (refused, failed) = match cluster.start_node(ROTTEN) {
         Ok(()) => (false, read_everything(&cluster, &ledger)?),
-        // A start that notices the damage is refused, which is as good as a read that notices it.
+        // A refused start notices the damage as well as a failed read does.
         Err(Failure::Refused(said)) if said.contains("damage") || said.contains("corrupt") => {
             (true, 0)
         }
@@ -89,8 +91,8 @@ fn flip(cluster: &Cluster, times: u32, random: &mut Random) -> Result<u32, Failu
     Ok(times)
 }
 
-/// Reads every key at every node, from two replicas (which must succeed) and from all three (which
-/// may fail, but must not be wrong); returns the number of failures.
+/// Reads every key at every node, from two replicas, which must succeed, and from all three, which
+/// may fail but must not be wrong. Returns the number of failures.
 fn read_everything(cluster: &Cluster, ledger: &Ledger) -> Result<u64, Failure> {
     let mut failed = 0;
     for address in cluster.addresses() {

@@ -1,7 +1,7 @@
-//! Row 30: additions to a few counters, through all nodes at once, while nodes are killed and
-//! suspended. No addition is lost, none is applied twice: all returned sums differ, and the last
-//! sum is the number of applied additions. A third of the clients give each addition an idempotency
-//! key, and retry it until they know its outcome.
+//! Row 30 of docs/results/reliability.md: clients add to a few counters, through all nodes at once,
+//! while nodes are killed and suspended. No addition may be lost or applied twice: all returned
+//! sums must differ, and the last sum must be the number of applied additions. A third of the
+//! clients give each addition an idempotency key, and retry it until they know its outcome.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ const CLIENTS: usize = 9;
 /// Time limit of an answer: longer than a node's deadline.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Time limit until a majority can read a counter again.
+/// Time limit until a majority can answer a read of a counter.
 const READABLE: Duration = Duration::from_secs(30);
 
 /// Outcomes of the additions to one counter.
@@ -34,9 +34,9 @@ const READABLE: Duration = Duration::from_secs(30);
 struct Additions {
     sums: BTreeSet<i64>,
     unknown: u64,
-    /// Additions that were refused and certainly not applied.
+    /// Number of refused additions, which were certainly not applied.
     refused: u64,
-    /// Additions whose outcome a retry returned.
+    /// Number of additions whose outcome only a retry returned.
     again: u64,
 }
 
@@ -45,7 +45,7 @@ enum CounterOutcome {
     Done(i64),
     Undone,
     Unknown,
-    /// The idempotency key was used before, and the outcome is forgotten.
+    /// The idempotency key was used before, and the nodes have forgotten the outcome.
     Used,
 }
 
@@ -54,7 +54,7 @@ struct Open {
     counter: usize,
     key: String,
     begun: Instant,
-    /// True if an earlier request may have applied it.
+    /// True if an earlier attempt may have applied the addition.
     unknown: bool,
 }
 
@@ -162,7 +162,7 @@ fn sum(answer: &Answer) -> Result<i64, Failure> {
 }
 
 impl CounterState {
-    /// Runs one client: one addition after the other, each at any node.
+    /// Runs one client, which makes one addition after another, each at any node.
     fn add(&self, number: usize, mut random: Random) -> Result<(), Failure> {
         let insists = number.is_multiple_of(3);
         let mut place = number;
@@ -180,7 +180,7 @@ impl CounterState {
             let Ok(mut client) = client else {
                 place += 1;
                 thread::sleep(Duration::from_millis(5));
-                // Nothing was sent.
+                // The client could not connect, so that nothing was sent.
                 if addition.unknown {
                     open = self.note(addition, CounterOutcome::Undone, insists)?;
                 }
@@ -198,7 +198,7 @@ impl CounterState {
         Ok(())
     }
 
-    /// Records the outcome of an addition; returns the addition if it must be retried.
+    /// Records the outcome of an addition. Returns the addition if the client must retry it.
     fn note(
         &self,
         addition: Open,

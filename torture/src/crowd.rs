@@ -1,6 +1,7 @@
-//! Row "crowd": idle clients take all connection slots of all nodes, and reconnect whenever they
-//! are closed, while peers are killed and restarted. Other clients continue with 2 of 3, restarted
-//! nodes can connect, and probes are answered.
+//! The row `crowd` of docs/results/reliability.md: idle clients take all connection slots of all
+//! nodes, and reconnect whenever a node closes them, while nodes are killed and restarted. Other
+//! clients must still be served with 2 of 3 replicas, restarted nodes must be able to connect, and
+//! probes must be answered.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ const PLACES: &str = "64";
 /// Idle clients per node.
 const IDLE: usize = 192;
 
-/// One more attempt per request than elsewhere: one node is down, and another may refuse the
-/// request because so many clients wait there for a slot.
+/// One more attempt per request than in other rows: one node is down, and another may refuse the
+/// request because many idle clients wait there for a slot.
 const PACE: Pace = Pace {
     clients: 8,
     every: Duration::from_millis(16),
@@ -34,16 +35,16 @@ const PACE: Pace = Pace {
     tries: 3,
 };
 
-/// Delay before a closed idle client reconnects.
+/// Delay before an idle client whose connection was closed reconnects.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Time limit of a probe.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// Time for hints to make all replicas equal.
+/// Time within which hints make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
-/// Kills and restarts one node, `rounds` times.
+/// Runs `rounds` kills and restarts of one node.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--connections", PLACES];
     let mut cluster = Cluster::start(setup, NODES, None, &args)?;
@@ -97,7 +98,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Idle clients, and observations beside them.
+/// The idle clients, and what is observed beside them.
 struct Crowd {
     stop: AtomicBool,
     /// The node that is down or restarting.
@@ -118,8 +119,8 @@ impl Default for Crowd {
 }
 
 impl Crowd {
-    /// Keeps [`IDLE`] connections to one node: a third send nothing, a third send part of a head, a
-    /// third send one request and stay.
+    /// Keeps [`IDLE`] connections to one node. A third of the clients send nothing, a third send
+    /// part of a head, and a third send one request and then stay idle.
     fn besiege(&self, address: SocketAddr) {
         let mut idle: Vec<Client> = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
@@ -143,7 +144,8 @@ impl Crowd {
         }
     }
 
-    /// Probes all nodes that should be running, repeatedly; returns the time of the slowest answer.
+    /// Repeatedly probes all nodes that should be running. Returns the duration of the slowest
+    /// answer.
     fn probe(&self, addresses: &[SocketAddr]) -> Result<Duration, Failure> {
         let mut worst = Duration::ZERO;
         while !self.stop.load(Ordering::Relaxed) {

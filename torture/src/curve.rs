@@ -1,4 +1,4 @@
-//! Results of a load, second by second, as a table and as a drawing.
+//! The results of a load, second by second, as CSV and as an SVG drawing.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use std::time::Duration;
 pub struct Second {
     /// Number of requests answered well and in time.
     pub good: u64,
-    /// Answers of 503.
+    /// Number of answers with 503.
     pub refused: u64,
-    /// Other answers, late answers, and missing ones.
+    /// Number of other answers, late answers, and missing answers.
     pub failed: u64,
     /// Median latency of the good answers.
     pub p50: Duration,
-    /// 99th percentile of their latency.
+    /// 99th percentile of the latency of the good answers.
     pub p99: Duration,
-    /// Resident memory of the largest node, in bytes.
+    /// Resident memory of the node with the most, in bytes.
     pub resident: u64,
 }
 
@@ -38,8 +38,8 @@ pub fn csv(seconds: &[Second]) -> String {
     out
 }
 
-/// Draws goodput with its reference, refusals, p99 and memory. `over` lists the intervals of
-/// events, in seconds.
+/// Draws goodput with the reference `peak`, refusals, p99 and memory. `over` lists the spans of
+/// events, each as its first and last second.
 pub fn svg(title: &str, seconds: &[Second], peak: f64, over: &[(usize, usize)]) -> String {
     let panels: [(&str, Vec<f64>, Option<f64>); 4] = [
         ("good answers a second", seconds.iter().map(|s| s.good as f64).collect(), Some(peak)),

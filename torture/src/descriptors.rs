@@ -1,5 +1,6 @@
-//! Row 12: fewer file descriptors than connections need. The log is unharmed, accepting does not
-//! spin, and once the clients are gone everything is as before.
+//! Row 12 of docs/results/reliability.md: a node has fewer file descriptors than connections need.
+//! The log must not be harmed, accepting must not spin, and once the clients are gone the node must
+//! serve as before.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -11,16 +12,16 @@ use crate::ledger::{Ledger, Process};
 use crate::writers::{Statuses, Work, Writers};
 use crate::{Failure, Setup, check};
 
-/// Limit of the node's descriptors.
+/// Options of `prlimit` that limit the node's descriptors.
 const LIMIT: &str = "--nofile=128:128";
 
 /// Number of clients that only connect.
 const CROWD: usize = 1000;
 
-/// Duration of the observation while the node can accept no connection.
+/// Duration of the observation while the node cannot accept connections.
 const WATCHED: Duration = Duration::from_secs(2);
 
-/// Highest CPU usage meanwhile, in percent.
+/// Highest CPU usage during that observation, in percent.
 const IDLE_PERCENT: u128 = 10;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -58,7 +59,7 @@ fn crowd(setup: &Setup, seed: u64) -> Result<(u128, Duration, Statuses), Failure
         return Err(Failure::Broken(format!("no writes: {:?}", writers.statuses())));
     }
     let crowd = connect(&node.address)?;
-    // The writers keep their connections: they continue, through rotations and flushes.
+    // The writers keep their connections, so that they continue, through rotations and flushes.
     let before = writers.statuses();
     thread::sleep(WATCHED);
     let during = writers.stop()?;
@@ -87,7 +88,7 @@ fn crowd(setup: &Setup, seed: u64) -> Result<(u128, Duration, Statuses), Failure
     Ok((cpu, recovery, during))
 }
 
-/// Connects as many clients as fit into the listener's queue.
+/// Connects as many clients as the listener's queue accepts.
 fn connect(address: &std::net::SocketAddr) -> Result<Vec<TcpStream>, Failure> {
     let mut crowd = Vec::new();
     while crowd.len() < CROWD {
@@ -104,7 +105,7 @@ fn connect(address: &std::net::SocketAddr) -> Result<Vec<TcpStream>, Failure> {
 
 /// Returns the node's CPU usage in percent, without requests but with many waiting clients.
 fn idle_cpu(node: &crate::node::Node) -> Result<u128, Failure> {
-    // Flushes and compactions of earlier writes are not spinning.
+    // Lets flushes and compactions of earlier writes end, which are not spinning.
     thread::sleep(Duration::from_secs(1));
     let before = node.cpu()?;
     thread::sleep(WATCHED);

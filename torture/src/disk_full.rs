@@ -1,5 +1,6 @@
-//! Row 9: the disk fills up. Writes are refused with 507, reads continue, nothing acknowledged is
-//! lost, and when there is space again the node accepts writes without help.
+//! Row 9 of docs/results/reliability.md: the disk fills up. Writes must be refused with 507, reads
+//! must continue, no acknowledged write may be lost, and once there is space again the node must
+//! accept writes without help.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,17 +14,16 @@ use crate::node::{Launch, Node};
 use crate::writers::{Statuses, Work, Writers, said};
 use crate::{Failure, Setup, check};
 
-/// Size of the whole disk.
+/// Size of the disk in MiB.
 const DISK_MIB: u64 = 64;
 
-/// Time limit for filling it, and for a recovery.
+/// Time limit for filling the disk, and for the recovery.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Duration of the writes to the full disk.
 const FULL: Duration = Duration::from_secs(1);
 
-/// Runs `rounds` times on a tmpfs, which is enlarged, and once on an ext4, on which a file is
-/// deleted.
+/// Runs `rounds` times on a tmpfs, which is enlarged, and once on an ext4, where a file is deleted.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut slowest = Duration::ZERO;
     let mut refused = 0;
@@ -56,7 +56,7 @@ fn args(round: u32) -> [&'static str; 6] {
     ["--sync", sync, "--memory", "64MiB", "--memtable", "2MiB"]
 }
 
-/// Fills the disk, makes room, and returns the time from there to the first accepted write.
+/// Fills the disk, then makes space. Returns the time from then until the first accepted write.
 fn fill_up(
     launch: &Launch,
     make_room: impl FnOnce() -> Result<(), Failure>,
@@ -70,7 +70,7 @@ fn fill_up(
     if !writers.wait(PATIENCE, full) {
         return Err(Failure::Broken(format!("no 507, but {:?}", writers.statuses())));
     }
-    // Every write is eventually refused, every read is served.
+    // By then every write is refused, and every read must still be served.
     thread::sleep(FULL);
     let statuses = writers.stop()?;
     let unexpected =
@@ -84,7 +84,7 @@ fn fill_up(
     survives_restart_or_says_why(launch, node, &ledger, make_room, statuses)
 }
 
-/// Makes room under the running node; afterwards kills it once more.
+/// Makes space under the running node. Afterwards kills the node once more.
 fn survives_restart_or_says_why(
     launch: &Launch,
     node: Node,

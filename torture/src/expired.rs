@@ -1,6 +1,6 @@
-//! Space of expired values (row 37): in the end they take none. In a cluster, repair rounds prove
-//! that all nodes hold them, and compactions drop them, with the older values they replaced. A
-//! single node drops them by age.
+//! Part of row 37 of docs/results/reliability.md: expired values must end up taking no space. In a
+//! cluster, repair rounds prove that all nodes hold them, and compactions then drop them, together
+//! with the older values that they replaced. A single node drops them by age.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use crate::{Failure, Setup, read_all};
 /// Length of a value in bytes.
 const LONG: usize = 64 << 10;
 
-/// Time to live of values, in milliseconds.
+/// Time to live of the values, in milliseconds.
 const LIVES_MS: u64 = 2_000;
 
 /// Most space that expired values may still take in a cluster, in percent.
@@ -33,7 +33,7 @@ fn value(random: &mut Random) -> Vec<u8> {
     (0..LONG / 8).flat_map(|_| random.number().to_le_bytes()).collect()
 }
 
-/// Returns a key that is spread over the key range, so that tables overlap.
+/// Returns a key. Consecutive numbers are spread over the key space, so that tables overlap.
 fn key(number: u64, name: &str) -> String {
     format!("{:04x}-{name}", (number * 0x9e37) & 0xffff)
 }
@@ -46,7 +46,7 @@ fn put(client: &mut Client, key: &str, query: &str, value: &[u8]) -> Result<(), 
     }
 }
 
-/// Three nodes: values that expire, every other one of them over an older value without expiry.
+/// Three nodes: writes values that expire, half of them over older values without expiry.
 pub(crate) fn in_cluster(setup: &Setup, cluster: &Cluster) -> Result<String, Failure> {
     let mut random = Random::new(setup.seed);
     let keys: Vec<String> = (0..setup.size(1024, 128)).map(|n| key(n, "gone")).collect();
@@ -86,8 +86,8 @@ pub(crate) fn in_cluster(setup: &Setup, cluster: &Cluster) -> Result<String, Fai
     ))
 }
 
-/// A single node: values that expired more than ten minutes ago disappear when compactions reach
-/// them.
+/// A single node: values that expired more than ten minutes ago must disappear when compactions
+/// reach them.
 pub(crate) fn alone(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let mut launch =
@@ -114,7 +114,7 @@ pub(crate) fn alone(setup: &Setup) -> Result<String, Failure> {
             let what = format!("{before} bytes of expired values are {after} bytes yet");
             return Err(Failure::Broken(what));
         }
-        // Slow enough for compactions to keep up.
+        // Slow enough for compactions to keep up with the writes.
         put_many(&mut client, "lasts", 8, "")?;
         thread::sleep(Duration::from_millis(50));
         after = tables(&launch.data)?;
@@ -127,13 +127,13 @@ pub(crate) fn alone(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("alone, {} MiB of tables became {}", mib(before), mib(after)))
 }
 
-/// Returns the bytes of a store's tables.
+/// Returns the total size of a store's tables in bytes.
 fn tables(data: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(data)? {
         let entry = entry?;
         if entry.path().extension().is_some_and(|end| end == "sst") {
-            // A table may be deleted by now.
+            // The table may have been deleted since the listing.
             bytes += entry.metadata().map_or(0, |found| found.len());
         }
     }

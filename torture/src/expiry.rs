@@ -1,8 +1,8 @@
-//! Row 37: values that expire, on three nodes that are killed and whose wall clocks step forth and
-//! back (by libfaketime). Each read is checked by the clock of the node that answers: a returned
-//! value has not expired by that clock, a hidden one has, and no older value reappears. Repair
-//! rounds run throughout. In the end, with right clocks, all expired values are gone for good, and
-//! purged. `expired.rs` checks their space.
+//! Row 37 of docs/results/reliability.md: values expire on three nodes that are killed, and whose
+//! wall clocks step forward and back (by libfaketime). Each read is checked by the clock of the
+//! node that answers: a returned value must not have expired by that clock, a hidden value must
+//! have, and no older value may reappear. Repair rounds run throughout. In the end, with right
+//! clocks, all expired values must be gone for good, and purged. `expired.rs` checks their space.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,7 +18,8 @@ use crate::{Failure, Setup, expired, read_all};
 
 const NODES: usize = 3;
 
-/// Greatest small step of a clock in milliseconds, less than `--max-clock-skew`: half of the steps.
+/// Greatest small step of a clock in milliseconds, less than `--max-clock-skew`. Half of the steps
+/// are small.
 const NEAR: u64 = 225;
 
 /// Greatest step of a clock in milliseconds.
@@ -27,13 +28,13 @@ const FAR: u64 = 4_000;
 /// Longest time to live, in seconds.
 const MOST_TTL: u64 = 2;
 
-/// An older value under one that expires, which must not reappear.
+/// An older value under a value that expires. A read must never return the older value.
 const OLDER: &[u8] = b"older";
 
-/// A key that must not change.
+/// A key whose value never expires.
 const LASTING: &str = "lasting";
 
-/// Rounding error of a clock reading and an expiry, in milliseconds.
+/// Rounding error of a clock reading and of an expiry, in milliseconds.
 const ROUNDED: i64 = 2;
 
 /// A value that expires.
@@ -64,7 +65,7 @@ struct ExpiryRow<'a> {
     figures: ExpiryFigures,
 }
 
-/// Runs `rounds` of clock steps.
+/// Runs `rounds` steps of clocks.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--repair-interval", "off"];
     let mut cluster = Cluster::plan(setup, NODES, None, &args)?;
@@ -100,7 +101,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 }
 
 impl ExpiryRow<'_> {
-    /// Sets a node's clock.
+    /// Sets the clock of a random node.
     fn step(&mut self) -> Result<(), Failure> {
         let node = self.random.below(NODES as u64) as usize;
         let most = if self.random.percent(50) { NEAR } else { FAR };
@@ -110,7 +111,7 @@ impl ExpiryRow<'_> {
         Ok(())
     }
 
-    /// Requests a repair round from some node, to run while values are written and read.
+    /// Requests a repair round from a random node, which runs while values are written and read.
     fn ask_for_round(&mut self) -> Result<(), Failure> {
         let node = self.random.below(NODES as u64) as usize;
         let answer = self.client(node)?.request("POST", "/admin/repair", b"")?;
@@ -124,7 +125,7 @@ impl ExpiryRow<'_> {
         Client::connect(self.cluster.addresses()[node])
     }
 
-    /// Writes a value without expiry, which is checked in the end.
+    /// Writes a value without expiry, which must still be there in the end.
     fn put_lasting(&self) -> Result<(), Failure> {
         let answer = self.client(0)?.request("PUT", &target(LASTING), LASTING.as_bytes())?;
         if answer.status == 201 {
@@ -133,7 +134,7 @@ impl ExpiryRow<'_> {
         Err(Failure::Environment(format!("PUT {LASTING} answers {}", answer.status)))
     }
 
-    /// Writes values, some of them over older ones, some by additions.
+    /// Writes values that expire, some over older values, some by additions.
     fn write(&mut self, count: usize) -> Result<(), Failure> {
         for _ in 0..count {
             let number = self.figures.written + self.figures.refused;
@@ -145,7 +146,7 @@ impl ExpiryRow<'_> {
                 let older = target(&key) + "&ack=3&from=3";
                 let other = self.client((node + 1) % NODES)?.request("PUT", &older, OLDER)?;
                 if other.status != 201 {
-                    // The older value may appear later.
+                    // The older value may appear later, so that the key is not checked.
                     self.figures.refused += 1;
                     continue;
                 }
@@ -162,7 +163,7 @@ impl ExpiryRow<'_> {
                 self.client(node)?.request("PUT", &target, &number)?
             };
             let Some(expires_ms) = answer.expires_ms.filter(|_| answer.status < 300) else {
-                // Refused by a node whose clock is too far off, or for the sake of such a node.
+                // Refused by a node whose clock is too far off, or because of such a node.
                 self.figures.refused += 1;
                 continue;
             };
@@ -194,7 +195,8 @@ impl ExpiryRow<'_> {
         Ok(())
     }
 
-    /// Checks a read by the clock of the answering node, at its request and its answer.
+    /// Checks a read by the answering node's clock, as of the request (`sent`) and of the answer
+    /// (`received`), both in milliseconds.
     fn check_read(
         &mut self,
         value: &Value,
@@ -221,20 +223,21 @@ impl ExpiryRow<'_> {
                 self.figures.hidden += 1;
                 Ok(())
             }
-            // A clock too far off, or a starting node.
+            // The node's clock is too far off, or the node is starting.
             503 | 504 => Ok(()),
             status => Err(format!("GET {key} answers {status}")),
         }
     }
 
-    /// Forgets the oldest values, which have expired by any clock; the end reads them.
+    /// Drops the oldest values from the list of values to check. The dropped values have expired by
+    /// any clock.
     fn forget_old(&mut self) {
         let most = 1_000;
         let many = self.values.len().saturating_sub(most);
         self.values.drain(..many);
     }
 
-    /// Kills a node with a right clock, and restarts it.
+    /// Kills a node, sets its clock right, and restarts it.
     fn kill(&mut self) -> Result<(), Failure> {
         let node = self.random.below(NODES as u64) as usize;
         set_millis(&self.clocks[node], 0)?;
@@ -245,8 +248,8 @@ impl ExpiryRow<'_> {
         Ok(())
     }
 
-    /// Checks that, with right clocks, all expired values disappear in time and for good; returns
-    /// the time it took.
+    /// Checks that, with right clocks, all expired values disappear in time and for good. Returns
+    /// the time until they had disappeared.
     fn end(&mut self) -> Result<Duration, Failure> {
         for node in 0..NODES {
             set_millis(&self.clocks[node], 0)?;
@@ -266,7 +269,7 @@ impl ExpiryRow<'_> {
         }
         self.cluster.until_ready()?;
         self.is_all_gone()?;
-        // Purges the tombstones that would hide older values.
+        // The round and the compaction purge the tombstones that hide older values.
         prove(self.setup, &self.cluster, 0)?;
         compact(self.setup, &self.cluster)?;
         self.is_all_gone()?;
@@ -286,7 +289,7 @@ impl ExpiryRow<'_> {
             }
             let written = |key: &&String| key.starts_with("expires-");
             let found = read_all(self.cluster.node(node)?)?;
-            // Refused writes left the older values under them.
+            // A refused write leaves the older value under the key in place.
             let shown: Vec<&String> = found.keys().filter(written).collect();
             let known = |key: &&&String| self.values.iter().any(|value| value.key == ***key);
             if let Some(key) = shown.iter().find(known) {

@@ -1,4 +1,4 @@
-//! Writes many keys once, as fast as they are accepted.
+//! Writes many keys once, as fast as the nodes accept them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::writers::said;
 /// Number of clients, each with one request in flight.
 const CLIENTS: u64 = 32;
 
-/// Time for which one key may be refused before the whole fails.
+/// Time for which one key may be refused before all the writes fail.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Pause before a refused write is retried.
@@ -32,7 +32,7 @@ pub struct Fill {
     pub votes: &'static str,
 }
 
-/// Writes until all keys are acknowledged; returns the time it took.
+/// Writes until all keys are acknowledged. Returns the duration.
 pub fn fill(
     addresses: &[SocketAddr],
     ledger: &Arc<Ledger>,

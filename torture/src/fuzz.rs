@@ -1,5 +1,6 @@
-//! Row 32: requests with bytes changed, dropped, doubled and inserted. In every case the node
-//! answers in HTTP or closes the connection, never ends, and continues to serve all others.
+//! Row 32 of docs/results/reliability.md: clients send requests in which bytes were changed,
+//! dropped, doubled and inserted. In every case the node must answer in HTTP or close the
+//! connection, keep running, and serve all other clients.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -13,11 +14,11 @@ use crate::{Failure, Setup};
 /// Number of concurrent clients.
 const CLIENTS: u64 = 4;
 
-/// Time for which a client that has sent everything and closed its half waits for the end. The node
-/// may take 12 s for bytes that look like the first part of a head.
+/// Time for which a client that has sent everything, and has closed its sending half, waits for the
+/// node to close. The node may take 12 s for bytes that look like the first part of a head.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The requests that are mutated.
+/// The requests that are mutated, each complete and valid.
 const CORPUS: [&str; 7] = [
     "GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nvalue",
@@ -48,7 +49,7 @@ const TOKENS: [&str; 14] = [
     "\u{ff}",
 ];
 
-/// Runs 300,000 cases per round (20,000 in a test).
+/// Runs 300,000 cases per round, or 20,000 in a test.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let mut node = setup.launch(dir.path(), dir.path(), &["--sync", "never"]).start()?;
@@ -98,11 +99,11 @@ fn fuzz(address: SocketAddr, mut random: Random, cases: u64) -> Result<u64, Fail
     Ok(answered)
 }
 
-/// Sends the bytes, closes its half and reads to the end.
+/// Sends the bytes, closes the sending half, and reads to the end.
 fn converse(address: SocketAddr, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    // The node may have closed already: its answer can still be read.
+    // The node may have closed the connection already, but its answer can still be read.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
     let mut answer = Vec::new();
@@ -111,7 +112,7 @@ fn converse(address: SocketAddr, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
             let sent = String::from_utf8_lossy(bytes);
             Err(Failure::Broken(format!("neither answered nor closed: {sent:?}")))
         }
-        // A reset: the node closed during the send.
+        // A reset: the node closed the connection while the client was sending.
         Ok(_) | Err(_) => Ok(answer),
     }
 }

@@ -1,4 +1,4 @@
-//! File systems for faults: small ones, and ones that lose unsynced writes.
+//! File systems for faults: small ones, and one that loses unsynced writes on demand.
 #![allow(unsafe_code, reason = "an ioctl without a safe wrapper")]
 
 use std::fs::{self, File};
@@ -10,10 +10,11 @@ use tempfile::TempDir;
 
 use crate::Failure;
 
-/// `EXT4_IOC_SHUTDOWN`, `_IOR('X', 125, __u32)`.
+/// The ioctl `EXT4_IOC_SHUTDOWN`, `_IOR('X', 125, __u32)`.
 const FS_IOC_SHUTDOWN: libc::c_ulong = 0x8004_587d;
 
-/// Mode of an immediate stop: neither data nor journal reach the disk any more.
+/// Argument of the ioctl for an immediate stop: from then on neither data nor journal reach the
+/// disk.
 const NO_LOG_FLUSH: u32 = 2;
 
 /// A separate file system, unmounted when dropped.
@@ -26,7 +27,7 @@ pub struct Mount {
     mounted: bool,
 }
 
-/// Runs a command to its end; its stderr is in the error.
+/// Runs a command to its end. An error contains the command's stderr.
 pub(crate) fn run(program: &str, args: &[&str]) -> Result<(), Failure> {
     let output = Command::new(program).args(args).output();
     let output = output.map_err(|error| Failure::Skipped(format!("{program}: {error}")))?;
@@ -76,16 +77,16 @@ impl Mount {
         run("umount", &[&self.path().display().to_string()])
     }
 
-    /// Path of the mount point.
+    /// Returns the path of the mount point.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Unmounts and mounts again, as after a boot.
+    /// Unmounts the file system and mounts it again, as at a boot.
     pub fn remount(&mut self) -> Result<(), Failure> {
         self.detach()?;
         if self.kind == "ext4" {
-            // Exit code 1 means "errors were corrected", as in a boot.
+            // As at a boot, exit code 1 means that e2fsck has corrected errors.
             let _ = run("e2fsck", &["-p", &self.source.display().to_string()]);
         }
         self.attach()
@@ -119,7 +120,7 @@ impl Mount {
         }
     }
 
-    /// Fills all but `bytes` with a file, and returns its path.
+    /// Writes a file that leaves `bytes` of free space, and returns its path.
     pub fn ballast(&self, bytes: u64) -> Result<PathBuf, Failure> {
         let path = self.path().join("ballast");
         fs::write(&path, vec![0xbb; bytes as usize])?;
@@ -130,7 +131,7 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         if self.mounted {
-            // Lazily, because a process that is being torn down may still use it.
+            // Lazily, because a process that is ending may still use the file system.
             let _ = run("umount", &["-l", &self.path().display().to_string()]);
         }
     }

@@ -1,5 +1,6 @@
-//! Row 26: a node is down while many keys are written; the nodes that store its hints are killed
-//! while they replay them. In the end the node holds all keys.
+//! Row 26 of docs/results/reliability.md: a node is down while many keys are written, and one of
+//! the two nodes that store its hints is killed while it replays them. In the end the node must
+//! hold all keys.
 
 use std::sync::Arc;
 use std::thread;
@@ -18,7 +19,7 @@ const AWAY: usize = 2;
 /// Time limit of the replay.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Runs one replay, with a kill in the middle.
+/// Runs one replay. In the middle, kills and restarts a node that stores hints.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
@@ -64,7 +65,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Returns the number of keys on the node that was down, from its own metric.
+/// Returns the number of keys on the node that was down, from the node's metric `kvorum_keys`.
 fn held(cluster: &Cluster) -> Result<u64, Failure> {
     let keys = cluster.node(AWAY)?.metric("kvorum_keys")?;
     Ok(keys.unwrap_or_default() as u64)

@@ -1,6 +1,7 @@
-//! Rows 15 to 18, 20, 22 and 23 with conditional writes: short histories of contended keys,
-//! recorded by clients of all nodes while nodes are killed, restarted, suspended, isolated and lose
-//! their disks, with clocks as far apart as allowed. Each history is checked for linearizability.
+//! Rows 15 to 18, 20, 22 and 23 of docs/results/reliability.md with conditional writes: clients of
+//! all nodes record short histories of contended keys, while nodes are killed, restarted,
+//! suspended, isolated and lose their disks, with clocks as far apart as allowed. Each history must
+//! be linearizable.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -24,7 +25,7 @@ use crate::{Failure, Setup};
 const NODES: usize = 3;
 const CLIENTS: usize = 12;
 
-/// Concurrent keys, with two or three clients each.
+/// Number of keys in use at a time. Each has two or three clients.
 const KEYS: usize = 5;
 
 /// Time limit of an answer: longer than a node's deadline.
@@ -66,11 +67,11 @@ const FAULTS: [HistoryFault; 9] = [
     HistoryFault::Loss,
 ];
 
-/// Greatest offset of a clock in milliseconds; two clocks are apart by less than
+/// Greatest offset of a clock in milliseconds. Any two clocks are apart by less than
 /// `--max-clock-skew`.
 const CLOCK_OFF: u64 = 200;
 
-/// Runs `rounds` of all faults.
+/// Runs all faults, `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let net = Net::new(NODES)?;
     net.inside(|| play(setup, &net))
@@ -118,7 +119,7 @@ fn play(setup: &Setup, net: &Net) -> Result<String, Failure> {
     ))
 }
 
-/// Creates the files that set each node's wall clock; none without libfaketime.
+/// Creates the files that control the nodes' wall clocks. Without libfaketime, there are none.
 fn clocks(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
     let mut clocks = Vec::new();
     for node in 0..NODES {
@@ -144,7 +145,7 @@ fn faults(
         for fault in FAULTS {
             let node = random.below(NODES as u64) as usize;
             let other = (node + 1 + random.below(2) as usize) % NODES;
-            // A disk may be lost only if all others are intact.
+            // A node may lose its disk only if all other disks are intact.
             if fault == HistoryFault::Wipe || random.percent(50) {
                 cluster.until_ready()?;
             }
@@ -191,7 +192,7 @@ fn faults(
 }
 
 impl HistoryState {
-    /// Runs one client: one operation after the other, each at any node.
+    /// Runs one client, which makes one operation after another, each at any node.
     fn play(&self, mut place: usize, mut random: Random) -> Result<(), Failure> {
         let mut connection: Option<Client> = None;
         while !self.stop.load(Ordering::Relaxed) {

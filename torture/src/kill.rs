@@ -1,6 +1,6 @@
-//! Rows 1 and 2: `kill -9` at random points under load, and other ends and obstacles of a process:
-//! kills during recovery, twice in a row, SIGTERM, a pause, a second process on the same directory,
-//! another sync mode after the restart.
+//! Rows 1 and 2 of docs/results/reliability.md: `kill -9` at random moments under load, and other
+//! ends and obstacles of a process: kills during recovery, two kills in a row, SIGTERM, a pause, a
+//! second process on the same directory, and another sync mode after the restart.
 
 use std::sync::Arc;
 use std::thread;
@@ -20,7 +20,7 @@ const SMALL: [&str; 4] = ["--memory", "64MiB", "--memtable", "1MiB"];
 /// Longest time that a round writes before its kill, in milliseconds.
 const LONGEST_MS: u64 = 900;
 
-/// Latest kill of a recovery in milliseconds: recoveries take about that long with these sizes.
+/// Latest kill of a recovery in milliseconds. With these sizes a recovery takes about as long.
 const RECOVERY_MS: u64 = 60;
 
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ struct KillFigures {
     slowest_start: Duration,
 }
 
-/// Runs `rounds` with one sync mode; with `mixed`, every start uses another one.
+/// Runs `rounds` kills with one sync mode. With `mixed`, every start uses another mode.
 pub fn run(setup: &Setup, sync: &str, mixed: bool) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let launch = setup.launch(dir.path(), dir.path(), &[]);
@@ -135,7 +135,7 @@ fn kill_recoveries(
     Ok(())
 }
 
-/// Checks that a second process on the same directory ends and does no harm.
+/// Checks that a second process on the same directory ends, and does no harm to the first.
 fn refuses_company(launch: &Launch) -> Result<(), Failure> {
     match launch.start() {
         Ok(_) => Err(Failure::Broken("two processes serve one directory".to_owned())),

@@ -1,4 +1,4 @@
-//! Breaks a running `kvorum` on purpose and checks the fate of its acknowledged writes.
+//! Breaks running `kvorum` nodes on purpose, and checks what became of their acknowledged writes.
 //!
 //! ```text
 //!  writers ──HTTP──▶ node (a real process) ◀── kill -9, power cut, full disk, EIO, no descriptors
@@ -6,8 +6,8 @@
 //!     └──▶ ledger ◀────┘ values found: acknowledged? invented? reverted?
 //! ```
 //!
-//! Each row of the table in `docs/results/reliability.md` is a module with a `run`. The binary runs
-//! it for long, the workspace's tests for a few seconds.
+//! Each *row* of the table in `docs/results/reliability.md` is a module with a function `run`. The
+//! binary runs rows in their long form, and the workspace's tests run each for a few seconds.
 
 pub mod audit;
 pub mod blackout;
@@ -81,22 +81,22 @@ use std::path::{Path, PathBuf};
 use crate::ledger::{Ledger, Process, Tally};
 use crate::node::{Launch, Node};
 
-/// A row ended without figures.
+/// The reason why a row ended without figures.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// An invariant was broken.
     #[error("BROKEN: {0}")]
     Broken(String),
-    /// The node did not start. (The row decides which node may refuse to.)
+    /// The node refused to start. (Whether a refusal is right depends on the row.)
     #[error("BROKEN: {0}")]
     Refused(String),
-    /// The machine can't run the row.
+    /// The machine lacks something that the row needs.
     #[error("skipped: {0}")]
     Skipped(String),
-    /// A failure outside the node.
+    /// Something outside the node failed.
     #[error("could not be run: {0}")]
     Environment(String),
-    /// A failed system call outside the node.
+    /// A system call outside the node failed.
     #[error("could not be run: {0}")]
     Io(#[from] io::Error),
 }
@@ -108,13 +108,13 @@ pub struct Setup {
     pub binary: PathBuf,
     /// Number of times that the fault is injected.
     pub rounds: u32,
-    /// Use sizes and times for a test, not for publication.
+    /// True for the sizes and times of a test, false for those of a published run.
     pub quick: bool,
     /// Seed of the random choices.
     pub seed: u64,
     /// The binary of an earlier release, for the row that upgrades its nodes.
     pub earlier: Option<PathBuf>,
-    /// Directory for curves, if they are stored.
+    /// Directory for curves, if curves are to be stored.
     pub curves: Option<PathBuf>,
 }
 
@@ -132,13 +132,13 @@ impl Setup {
         }
     }
 
-    /// Returns `full`, or `quick` in a test.
+    /// Returns `quick` in a test, otherwise `full`.
     pub fn size<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 }
 
-/// Reads a range over all keys.
+/// Reads a range over all keys. Returns the values by key.
 pub fn read_all(node: &Node) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
     let (found, disorder) = client::read_patiently(node.address, |client| {
         let (mut found, mut last, mut disorder) = (BTreeMap::new(), Vec::new(), None);
@@ -158,14 +158,14 @@ pub fn read_all(node: &Node) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
     }
 }
 
-/// Reads everything by range and by key, which must agree, and checks oracles A and F.
+/// Reads everything by range and by key. Both must agree, and satisfy oracles A and F.
 pub fn check(node: &Node, ledger: &Ledger, process: Process) -> Result<Tally, Failure> {
     let found = read_all(node)?;
     check_gets(node, ledger, &found)?;
     ledger.check(&found, process)
 }
 
-/// Checks that a `GET` of every key in the ledger finds the range's value.
+/// Checks that a `GET` of every key in the ledger returns the same value as the range.
 pub fn check_gets(
     node: &Node,
     ledger: &Ledger,

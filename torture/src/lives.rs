@@ -1,7 +1,8 @@
-//! Row "lives": starts and ends of a node's process. Young directories killed repeatedly; clean
-//! stops under load; kills under load; a stop on a full disk; a start on one that accepts no
-//! writes; a directory that is copied, moved or removed while the node runs. Leftovers of processes
-//! do not accumulate, and nothing acknowledged is lost.
+//! The row `lives` of docs/results/reliability.md: starts and ends of a node's process. Processes
+//! of young directories are killed repeatedly; nodes are stopped and killed under load; a node is
+//! stopped on a full disk, and started on a disk that accepts no writes; a directory is copied,
+//! moved or removed while its node runs. Files of ended processes must not accumulate, and no
+//! acknowledged write may be lost.
 
 use std::fs;
 use std::path::Path;
@@ -17,20 +18,20 @@ use crate::random::Random;
 use crate::writers::{Statuses, Work, Writers};
 use crate::{Failure, Setup, check, read_all};
 
-/// Default settings with large memtables and segments.
+/// The default sync mode, with the default sizes of memtables and segments, which are large.
 const DEFAULTS: [&str; 2] = ["--sync", "always"];
 
 /// Latest kill of a young directory's process, in milliseconds.
 const YOUNG_MS: u64 = 120;
 
-/// Lifetime of a process under load.
+/// Longest run of a process under load.
 const LIFE: Duration = Duration::from_millis(700);
 
 /// Time limit for filling the disk, and for the node to notice that its directory is gone.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Most log segments after any number of kills: those of two processes, and one ahead. A process
-/// here writes less than one segment.
+/// Most log segments after any number of kills: the segments of two processes, and one created
+/// ahead. A process here writes less than one segment.
 const MOST_SEGMENTS: usize = 5;
 
 const SMALL: [&str; 6] = ["--sync", "always", "--memory", "64MiB", "--memtable", "2MiB"];
@@ -50,7 +51,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("{young}; {stopped}; {killed}; {gone}; {copied}; {mounted}"))
 }
 
-/// Kills the processes of young directories.
+/// Kills processes of young directories.
 fn young(setup: &Setup) -> Result<String, Failure> {
     let mut random = Random::new(setup.seed);
     let (mut kills, mut acknowledged) = (0, 0);
@@ -80,8 +81,8 @@ fn young(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("{kills} kills of {} young directories: 0 of {acknowledged} lost", setup.rounds))
 }
 
-/// Starts and ends processes under load, all in one way; reports the start times and the rest of
-/// the log.
+/// Starts and ends processes under load, either all by kills or all by stops. Reports the durations
+/// of the starts, and the most log that an end left.
 fn again_and_again(setup: &Setup, kill: bool) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let launch = setup.launch(dir.path(), dir.path(), &DEFAULTS);
@@ -146,7 +147,7 @@ fn log(data: &Path) -> Result<(usize, u64), Failure> {
     Ok((files, bytes))
 }
 
-/// Removes or moves the directory under load.
+/// Removes or moves the directory of a running node under load.
 fn gone(setup: &Setup) -> Result<String, Failure> {
     let mut longest = Duration::ZERO;
     for removed in [true, false] {
@@ -178,7 +179,7 @@ fn gone(setup: &Setup) -> Result<String, Failure> {
         }
         node.kill()?;
         if !removed {
-            // All acknowledged writes moved with the directory.
+            // All acknowledged writes are in the directory that was moved.
             fs::rename(&moved, &launch.data)?;
             check(&launch.start()?, &ledger, Process::New)?;
         }
@@ -186,8 +187,8 @@ fn gone(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("directory removed, moved: no ack after {} ms at most", longest.as_millis()))
 }
 
-/// Copies the directory while the node writes to it. The copy is refused with a one-line error, or
-/// serves only values that were once written.
+/// Copies the directory while the node writes to it. A node on the copy must refuse to start with a
+/// one-line error, or serve only values that were once written.
 fn copied(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let launch = setup.launch(dir.path(), dir.path(), &SMALL);
@@ -199,7 +200,7 @@ fn copied(setup: &Setup) -> Result<String, Failure> {
     for round in 0..setup.rounds {
         thread::sleep(LIFE / 4);
         let copy = dir.path().join(format!("copy{round}"));
-        // Files deleted during the copy are missing, as in any such copy.
+        // Files that were deleted during the copying are missing in the copy, as in any such copy.
         let _ = Command::new("cp").arg("-r").arg(&launch.data).arg(&copy).output()?;
         match (Launch { data: copy.clone(), ..launch.clone() }).start() {
             Ok(copied) => {
@@ -216,8 +217,8 @@ fn copied(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("{} copies of a running node: {served} served, {refused} refused", setup.rounds))
 }
 
-/// Checks that a stop on a full disk is clean, and so is the next start. A start on a disk that
-/// accepts no writes is refused with a one-line error.
+/// Checks that a stop on a full disk is clean, and the next start is too. A start on a disk that
+/// accepts no writes must be refused with a one-line error.
 fn full_and_read_only(setup: &Setup) -> Result<String, Failure> {
     let disk = Mount::tmpfs(64)?;
     let dir = tempfile::tempdir()?;

@@ -1,6 +1,6 @@
-//! Power cut of row 38: under `--sync interval` one of three nodes loses its last acknowledged
-//! writes. The other node that acknowledged them still has them, so no read of two of three may
-//! miss them.
+//! The power cut of row 38 of docs/results/reliability.md: under `--sync interval` one of three
+//! nodes loses its last acknowledged writes. The other node that acknowledged them still holds
+//! them, so that no read from two of three nodes may miss them.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use crate::{Failure, Setup};
 /// Size of the image with the data of one node, in bytes.
 const IMAGE_BYTES: u64 = 512 << 20;
 
-/// Sync interval long enough that all writes between two syncs are acknowledged first, and a pause
+/// The sync interval, long enough that all writes are acknowledged between two syncs, and a pause
 /// that includes a sync.
 const SYNC: &str = "interval:5000";
 const SYNCED: Duration = Duration::from_millis(6500);
 
-/// The key of the very last write.
+/// The key that is written alone before the second cut.
 const SINGLE: &str = "single";
 
-/// Cuts the power after many writes, and after a single write.
+/// Cuts the power once after many writes, and once after a single write.
 pub(crate) fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", SYNC, "--deadline", "250ms"];
     let mut cluster = Cluster::plan(setup, NODES, None, &args)?;
@@ -37,7 +37,7 @@ pub(crate) fn run(setup: &Setup) -> Result<String, Failure> {
     let ledger = Ledger::default();
     let mut findings = Findings::default();
     let outcome = cuts(setup, &mut cluster, &mut disk, &ledger, &mut findings);
-    // The nodes must stop before their disks are unmounted.
+    // The nodes must stop before the file systems with their data are unmounted.
     (0..NODES).try_for_each(|node| cluster.kill(node))?;
     outcome?;
     findings.verdict()
@@ -58,12 +58,13 @@ fn cuts(
     cut(cluster, disk)?;
     let lost = audit::held(cluster, A, ledger)?.wrong();
     findings.note(format!("after the cut A lacked {lost} of {} writes", 3 * count));
-    // First with C down; then the others with C and without B, because reading brings A its lost
-    // writes.
+    // Half of the keys are read while C is down, and the others with C while B is suspended. Each
+    // key is read only once, because a read brings A its lost writes.
     let keys = ledger.keys();
     let (ab, ac) = keys.split_at(keys.len() / 2);
     let both = [cluster.addresses()[A], cluster.addresses()[B]];
-    // A may not be authoritative before it is connected to C, which may know of more lost writes.
+    // A may not be authoritative before it has connected to C, which might know of more lost
+    // writes.
     meet(cluster)?;
     findings.reads("C down", &audit::read(&both, ledger, ab)?);
     cluster.node(B)?.signal(Signal::STOP)?;
@@ -76,7 +77,7 @@ fn cuts(
     single(cluster, disk, ledger, findings)
 }
 
-/// Writes once through A, and lets no other node hear of the write before the cut.
+/// Writes once through A. No other node but B hears of the write before the cut.
 fn single(
     cluster: &mut Cluster,
     disk: &mut Mount,
@@ -94,7 +95,7 @@ fn single(
     let found = audit::read(&others, ledger, &[SINGLE.to_owned()])?;
     cluster.node(B)?.signal(Signal::CONT)?;
     // The documented exception: A loses a write that only B knows of. The write reappears as soon
-    // as B is asked, or brings it to C as a hint.
+    // as B is asked, or B brings it to C as a hint.
     findings.note(format!("a single write before the cut, B paused: {found}"));
     let (all, keys) = (cluster.addresses(), ledger.keys());
     let (found, took) = audit::read_until_right(all, ledger, &keys, PATIENCE)?;
@@ -107,7 +108,7 @@ fn single(
     Ok(())
 }
 
-/// Cuts and restores the power of A's disk.
+/// Cuts the power of A's disk, and restores it.
 fn cut(cluster: &mut Cluster, disk: &mut Mount) -> Result<(), Failure> {
     disk.cut_power()?;
     cluster.kill(A)?;

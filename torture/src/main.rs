@@ -1,5 +1,5 @@
-//! `cargo run --release -p torture -- [ROW…]`: runs the faults in their long form, and prints a
-//! line of figures for each.
+//! Runs rows of faults in their long form, and prints a line of figures for each: `cargo run
+//! --release -p torture -- [ROW…]`.
 
 #![forbid(unsafe_code)]
 

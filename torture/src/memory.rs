@@ -1,6 +1,7 @@
-//! Row 13: requests need more memory than there is. Values of the greatest length, ranges that no
-//! client reads, clients that send and never read, many connections: answers are 503 and 413,
-//! memory stays within its bound, and nothing acknowledged is lost.
+//! Row 13 of docs/results/reliability.md: requests need more memory than the node has: values of
+//! the greatest length, ranges that no client reads, clients that send and never read, many
+//! connections. The node must answer 503 and 413, its memory must stay within the bound, and no
+//! acknowledged write may be lost.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,16 +21,16 @@ const MEMORY: &str = "128MiB";
 /// Most memory of the process in bytes: the budget and 64 MiB.
 pub const MOST_RESIDENT: u64 = 192 << 20;
 
-/// The longest value that the node accepts.
+/// Length in bytes of the longest value that the node accepts.
 const MAX_VALUE: usize = 1 << 20;
 
 /// Number of clients of each bad kind.
 const EACH: usize = 100;
 
-/// Time limit of a bad client's connect and send.
+/// Time limit for a bad client to connect, and for each of its sends.
 const IMPATIENCE: Duration = Duration::from_millis(100);
 
-/// Runs one siege per round.
+/// Runs the bad clients once per round, beside good ones.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut peak = 0;
     let mut statuses = Statuses::new();
@@ -47,7 +48,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Checks that the process never exceeded its memory; returns its peak.
+/// Checks that the process never exceeded its memory. Returns its peak in bytes.
 pub fn within_bounds(node: &Node) -> Result<u64, Failure> {
     let (_, most) = node.resident()?;
     if most > MOST_RESIDENT {
@@ -101,13 +102,13 @@ fn siege(setup: &Setup, seed: u64) -> Result<(u64, Statuses), Failure> {
 
 type ClientKind = fn(&mut Client) -> std::io::Result<()>;
 
-/// Opens many connections of a bad kind, repeatedly.
+/// Repeatedly opens many connections of one bad kind.
 fn besiege(address: SocketAddr, stop: &AtomicBool, kind: ClientKind) -> Result<(), Failure> {
     while !stop.load(Ordering::Relaxed) {
         let mut held = Vec::new();
         for _ in 0..EACH {
             let Ok(mut client) = Client::connect_within(address, IMPATIENCE) else { break };
-            // If the node closes the connection, the client deserved it.
+            // The node may close a connection of a bad client.
             let _ = kind(&mut client);
             held.push(client);
         }
@@ -119,17 +120,17 @@ fn besiege(address: SocketAddr, stop: &AtomicBool, kind: ClientKind) -> Result<(
     Ok(())
 }
 
-/// Requests large values many times and reads no answer.
+/// Requests large values many times, and reads no answer.
 fn stubborn_readers(client: &mut Client) -> std::io::Result<()> {
     (0..8).try_for_each(|n| client.send("GET", &target(&format!("k{n}-{n}")), b""))
 }
 
-/// Requests everything and reads no answer.
+/// Requests a range over everything, and reads no answer.
 fn unread_ranges(client: &mut Client) -> std::io::Result<()> {
     client.send("GET", "/v0/entities?start=a", b"")
 }
 
-/// Sends most of a large value (under a name that no oracle checks) and stops.
+/// Sends most of a large value, and stops. No oracle checks the key.
 fn half_bodies(client: &mut Client) -> std::io::Result<()> {
     client.send_raw(
         format!(
@@ -141,12 +142,12 @@ fn half_bodies(client: &mut Client) -> std::io::Result<()> {
     client.send_raw(&vec![b'h'; MAX_VALUE / 2])
 }
 
-/// Sends a value one byte too long and does not wait for the answer.
+/// Sends a value that is one byte too long, and does not wait for the answer.
 fn too_large(client: &mut Client) -> std::io::Result<()> {
     client.send("PUT", &target("large"), &vec![b'l'; MAX_VALUE + 1])
 }
 
-/// Sends a value one byte too long and waits for the answer.
+/// Sends a value that is one byte too long, and checks that the answer is 413.
 fn is_too_large(node: &Node) -> Result<(), Failure> {
     let mut client = node.client()?;
     let answer = client.request("PUT", &target("large"), &vec![b'l'; MAX_VALUE + 1])?;

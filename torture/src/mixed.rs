@@ -1,8 +1,9 @@
-//! Requests with every `ack` and `from` on shared keys, through nodes whose clocks are up to 450 ms
-//! apart (by libfaketime), while one node after another is killed. Each answer is checked by its
-//! version (`ETag`) against the table in `docs/design/consistency.md`: if a request's quorum
-//! intersects that of an earlier one, its answer is not older than the version that the earlier one
-//! returned or wrote.
+//! The row `mixed` of docs/results/reliability.md: clients send requests with every `ack` and
+//! `from` on shared keys, through nodes whose clocks are up to 450 ms apart (by libfaketime), while
+//! one node after another is killed. Each answer is checked by its version (`ETag`) against the
+//! table in `docs/design/consistency.md`: if a request's quorum intersects that of an earlier
+//! request, its answer must not be older than the version that the earlier request returned or
+//! wrote.
 //!
 //! ```text
 //!  PUT 2/3 ─▶ 201, version 7 ──▶ known: on 2 of 3, 7
@@ -29,22 +30,24 @@ const NODES: usize = 3;
 const CLIENTS: u64 = 6;
 const KEYS: u64 = 12;
 
-/// Greatest offset of a clock in milliseconds: two clocks are less than `--max-clock-skew` apart.
+/// Greatest offset of a clock in milliseconds. Any two clocks are less than `--max-clock-skew`
+/// apart.
 const MOST_OFF: u64 = 225;
 
 /// Time limit of an answer: longer than a node's own deadline.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A version, in comparison order.
+/// A version: its fields in the order of comparison.
 type Version = (u64, u64);
 
-/// A known version, and the least number of replicas that hold it.
+/// A version that some replicas hold, and the least number of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Known {
     held_by: u64,
     from: u64,
     version: Version,
-    /// True if the write was acknowledged: later writes get higher versions.
+    /// True if a write was acknowledged with this version. Later writes must then get higher
+    /// versions.
     written: bool,
 }
 
@@ -59,7 +62,7 @@ struct Book {
     known: Mutex<HashMap<u64, Vec<Known>>>,
     stop: AtomicBool,
     checked: AtomicU64,
-    /// Number of answers older than a known version, whose quorums need not intersect.
+    /// Number of answers older than a known version, where the quorums need not intersect.
     older: AtomicU64,
 }
 
@@ -154,7 +157,7 @@ fn ask(book: &Book, addresses: &[std::net::SocketAddr], mut random: Random) -> R
             };
             let at = format!("{}&ack={ack}&from={from}", target(&format!("mixed{key}")));
             let method = if write { "PUT" } else { "GET" };
-            // A value names its number of copies.
+            // The value is the number of copies with which the record is written.
             let answer = client.request(method, &at, from.to_string().as_bytes())?;
             if !answer.closes {
                 *held = Some(client);

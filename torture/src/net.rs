@@ -1,5 +1,5 @@
-//! A private network for a cluster, whose links can be cut, also in one direction, made lossy and
-//! made slow. Needs root.
+//! A private network for a cluster. Its links can be cut, also in one direction only, made lossy,
+//! and made slow. Needs root.
 //!
 //! ```text
 //!   kvorum-PID-N-hub:  bridge 10.213.7.254 ── the clients
@@ -8,8 +8,8 @@
 //!                                          nft drops packets there that must not arrive
 //! ```
 //!
-//! The network is isolated: the hub is a network namespace too, entered by the thread that injects
-//! the fault.
+//! The network is isolated from the machine's own. The hub is a network namespace too, which the
+//! thread that injects the faults enters.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,16 +26,16 @@ use crate::ground::run;
 /// Port of the nodes.
 const PORT: u16 = 8080;
 
-/// Directory of named namespaces.
+/// Directory in which the system keeps named namespaces.
 const NAMES: &str = "/run/netns";
 
-/// Prefix of this program's namespaces; the id of the process that made them follows.
+/// Prefix of this program's namespaces. The id of the process that made a namespace follows.
 const PREFIX: &str = "kvorum-";
 
-/// Distinguishes the networks of one process.
+/// Number of the next network of this process, which distinguishes the process's networks.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// The network, removed when dropped.
+/// A network of namespaces, which is removed when dropped.
 #[derive(Debug)]
 pub struct Net {
     name: String,
@@ -46,7 +46,7 @@ fn ip(args: &[&str]) -> Result<(), Failure> {
     run("ip", args)
 }
 
-/// Removes the namespaces of killed processes.
+/// Removes the namespaces that killed processes have left.
 fn sweep() {
     for entry in std::fs::read_dir(NAMES).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -109,12 +109,13 @@ impl Net {
     }
 
     /// Returns the wrapper that runs a node in its namespace. `ip netns exec` would copy all mounts
-    /// too: a disk that a concurrent test unmounts would stay mounted there.
+    /// too, and a disk that a concurrent test unmounts would stay mounted in the copy.
     pub fn wrapper(&self, node: usize) -> Vec<String> {
         vec!["nsenter".to_owned(), format!("--net={NAMES}/{}", self.space(node))]
     }
 
-    /// Runs `play` on a thread in the hub's namespace, as are all threads and processes it starts.
+    /// Runs `play` on a thread in the hub's namespace. Threads and processes that `play` starts are
+    /// in the namespace too.
     pub fn inside<T: Send>(
         &self,
         play: impl FnOnce() -> Result<T, Failure> + Send,
@@ -146,7 +147,7 @@ impl Net {
         self.cut(other, one)
     }
 
-    /// Cuts one node off from all others. Clients still reach it.
+    /// Cuts one node off from all other nodes. Clients still reach the node.
     pub fn isolate(&self, node: usize) -> Result<(), Failure> {
         (0..self.nodes).filter(|other| *other != node).try_for_each(|other| self.part(node, other))
     }
@@ -160,7 +161,7 @@ impl Net {
         })
     }
 
-    /// Limits the rate at which a node sends, as in `1mbit`, to any destination.
+    /// Limits the rate at which a node sends to all destinations, as in `1mbit`.
     pub fn slow_down(&self, node: usize, rate: &str) -> Result<(), Failure> {
         let space = self.space(node);
         let limit = ["rate", rate, "burst", "16kb", "latency", "400ms"];
@@ -172,7 +173,7 @@ impl Net {
     pub fn heal(&self) -> Result<(), Failure> {
         for node in 0..self.nodes {
             self.nft(node, "flush chain inet kvorum in")?;
-            // The deletion fails on links that were never slow.
+            // The deletion fails on links that were never made slow.
             let _ = run("tc", &["-n", &self.space(node), "qdisc", "del", "dev", "eth", "root"]);
         }
         Ok(())
@@ -181,7 +182,7 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        // The removal can fail only for namespaces that were never made.
+        // The removal fails only for namespaces that were never made.
         for node in 0..self.nodes {
             let _ = ip(&["netns", "del", &self.space(node)]);
         }

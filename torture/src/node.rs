@@ -20,15 +20,15 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Launch parameters of a node.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// A program with arguments that runs the node, as `prlimit` does; may be empty.
+    /// A program with arguments that runs the node, as `prlimit` does. May be empty.
     pub wrapper: Vec<String>,
     /// The binary to run.
     pub binary: PathBuf,
-    /// Address to listen on; port 0 takes a free one.
+    /// Address to listen on. With port 0, the system chooses a free port.
     pub listen: SocketAddr,
     /// The data directory.
     pub data: PathBuf,
-    /// Path of the node's log.
+    /// Path of the file that receives the node's log.
     pub log: PathBuf,
     /// Arguments after `serve`.
     pub args: Vec<String>,
@@ -91,7 +91,7 @@ impl Launch {
         }
         let _ = child.kill();
         let ended = child.wait()?;
-        // A pipe or a device has no end.
+        // Reading a pipe or a device would never end.
         let is_file = fs::metadata(&self.log)?.is_file();
         let log = if is_file { fs::read(&self.log)? } else { Vec::new() };
         let said = String::from_utf8_lossy(log.get(logged..).unwrap_or_default()).into_owned();
@@ -99,14 +99,14 @@ impl Launch {
     }
 }
 
-/// Parses the address in the line that says where the node listens.
+/// Parses the address in the line that reports where the node listens.
 fn greeted(line: &str) -> Option<SocketAddr> {
     let rest = line.split_once(" listening on http://")?.1;
     rest.split(',').next()?.parse().ok()
 }
 
 impl Node {
-    /// Id of the node's process.
+    /// Returns the id of the node's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -116,7 +116,7 @@ impl Node {
         Client::connect(self.address)
     }
 
-    /// Sends a signal.
+    /// Sends a signal to the process.
     pub fn signal(&self, signal: Signal) -> Result<(), Failure> {
         Ok(kill_process(Pid::from_child(&self.child), signal).map_err(io::Error::from)?)
     }
@@ -128,7 +128,7 @@ impl Node {
         Ok(())
     }
 
-    /// Stops the node by SIGTERM; returns its exit status.
+    /// Stops the node by SIGTERM. Returns its exit status.
     pub fn stop(mut self) -> Result<ExitStatus, Failure> {
         self.signal(Signal::TERM)?;
         let begun = Instant::now();
@@ -148,7 +148,7 @@ impl Node {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    /// Resident memory in bytes, current and peak.
+    /// Returns the resident memory in bytes, current and peak.
     pub fn resident(&self) -> Result<(u64, u64), Failure> {
         let status = self.proc("status")?;
         let field = |name: &str| {
@@ -159,22 +159,24 @@ impl Node {
         Ok((field("VmRSS:").ok_or_else(missing)?, field("VmHWM:").ok_or_else(missing)?))
     }
 
-    /// CPU time of the node so far.
+    /// Returns the CPU time that the node has used so far.
     pub fn cpu(&self) -> Result<Duration, Failure> {
         let stat = self.proc("stat")?;
-        // After the name, which may contain anything: state, 10 fields, then user and system time.
+        // The fields after the name, which may contain anything: the state, 10 more fields, then
+        // user and system time.
         let after = stat.rsplit(')').next().unwrap_or_default();
         let ticks = after.split_whitespace().skip(11).take(2).flat_map(str::parse::<u64>).sum();
         let second = rustix::param::clock_ticks_per_second();
         Ok(Duration::from_millis(Duration::from_secs(ticks).as_millis() as u64 / second))
     }
 
-    /// Number of open file descriptors.
+    /// Returns the number of open file descriptors.
     pub fn descriptors(&self) -> Result<usize, Failure> {
         Ok(fs::read_dir(format!("/proc/{}/fd", self.pid()))?.count())
     }
 
-    /// Returns a value of `/metrics`, by the start of its line; `None` if it is missing.
+    /// Returns the value of the first line of `/metrics` that begins with `name`, or `None` without
+    /// such a line.
     pub fn metric(&self, name: &str) -> io::Result<Option<f64>> {
         let text = self.client()?.request("GET", "/metrics", b"")?.body;
         let text = String::from_utf8_lossy(&text);

@@ -1,7 +1,7 @@
-//! Row 38 with repair proofs: a node's directory is replaced by an older copy of itself, made in
-//! the middle of a round. Since the copy, more was proven, and deleted keys were purged on the
-//! other nodes. The copy's records of those keys must not reappear: the node sets the copy aside
-//! and is rebuilt.
+//! Row 38 of docs/results/reliability.md, with repair proofs: a node's directory is replaced by an
+//! older copy of itself, which was made in the middle of a round. Since then, more was proven, and
+//! deleted keys were purged on the other nodes. The copy's records of those keys must not reappear:
+//! the node must set the copy aside, and is rebuilt.
 //!
 //! ```text
 //!  A ─ base ─ killed in it, copied ─ deletes ┬ proof ┬ later ─ copy put back, started ─ rebuilt
@@ -26,28 +26,29 @@ use crate::rollback::{A, B, C, Findings, Form, KEYS, NODES, Report, copy};
 use crate::strace::Strace;
 use crate::{Failure, Setup};
 
-/// Stages of a round in which a copy is made, and the form of the copy. In a test only the first.
+/// Stages of a round in which a copy is made, each with the form in which the copy is put back. A
+/// test uses only the first.
 const EACH: [(Stage, Form); 3] =
     [(Stage::Ready, Form::InPlace), (Stage::Sealed, Form::Moved), (Stage::Proven, Form::Copied)];
 
 /// Time limit for a node to detect its outdated directory.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Interval between two looks.
+/// Pause between two polls.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// A node's message about such a directory: the text before and after the path to which its
-/// contents were moved.
+/// A node's message about an older copy: the text before and after the path to which the node has
+/// moved the directory's contents.
 const SAYS: (&str, &str) = ("what it held was moved to ", ". Start the node again");
 
-/// Additional time of C's syncs while A is to be copied between two steps of a round.
+/// Additional duration of C's syncs, so that A can be copied between two steps of a round.
 const SLOW_SYNC: Duration = Duration::from_millis(150);
 
-/// Attempts at a moment before a copy in that stage counts as impossible.
+/// Attempts to copy A in a stage, after which the row fails.
 const TRIES: usize = 10;
 
-/// Runs all of them, `rounds` times: A is stopped before its directory is replaced, or killed in
-/// every other round.
+/// Runs all stages, `rounds` times. A is stopped before its directory is replaced, and in every
+/// other round killed.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut report = Report::default();
     for round in 0..setup.rounds {
@@ -61,7 +62,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     report.verdict()
 }
 
-/// Replaces the directory in this form by an older copy made in this stage of a round.
+/// Replaces A's directory, in this form, by an older copy that was made in this stage of a round.
 fn one(setup: &Setup, (stage, form): (Stage, Form), killed: bool) -> Result<String, Failure> {
     let ledger = Ledger::default();
     let mut cluster = Cluster::start(setup, NODES, None, &ARGS)?;
@@ -84,7 +85,7 @@ fn one(setup: &Setup, (stage, form): (Stage, Form), killed: bool) -> Result<Stri
     cluster.node(B)?.signal(Signal::STOP)?;
     cluster.start_node(C)?;
     let addresses = [cluster.addresses()[A], cluster.addresses()[C]];
-    // C knows of the proof, but not of later writes.
+    // C learned of the proof before it stopped, but not of later writes.
     let keys = ledger.keys();
     let noticed = || until_set_aside(&mut cluster, A);
     let (place, found) = while_read(&addresses, &ledger, &keys, noticed)?;
@@ -104,7 +105,7 @@ fn one(setup: &Setup, (stage, form): (Stage, Form), killed: bool) -> Result<Stri
     findings.verdict()
 }
 
-/// Copies A's directory as it is after a kill in this stage of a round; A continues unchanged.
+/// Kills A in this stage of a round, copies its directory, and restarts A.
 fn copy_in(cluster: &mut Cluster, wanted: Stage) -> Result<PathBuf, Failure> {
     let kept = cluster.dir().join("copy");
     let log = cluster.dir().join("strace.log");
@@ -131,7 +132,7 @@ fn copy_in(cluster: &mut Cluster, wanted: Stage) -> Result<PathBuf, Failure> {
     Err(Failure::Environment(format!("in {TRIES} rounds A was never killed {wanted:?}")))
 }
 
-/// Reads these keys repeatedly at each of these nodes while `done` runs; returns the findings.
+/// Reads these keys repeatedly at each of these nodes while `done` runs. Returns the findings.
 pub(crate) fn while_read<T>(
     addresses: &[SocketAddr],
     ledger: &Ledger,
@@ -161,8 +162,8 @@ pub(crate) fn while_read<T>(
     })
 }
 
-/// Starts a node whose directory is an older copy, and waits until the node has noticed and ended;
-/// returns the path to which it says it has moved the contents.
+/// Starts a node whose directory is an older copy, and waits until the node has noticed that, and
+/// ended. Returns the path to which the node says it has moved the contents.
 pub(crate) fn until_set_aside(cluster: &mut Cluster, node: usize) -> Result<PathBuf, Failure> {
     match cluster.start_node(node) {
         Err(Failure::Refused(said)) if is_set_aside(&said) => {}
@@ -196,7 +197,7 @@ pub(crate) fn until_set_aside(cluster: &mut Cluster, node: usize) -> Result<Path
     }
 }
 
-/// Returns true if a node that ended said that it has set its directory aside.
+/// Returns true if a node's last words say that it has set its directory aside.
 pub(crate) fn is_set_aside(said: &str) -> bool {
     said.contains(SAYS.0)
 }

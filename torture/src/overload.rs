@@ -1,13 +1,14 @@
-//! Row 29: ten times as many clients as a cluster can serve, all of which retry when refused; then
-//! half as many as it can serve. The rate of timely answers must not fall, memory must not grow,
-//! and afterwards the baseline must be back within seconds.
+//! Row 29 of docs/results/reliability.md: first ten times as many clients as a cluster can serve,
+//! all of which retry when refused; then half as many as the cluster can serve. The rate of timely
+//! answers must not fall, memory must not grow, and afterwards the baseline must be back within
+//! seconds.
 //!
 //! ```text
 //!  warm ─▶ peak: enough clients ─▶ half: the baseline ─▶ ten times as many ─▶ half
 //! ```
 //!
-//! The clients run beside the nodes, on the same cores: they take CPU from the nodes, at the peak
-//! as under overload.
+//! The clients run beside the nodes, on the same cores, and take CPU from the nodes at the peak as
+//! well as under overload.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -22,38 +23,39 @@ use crate::curve::{self, Second};
 use crate::random::Random;
 use crate::{Failure, Setup};
 
-/// Clients that keep a node busy, and the factor of overload.
+/// Number of clients that keep a node busy, and factor by which overload exceeds it.
 const ENOUGH: usize = 16;
 const TIMES: usize = 10;
 
-/// Latest time of a good answer, from the first attempt.
+/// Latest time of a good answer, counted from the first attempt.
 const IN_TIME: Duration = Duration::from_secs(1);
 
-/// Pause of a client before it retries: far less than `Retry-After` says.
+/// Pause in milliseconds before a client retries, far shorter than `Retry-After` asks for.
 const RETRY_MILLIS: u64 = 20;
 
-/// Least goodput under overload, in percent of the peak, over any window of this many seconds.
+/// Least goodput under overload, in percent of the peak, over any window of `WINDOW` seconds.
 const LEAST_PERCENT: u64 = 80;
 const WINDOW: usize = 5;
 
 /// Seconds until the baseline must be back.
 const BACK_WITHIN: usize = 10;
 
-/// The baseline is back when goodput is as high, and p99 is at most this multiple of its p99.
+/// The baseline is back when goodput is as high as before, and p99 is at most this multiple of the
+/// p99 before.
 const BACK_RATIO: f64 = 3.0;
 
-/// A p99 below this is good whatever the ratio: all processes share two cores.
+/// A p99 below this is good whatever the ratio, because all processes share two cores.
 const GOOD_P99: Duration = Duration::from_millis(50);
 
-/// Memory budget of a node, and the most that its process may use: the budget and 64 MiB.
+/// Memory budget of a node, and the most bytes that its process may use: the budget and 64 MiB.
 const MEMORY: &str = "128MiB";
 const MOST_RESIDENT: u64 = 192 << 20;
 
 /// Most growth of memory in the last third of overload, in percent of the peak before. (In a short
-/// run memtables and cache are still filling.)
+/// run, memtables and cache are still filling.)
 const FLAT_PERCENT: u64 = 20;
 
-/// Kind of the written and read values.
+/// A kind of values that clients write and read.
 #[derive(Debug, Clone, Copy)]
 struct OverloadKind {
     name: &'static str,
@@ -71,12 +73,13 @@ const KINDS: [OverloadKind; 2] = [
 struct Load {
     kind: OverloadKind,
     clients: usize,
-    /// Requests per second over all clients; `None` = each immediately after the one before.
+    /// Requests per second over all clients. `None` = each client sends as soon as it has its
+    /// answer.
     rate: Option<f64>,
     lasts: Duration,
 }
 
-/// Runs small and large values, on three nodes and on one.
+/// Runs each kind of values on three nodes, and on one.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let (mut report, mut broken) = (Vec::new(), false);
     for (nodes, place) in [(3, "three"), (1, "one")] {
@@ -86,7 +89,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             if let Some(dir) = &setup.curves {
                 keep(dir, &name, &curve)?;
             }
-            // After a failure, the other kinds still run.
+            // If one kind fails, the other kinds still run.
             report.push(check(setup, &name, &curve).unwrap_or_else(|failure| {
                 broken = true;
                 failure.to_string()
@@ -97,7 +100,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     if broken { Err(Failure::Broken(report)) } else { Ok(report) }
 }
 
-/// The seconds of all phases, in order.
+/// The results of all phases, second by second.
 #[derive(Debug)]
 struct Curve {
     seconds: Vec<Second>,
@@ -163,7 +166,7 @@ fn check(setup: &Setup, name: &str, curve: &Curve) -> Result<String, Failure> {
         back.map_or_else(|| "never".to_owned(), |back| (back + 1).to_string()),
         late >> 20
     );
-    // A short run on a busy machine has too few windows for a check of their minimum.
+    // A short run on a busy machine has too few windows to check the least of them.
     if !setup.quick && worst < LEAST_PERCENT as f64 {
         return Err(Failure::Broken(format!("goodput falls: {report}")));
     }
@@ -185,7 +188,7 @@ fn keep(dir: &Path, name: &str, curve: &Curve) -> Result<(), Failure> {
     Ok(fs::write(dir.join(format!("overload-{name}.svg")), drawn)?)
 }
 
-/// Runs clients for a while; returns the results second by second.
+/// Runs clients for a while. Returns the results second by second.
 fn measure(cluster: &Cluster, load: Load) -> Result<Vec<Second>, Failure> {
     let (begun, over) = (Instant::now(), AtomicBool::new(false));
     let addresses = cluster.addresses();
@@ -214,7 +217,8 @@ fn measure(cluster: &Cluster, load: Load) -> Result<Vec<Second>, Failure> {
     })
 }
 
-/// Counts of one client, or of all, in a second.
+/// Counts of one second, of one client or of all. `good` has the latency of each good answer, in
+/// microseconds.
 #[derive(Debug, Clone, Default)]
 struct Counts {
     good: Vec<u32>,
@@ -288,7 +292,7 @@ fn ask(
     counts
 }
 
-/// Makes one attempt; `None` = no answer.
+/// Makes one attempt. Returns `None` without an answer.
 fn request(
     connection: &mut Option<Client>,
     address: SocketAddr,

@@ -1,7 +1,8 @@
-//! Rows 15 to 17: the network between three nodes is cut in two, cut and restored repeatedly, cut
-//! in one direction, cut so that one node reaches both others, made to lose every third packet,
-//! made slow. Writers continue at all nodes; a node without a quorum must refuse; afterwards every
-//! acknowledged write is there, and all replicas are equal.
+//! Rows 15 to 17 of docs/results/reliability.md: the network between three nodes is cut in two, cut
+//! and restored repeatedly, cut in one direction, cut so that only one node reaches both others,
+//! made to lose every third packet, and made slow. Writers continue at all nodes. A node without a
+//! quorum must refuse; afterwards every acknowledged write must be there, and all replicas must be
+//! equal.
 
 use std::sync::Arc;
 use std::thread;
@@ -17,17 +18,17 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// Longer than a node needs to notice that another is gone, so that the check covers the fault and
-/// not its beginning.
+/// Longer than a node needs to notice that another one is gone, so that the check sees the fault
+/// itself and not its beginning.
 const NOTICED: Duration = Duration::from_millis(1500);
 
-/// Time limit of a refusal: the nodes' own deadline (1 s), and a margin for a busy machine.
+/// Time limit of a refusal: the nodes' own deadline of 1 s, and a margin for a busy machine.
 const REFUSED_WITHIN: Duration = Duration::from_secs(4);
 
 /// Time limit for a majority to serve again.
 const SERVES_WITHIN: Duration = Duration::from_secs(15);
 
-/// Time for hints to make all replicas equal.
+/// Time within which hints make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +50,7 @@ const FAULTS: [PartitionFault; 6] = [
     PartitionFault::Slow,
 ];
 
-/// Runs `rounds` of each fault; in a test one of the first three.
+/// Runs each fault `rounds` times. A test runs one of the first three faults.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let net = Net::new(NODES)?;
     net.inside(|| play(setup, &net))
@@ -141,7 +142,7 @@ fn one(
     Ok(agreed)
 }
 
-/// Checks that a node without peers refuses a request for two replicas in time.
+/// Checks that a node without peers refuses, in time, a request that needs two replicas.
 fn refuses(cluster: &Cluster, ledger: &Ledger, node: usize) -> Result<(), Failure> {
     let mut client = Client::connect_within(cluster.addresses()[node], REFUSED_WITHIN)?;
     let (ticket, value) = ledger.put("minority", 100);
@@ -165,7 +166,7 @@ fn refuses(cluster: &Cluster, ledger: &Ledger, node: usize) -> Result<(), Failur
     Ok(())
 }
 
-/// Waits until nodes with a majority serve again.
+/// Waits until these nodes, which form a majority, serve again.
 fn serves(cluster: &Cluster, nodes: impl Iterator<Item = usize>) -> Result<(), Failure> {
     for node in nodes {
         let begun = Instant::now();

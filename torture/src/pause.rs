@@ -1,4 +1,5 @@
-//! Row 18: one of three nodes, or two, are suspended (SIGSTOP) for a while, and then continue.
+//! Row 18 of docs/results/reliability.md: one or two of three nodes are suspended (SIGSTOP) for a
+//! while, and then continue.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,13 +15,14 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// Time limit of an answer, shorter than most pauses: clients of a suspended node try another.
+/// Time limit of an answer, shorter than most pauses. A client of a suspended node then tries
+/// another node.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Time for hints to make all replicas equal.
+/// Time within which hints make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
-/// Pauses nodes `rounds` times.
+/// Suspends nodes, `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--max-value", "8MiB"];
     let cluster = Cluster::start(setup, NODES, None, &args)?;
@@ -39,7 +41,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         for victim in &victims {
             cluster.node(*victim)?.signal(Signal::STOP)?;
         }
-        // Sometimes as long as the row demands, mostly shorter.
+        // One pause in eight may be as long as the row demands; the others are shorter.
         let most = if round % 8 == 7 { setup.size(60_000, 2000) } else { setup.size(8000, 1500) };
         let lasts = Duration::from_millis(1000 + random.below(most - 1000 + 1));
         longest = longest.max(lasts);

@@ -6,15 +6,15 @@ use std::ops::Range;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below the kernel's range for clients: no client or listener of another test gets a port while
-/// its node is down.
+/// Below the kernel's range of ephemeral ports, so that no client or listener of another test gets
+/// a port while its node is down.
 const PORTS: Range<u32> = 10_000..30_000;
 
-/// Distance between the first ports of consecutively started processes.
+/// Distance between the first ports of processes that started one after another.
 const APART: u32 = 1_009;
 
-/// Returns the first of `count` consecutive ports that nobody listens on, and that this process has
-/// not used yet unless it has used all.
+/// Returns the first of `count` consecutive ports on which nothing listens. Repeats a port in this
+/// process only after all have been used.
 pub fn free(count: u16) -> u16 {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     let room = PORTS.end - PORTS.start - u32::from(count);
@@ -32,7 +32,7 @@ fn listen(port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Returns addresses with such ports.
+/// Returns `count` loopback addresses with such ports.
 pub fn addresses(count: u16) -> Vec<SocketAddr> {
     let first = free(count);
     (first..first + count).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).collect()

@@ -1,7 +1,8 @@
-//! Row 4: power fails. The data are on an ext4 image; `FS_IOC_SHUTDOWN` without a flush of the
-//! journal ends that file system at once, so that only synced writes are there after a remount.
+//! Row 4 of docs/results/reliability.md: power fails. The data are on an ext4 image.
+//! `FS_IOC_SHUTDOWN` without a flush of the journal stops that file system at once, so that only
+//! synced writes are there after a remount.
 //!
-//! `sync=never` runs as a control: if it lost nothing, the cut would prove nothing.
+//! `sync=never` runs as a control: if that mode lost nothing, the cut would prove nothing.
 
 use std::sync::Arc;
 use std::thread;
@@ -13,16 +14,16 @@ use crate::random::Random;
 use crate::writers::{Work, Writers};
 use crate::{Failure, Setup, check, check_gets, read_all};
 
-/// Size of the image in bytes: room for the data of many rounds.
+/// Size of the image in bytes: space for the data of many rounds.
 const IMAGE_BYTES: u64 = 1 << 30;
 
-/// Default of `interval`.
+/// Default interval of sync mode `interval`.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Duration of a sync and of the one before it, on a busy disk.
+/// Longest duration of a sync, and of the one before it, on a busy disk.
 const SYNC_TAKES: Duration = Duration::from_millis(1500);
 
-/// The invariant after the cut.
+/// The condition that must hold after a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Oracle {
     Acknowledged,
@@ -36,7 +37,7 @@ struct PowerCutFigures {
     window: Duration,
 }
 
-/// Runs all three modes, `rounds` cuts each.
+/// Runs `rounds` cuts with each of the three sync modes.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let always = cuts(setup, "always", Oracle::Acknowledged)?;
     let interval = cuts(setup, "interval", Oracle::Prefix(INTERVAL + SYNC_TAKES))?;
@@ -98,7 +99,7 @@ fn cuts(setup: &Setup, sync: &str, oracle: Oracle) -> Result<PowerCutFigures, Fa
         })?;
         figures.lost += tally.lost;
         figures.window = figures.window.max(tally.window);
-        // The next round begins with a clean stop or another kill.
+        // Half of the rounds end with a clean stop, the others with a kill.
         if random.percent(50) {
             node.stop()?;
         }

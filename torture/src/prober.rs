@@ -1,5 +1,5 @@
 //! Clients that send at a fixed pace, whatever the latency, and retry a failed request once at
-//! another node: the effect of a fault on users.
+//! another node. The results show the effect of a fault on users.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,17 +37,17 @@ pub struct Pace {
     pub every: Duration,
     /// Quorum, as `&ack=2&from=3`, or empty.
     pub votes: &'static str,
-    /// Percentage of writes with a value of 100 KiB to 1 MiB.
+    /// Percentage of writes whose value has 100 KiB to 1 MiB.
     pub large: u64,
-    /// Percentage of writes with an idempotency key: nodes treat those as conditional writes.
+    /// Percentage of writes with an idempotency key. Nodes treat these as conditional writes.
     pub conditional: u64,
-    /// Most attempts at a request, each at the next node.
+    /// Most attempts of a request. Each goes to the next node.
     pub tries: u32,
 }
 
 impl Pace {
-    /// Eight clients with 500 requests per second, large values and conditional writes among them;
-    /// each request is tried at two nodes.
+    /// Eight clients that send 500 requests per second, some of them large values and conditional
+    /// writes. Each request is tried at up to two nodes.
     pub const USUAL: Self = Self {
         clients: 8,
         every: Duration::from_millis(16),
@@ -57,7 +57,7 @@ impl Pace {
         tries: 2,
     };
 
-    /// Requests per second.
+    /// Returns the number of requests per second of all clients.
     pub fn rate(&self) -> f64 {
         self.clients as f64 / self.every.as_secs_f64()
     }
@@ -70,11 +70,11 @@ pub struct ProbeFigures {
     pub requests: u64,
     /// Number of requests whose first attempt failed.
     pub retried: u64,
-    /// Requests whose second attempt failed too, each with its answer.
+    /// Requests whose last attempt failed too, each with its answer.
     pub failed: Vec<String>,
-    /// The longest time between two successes of all clients together.
+    /// The longest time between two successive successes of any clients.
     pub longest_gap: Duration,
-    /// Due time of each request since the start, and the time from there to its end.
+    /// Each request's due time since the start, and the time from then until its end.
     times: Vec<(Duration, Duration)>,
     /// Due times of failed requests.
     failed_at: Vec<Duration>,
@@ -86,14 +86,15 @@ impl ProbeFigures {
         percentile(self.times.iter().map(|(_, took)| *took).collect(), percent)
     }
 
-    /// Returns a percentile of the requests that were due in one of these spans.
+    /// Returns a percentile of the latencies of requests that were due in one of these spans.
     pub fn percentile_in(&self, percent: f64, spans: &[(Duration, Duration)]) -> Duration {
         let is_in = |due: &Duration| spans.iter().any(|(from, to)| (from..to).contains(&due));
         let times = self.times.iter().filter(|(due, _)| is_in(due));
         percentile(times.map(|(_, took)| *took).collect(), percent)
     }
 
-    /// Returns the results second by second, with the memory of the largest node.
+    /// Returns the results second by second. `resident` is the memory of the largest node in each
+    /// second, in bytes.
     pub fn seconds(&self, resident: &[u64]) -> Vec<Second> {
         let of = |number: usize, due: &Duration| due.as_secs() as usize == number;
         let second = |(number, resident): (usize, &u64)| {
@@ -119,7 +120,7 @@ fn percentile(mut times: Vec<Duration>, percent: f64) -> Duration {
     times.get(place.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
-/// The clients while they run.
+/// Running clients.
 #[derive(Debug)]
 pub struct Prober {
     shared: Arc<ProberState>,
@@ -162,12 +163,12 @@ impl Prober {
         Ok(prober)
     }
 
-    /// Time since the clients' start.
+    /// Returns the time since the clients' start.
     pub fn lasts(&self) -> Duration {
         self.shared.begun.elapsed()
     }
 
-    /// Stops the clients; returns their results, or an error if one of them read an invalid value.
+    /// Stops the clients. Returns their results, or an error if a client read an invalid value.
     pub fn stop(mut self) -> Result<ProbeFigures, Failure> {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -185,7 +186,7 @@ impl Drop for Prober {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // The owner of dropped clients already has a failure to report.
+            // Whoever drops running clients already has a failure to report.
             let _ = thread.join();
         }
     }
@@ -251,7 +252,8 @@ impl ProberState {
         read: bool,
         random: &mut Random,
     ) -> Result<Answer, Failure> {
-        // As in any client's connection pool: a node that ended has closed kept connections.
+        // A node that ended has closed kept connections; like any connection pool, the client then
+        // connects anew.
         let mut client = Client::reused(connection.take(), self.addresses[place], PATIENCE)?;
         let target = target(key) + self.pace.votes;
         let answer = if read {
@@ -271,7 +273,7 @@ impl ProberState {
                 };
                 self.ledger.put(key, len)
             };
-            // Idempotency keys are unique even between two runs with the same seed.
+            // Idempotency keys must differ even between two runs with the same seed.
             let token = || {
                 let nanos = self.ledger.now().as_nanos();
                 format!("Idempotency-Key: \"{key}-{nanos}\"\r\n")

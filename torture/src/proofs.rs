@@ -1,6 +1,6 @@
-//! Repair rounds, proofs and compactions as an operator runs them: by the node's commands, and by
-//! its answers. Also the state of a stopped node's directory: its stage in a round, its stored
-//! hints.
+//! Repair rounds, proofs and compactions as an operator runs them, by the node's commands and
+//! answers. Also reads the state of a stopped node's directory: its stage in a round, and its
+//! stored hints.
 
 use std::fmt;
 use std::io::Read;
@@ -16,32 +16,33 @@ use serde_json::Value;
 use crate::cluster::{ADMIN_TOKEN, Cluster};
 use crate::{Failure, Setup};
 
-/// Flags of the nodes: rounds run only on request, and prove writes older than twice the deadline
-/// and the skew.
+/// Flags of the nodes. Rounds run only on request. A round proves the writes that are older than
+/// twice the deadline and the skew.
 pub(crate) const ARGS: [&str; 8] =
     ["--sync", "interval", "--repair-interval", "off", "--deadline", "500ms", "--memory", "64MiB"];
 
 /// Time after which a command counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Interval between two looks at a round: its steps take milliseconds.
+/// Pause between two polls of a round, whose steps take milliseconds.
 const NEXT_LOOK: Duration = Duration::from_millis(1);
 
-/// Interval between two looks.
+/// Pause between two polls of anything else.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Pause between two rounds: writes too recent for one are old enough for the next.
+/// Pause between two rounds, after which writes that were too recent for the first round are old
+/// enough for the next.
 const NEXT_ROUND: Duration = Duration::from_millis(200);
 
-/// Layout of a node's stored proof: a format and a flag; then the round of its fence, the last one
-/// it was ready for and the last proven one, each a time and a node.
+/// Layout of a node's stored proof: a format and a flag, then three rounds: that of its fence, the
+/// last one that the node was ready for, and the last proven one. Each round is a time and a node.
 const ROUNDS_AT: usize = 2;
 const ROUND_LEN: usize = 10;
 
 /// A finished round.
 #[derive(Debug)]
 pub(crate) struct Round {
-    /// Output of `kvorum repair --json`.
+    /// Output of `kvorum repair --wait --json`.
     pub(crate) json: Value,
     /// True if the command ended with exit code 0.
     pub(crate) is_equal: bool,
@@ -59,7 +60,7 @@ impl Round {
     }
 }
 
-/// Runs a command of the binary to its end; returns its status and output.
+/// Runs a command of the binary to its end. Returns the exit status, stdout, and stderr.
 fn command(setup: &Setup, args: &[&str]) -> Result<(ExitStatus, Vec<u8>, String), Failure> {
     let begun = Instant::now();
     let mut child = Command::new(&setup.binary)
@@ -112,7 +113,7 @@ pub(crate) fn round(
     Ok(Round { json: parse(&printed)?, is_equal: status.success(), took })
 }
 
-/// Requests a round from a node, and waits until it has begun; returns its number.
+/// Requests a round from a node, and waits until the round has begun. Returns the round's number.
 pub(crate) fn begin(cluster: &Cluster, driver: usize, full: bool) -> Result<u64, Failure> {
     let mut client = cluster.node(driver)?.client()?;
     let asked = client.request("POST", &format!("/admin/repair?full={full}"), b"")?;
@@ -130,8 +131,8 @@ pub(crate) fn begin(cluster: &Cluster, driver: usize, full: bool) -> Result<u64,
     Err(Failure::Broken(format!("node {} begins no round in {PATIENCE:?}", driver + 1)))
 }
 
-/// Begins a round and waits until a member has done exactly this step of it; `false` if that moment
-/// was missed.
+/// Begins a round, and waits until a member has done exactly this step of it. Returns false if the
+/// member was never seen in that state.
 pub(crate) fn begin_until(
     cluster: &Cluster,
     (driver, full): (usize, bool),
@@ -158,7 +159,7 @@ pub(crate) fn begin_until(
     Err(Failure::Broken(format!("a round of node {} does not end in {PATIENCE:?}", driver + 1)))
 }
 
-/// Requests rounds until all writes so far are proven; returns the last round.
+/// Requests rounds until all writes so far are proven. Returns the last round.
 pub(crate) fn prove(setup: &Setup, cluster: &Cluster, node: usize) -> Result<Round, Failure> {
     let begun = Instant::now();
     let wanted = now_ms();
@@ -177,7 +178,7 @@ pub(crate) fn prove(setup: &Setup, cluster: &Cluster, node: usize) -> Result<Rou
     }
 }
 
-/// Runs `kvorum compact --wait` at all nodes; returns the bytes of their tables.
+/// Runs `kvorum compact --wait` at all nodes. Returns the total size of their tables in bytes.
 pub(crate) fn compact(setup: &Setup, cluster: &Cluster) -> Result<u64, Failure> {
     let mut bytes = 0;
     for address in cluster.addresses() {
@@ -202,9 +203,10 @@ fn now_ms() -> u64 {
 /// A node's stage in the last round that it took part in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
-    /// The repair fence is set; records received before it need not be durable.
+    /// The repair fence is set. Records received before the fence need not be durable.
     Sealed,
-    /// Records before the fence are durable; the node does not know whether they are on all nodes.
+    /// Records before the fence are durable. The node does not know whether all other nodes are
+    /// ready.
     Ready,
     /// The round is proven.
     Proven,
@@ -228,7 +230,7 @@ impl Stage {
     }
 }
 
-/// Number of nodes found in each stage.
+/// Numbers of nodes found in each stage.
 #[derive(Debug, Default)]
 pub(crate) struct Stages([u32; 3]);
 
@@ -256,8 +258,7 @@ fn in_store(error: lsm::Error) -> Failure {
     Failure::Environment(error.to_string())
 }
 
-/// Returns a directory's stage in a round at the time of the copy. The copy is recovered in the
-/// process.
+/// Returns the stage in a round of a copied directory. Recovers the copy in this process.
 pub(crate) fn stage_of(copy: &Path) -> Result<Stage, Failure> {
     let db = open(copy)?;
     let found = db.get(Space::Node, b"proof").map_err(in_store)?;
@@ -276,7 +277,7 @@ pub(crate) fn stage_of(copy: &Path) -> Result<Stage, Failure> {
         .map_err(|_| Failure::Environment(format!("{} bytes tell of no proof", bytes.len())))
 }
 
-/// Removes all hints from a stopped node's store, as if there had been no space for them; returns
+/// Removes all hints from a stopped node's store, as if there had been no space for them. Returns
 /// their number.
 pub(crate) fn forget_hints(data: &Path) -> Result<u64, Failure> {
     let db = open(data)?;

@@ -1,7 +1,8 @@
-//! Row 28: keys are deleted while one of three nodes is away for longer than hints for it are
-//! stored. The node returns; a round proves that all nodes are equal, and compactions free the
-//! space. From then on nothing brings deleted keys back: no late hint, no old copy of a directory.
-//! [`crate::strikes`] tests faults in the middle of such rounds.
+//! Row 28 of docs/results/reliability.md: keys are deleted while one of three nodes is away for
+//! longer than hints for it are stored. The node returns, a round proves that all nodes are equal,
+//! and compactions free the space. From then on nothing may bring deleted keys back, neither a late
+//! hint nor an old copy of a directory. [`crate::strikes`] tests faults in the middle of such
+//! rounds.
 //!
 //! ```text
 //!  A  old ─ older values, hints for C ─ down, copied ─────────── up ─┬─ proof ─ purge ─ copy
@@ -32,22 +33,23 @@ const OLDER_OF: u64 = 4;
 /// Number of deleted keys for each remaining one.
 const DELETED: u64 = 100;
 
-/// Number of keys that are read one by one, at every node under every quorum.
+/// Number of keys that are read one by one, at every node and with every quorum.
 const ASKED: usize = 50;
 
 /// One key in this many is read while a node detects its outdated directory.
 const READ_OF: usize = 20;
 
-/// Most bytes of tables after the deletion, in percent of those before.
+/// Most bytes of tables after the deletion, in percent of the bytes before.
 const MOST_LEFT: u64 = 5;
 
 /// Time limit of a rebuild, and of the delivery of hints.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Interval between two looks.
+/// Pause between two polls.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Runs a node that is away past all hints, and a link that is cut until all is purged.
+/// Runs two scenarios: a node that is away until all its hints are gone, and a link that is cut
+/// until all deleted keys are purged.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let away = away(setup)?;
     let cut = match behind_a_cut(setup) {
@@ -57,8 +59,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("{away}; {cut}"))
 }
 
-/// Fills all nodes with keys, nearly all of which will be deleted; returns those, and the bytes of
-/// all tables.
+/// Fills all nodes with keys, of which all but a few are to be deleted. Returns those to be
+/// deleted, and the size of all tables in bytes.
 fn filled(setup: &Setup, cluster: &Cluster, ledger: &Arc<Ledger>) -> Result<Filled, Failure> {
     let keys = setup.size(200_000, 2_000);
     let what = Fill { keys, value_len: VALUE_LEN, prefix: 'd', votes: "&ack=3&from=3" };
@@ -75,7 +77,7 @@ struct Filled {
 }
 
 impl Filled {
-    /// Compacts; returns the remaining bytes in percent.
+    /// Compacts all nodes. Returns the remaining bytes of tables in percent.
     fn left(&self, setup: &Setup, cluster: &Cluster) -> Result<f64, Failure> {
         let after = compact(setup, cluster)?;
         if after * 100 > self.bytes * MOST_LEFT {
@@ -138,8 +140,8 @@ fn away(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Gives a node a directory from before the deletion. The node detects it, sets it aside and ends;
-/// restarted, it is rebuilt. The two other nodes continue meanwhile.
+/// Puts a directory from before the deletion back. The node must detect the older copy, set it
+/// aside and end; restarted, the node is rebuilt. The two other nodes continue meanwhile.
 fn put_back(
     setup: &Setup,
     cluster: &mut Cluster,
@@ -174,8 +176,8 @@ fn put_back(
     }
 }
 
-/// Delivers hints with older values to a node after the purge: the link to it was cut, while both
-/// ends saw the third node.
+/// Delivers hints with older values to a node after the purge. The link to the node was cut until
+/// then, while both ends of the link reached the third node.
 fn behind_a_cut(setup: &Setup) -> Result<String, Failure> {
     let net = Net::new(NODES)?;
     net.inside(|| {
@@ -202,7 +204,7 @@ fn behind_a_cut(setup: &Setup) -> Result<String, Failure> {
             thread::sleep(AGAIN);
         }
         cluster.until_ready()?;
-        // The hints themselves took space.
+        // The hints too have taken space.
         let left = filled.left(setup, &cluster)?;
         let answers = audit::everywhere(&cluster, &ledger, ASKED)?;
         Ok(format!(
@@ -212,7 +214,7 @@ fn behind_a_cut(setup: &Setup) -> Result<String, Failure> {
     })
 }
 
-/// Returns the number of hints on A for C.
+/// Returns the number of hints that A stores for C.
 fn hints(cluster: &Cluster) -> Result<u64, Failure> {
     let kept = cluster.node(A)?.metric("kvorum_hints{peer=\"n3\"}")?;
     Ok(kept.unwrap_or_default() as u64)

@@ -1,11 +1,11 @@
-//! Realistic use of such a store: `wrk` with a `put.lua` of 2022 for minutes, `kill -9` in the
-//! middle, another run, some keys overwritten and deleted, everything read with `curl`; then a data
-//! set many times the memory.
+//! Realistic use of a store: `wrk` with a `put.lua` of 2022 for minutes, `kill -9` in the middle,
+//! another run, some keys overwritten and deleted, and everything read with `curl`. Then a data set
+//! many times the size of the memory.
 //!
-//! `put.lua` counts in each thread of wrk: one thread writes `key1`, `key2`, … (`key0` is used by a
-//! trial call), and 64 connections take them in order. So when wrk reports N good answers, at least
-//! N of the first N + 64 keys must be there. This count is a ledger too; beside wrk, other clients
-//! keep the real one.
+//! `put.lua` counts in each thread of wrk. One thread writes `key1`, `key2`, … (a trial call uses
+//! `key0`), and 64 connections send them in order. So if wrk reports N good answers, at least N of
+//! the first N + 64 keys must be there. This count serves as a ledger for wrk's keys; for other
+//! clients, which run beside wrk, there is a ledger proper.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
@@ -27,18 +27,18 @@ use crate::{Failure, Setup, memory};
 /// Number of wrk's connections.
 const CONNECTIONS: u64 = 64;
 
-/// Time limit of loading.
+/// Time limit of a run of wrk.
 const LOADING: Duration = Duration::from_secs(180);
 
-/// One in this many of wrk's keys is overwritten, and the next one deleted.
+/// One in this many of wrk's keys is overwritten, and the key after it is deleted.
 const CHANGED: u64 = 1000;
 
-/// Path of the published script.
+/// Returns the path of the published script.
 fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/load/tests/scripts/put.lua")
 }
 
-/// Runs wrk's part and then the large data set.
+/// Runs the scenario with wrk, and then the large data set.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let keys = setup.size(3_000_000, 60_000);
     let dir = tempfile::tempdir()?;
@@ -81,7 +81,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// A running wrk, ended when dropped.
+/// A running wrk, which is killed when dropped.
 struct Wrk(Child);
 
 impl Wrk {
@@ -97,7 +97,7 @@ impl Wrk {
         Ok(Self(child.map_err(|error| Failure::Skipped(format!("wrk: {error}")))?))
     }
 
-    /// Interrupts wrk; returns its number of good answers.
+    /// Interrupts wrk. Returns the number of good answers that wrk reports.
     fn finish(mut self) -> Result<u64, Failure> {
         kill_process(Pid::from_child(&self.0), Signal::INT).map_err(std::io::Error::from)?;
         let mut text = String::new();
@@ -138,17 +138,17 @@ fn wait_for_puts(node: &Node, wanted: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The result of a range over everything.
+/// The contents of a range over everything.
 #[derive(Default)]
 struct RangeResult {
     items: u64,
-    /// wrk's keys by number, each with true if the value is wrk's.
+    /// wrk's keys by number. True if the value is the one that wrk wrote.
     wrks: BTreeMap<u64, bool>,
-    /// Keys of the ledger.
+    /// Keys in the ledger, with their values.
     ledgers: BTreeMap<String, Vec<u8>>,
 }
 
-/// Reads everything with curl, chunk by chunk as sent.
+/// Reads everything with curl, one chunk of the answer after another as sent.
 fn scan(node: &Node) -> Result<RangeResult, Failure> {
     let url = format!("http://{}/v0/entities?start=%01", node.address);
     let mut curl = Command::new("curl")
@@ -173,7 +173,7 @@ fn scan(node: &Node) -> Result<RangeResult, Failure> {
     Ok(found)
 }
 
-/// Reads one chunk with its framing; `None` at the end.
+/// Reads one chunk with its framing. Returns `None` at the end.
 fn raw_chunk(reader: &mut impl std::io::BufRead) -> Result<Option<Vec<u8>>, Failure> {
     let broken = |what: &str| Failure::Broken(format!("a chunk {what}"));
     let mut head = String::new();
@@ -208,7 +208,7 @@ impl RangeResult {
     }
 }
 
-/// Checks that exactly wrk's acknowledged keys are there, without the deleted ones.
+/// Checks that exactly the keys that wrk wrote and that were not deleted are there.
 fn present(found: &RangeResult, acknowledged: u64) -> Result<(), Failure> {
     let deleted = |number: u64| number % CHANGED == 1;
     let asked = acknowledged + CONNECTIONS;
@@ -227,7 +227,7 @@ fn new_value(number: u64) -> String {
     format!("new value of {number}")
 }
 
-/// Overwrites and deletes some of wrk's keys; returns the number of each.
+/// Overwrites and deletes some of wrk's keys. Returns how many of each.
 fn change(node: &Node, ledger: &Ledger, acknowledged: u64) -> Result<u64, Failure> {
     let mut client = node.client()?;
     let numbers = (CHANGED..acknowledged - CONNECTIONS).step_by(CHANGED as usize);
@@ -265,7 +265,8 @@ fn restart(node: Node, launch: &Launch) -> Result<Node, Failure> {
     launch.start()
 }
 
-/// Fills, scans and randomly reads a data set many times the memory, within the memory's bound.
+/// Writes, scans and randomly reads a data set many times the size of the memory. The node's memory
+/// must stay within its bound.
 fn large(setup: &Setup) -> Result<String, Failure> {
     const VALUE: usize = 4000;
     let keys = setup.size(2_u64 << 30, 200 << 20) / VALUE as u64;
@@ -309,7 +310,7 @@ fn large_value(number: u64, len: usize) -> Vec<u8> {
     value
 }
 
-/// `PUT`s all keys through a few clients.
+/// Writes all keys through a few clients.
 fn fill(node: &Node, keys: u64, len: usize) -> Result<(), Failure> {
     const CLIENTS: u64 = 8;
     thread::scope(|scope| {

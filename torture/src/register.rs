@@ -1,5 +1,5 @@
 //! A key as a register: requests over HTTP, with and without conditions, and their answers,
-//! recorded as a history that can be checked.
+//! recorded as a history whose linearizability can be checked.
 
 use std::io;
 use std::time::Instant;
@@ -13,16 +13,17 @@ use crate::Failure;
 use crate::client::{Answer, Client};
 use crate::random::Random;
 
-/// Operations on a key before the next key is used: short histories are checked fast.
+/// Number of operations on a key before clients turn to the next key. Short histories are checked
+/// fast.
 const OPERATIONS: usize = 14;
 
 /// Most configurations that a check examines.
 const MOST_CONFIGURATIONS: usize = 500_000;
 
-/// Number of recent tags that are remembered for conditions.
+/// Number of recent tags that clients use in conditions.
 const TAGS: usize = 3;
 
-/// A sequence of keys that clients use one after the other.
+/// A sequence of keys that clients use one after another, each for a few operations.
 #[derive(Debug)]
 pub(crate) struct Register {
     name: String,
@@ -32,7 +33,7 @@ pub(crate) struct Register {
 
 #[derive(Debug, Default)]
 struct State {
-    /// History of the current key, and the key's number.
+    /// History of the current key. `generation` is the key's number.
     kept: Vec<Kept>,
     generation: u32,
     tags: Vec<Tag>,
@@ -61,12 +62,12 @@ pub(crate) struct Call {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Checked {
     pub(crate) histories: u64,
-    /// Number of reads, and of operations with a certain or possible effect.
+    /// Number of reads, and of operations that had an effect or may have had one.
     pub(crate) operations: u64,
     pub(crate) conditional: u64,
     pub(crate) unmet: u64,
     pub(crate) unknown: u64,
-    /// Histories that fit only if a plain write was seen twice, under two versions.
+    /// Histories that are linearizable only if a plain write was seen twice, under two versions.
     pub(crate) twice: u64,
     pub(crate) gave_up: u64,
 }
@@ -98,7 +99,7 @@ impl Register {
         }
         let (asked, is_plain) = wanted(number, &state.tags, random);
         let (call, end) = (self.now(), End::Unknown);
-        // No value expires.
+        // Values never expire here.
         let life = Life { expiry_ms: 0, evaluated_ms: (0, u64::MAX) };
         let operation = Operation { number, call, asked: asked.clone(), life, end };
         let is_plain_write = is_plain && asked != Asked::Get;
@@ -132,7 +133,7 @@ impl Register {
         Ok(())
     }
 
-    /// Checks all histories; no operation may be in progress.
+    /// Checks all histories. No operation may be in progress.
     pub(crate) fn check(&self) -> Result<Checked, Failure> {
         let mut state = self.state.lock();
         let last = std::mem::take(&mut state.kept);
@@ -191,7 +192,7 @@ fn check(kept: Vec<Kept>, checked: &mut Checked) -> Result<(), String> {
         Verdict::Linearizable => return Ok(()),
         Verdict::GaveUp => checked.gave_up += 1,
         Verdict::Wrong(what) => {
-            // A client is not told whether a plain write was given another version in transit.
+            // An answer does not tell whether a plain write was given another version in transit.
             let operations = kept.into_iter().flat_map(Kept::seen_twice).collect();
             match (History { operations }).check(MOST_CONFIGURATIONS) {
                 Verdict::Wrong(_) => return Err(what),
@@ -212,7 +213,7 @@ impl Kept {
     }
 }
 
-/// Draws a client's next operation; true if it has no condition.
+/// Draws a client's next operation, and true if the operation has no condition.
 fn wanted(number: u64, tags: &[Tag], random: &mut Random) -> (Asked, bool) {
     let text = Change::Put(Value::Text(number));
     let any = |change| Asked::Change(Condition::Any, change);
@@ -245,7 +246,7 @@ impl Call {
             Condition::Exists => "If-Match: *\r\n".to_owned(),
             Condition::Absent => "If-None-Match: *\r\n".to_owned(),
             Condition::OneOf(tags) => {
-                // A tag that no value has, because the list must not be empty.
+                // The list must not be empty, so that it ends with a tag that no value has.
                 let tags = tags.iter().copied().map(text_of).chain(["\"none\"".to_owned()]);
                 format!("If-Match: {}\r\n", tags.collect::<Vec<_>>().join(", "))
             }
@@ -253,7 +254,7 @@ impl Call {
         let (method, target, body) = match change {
             Change::Put(Value::Text(number)) => ("PUT", target, format!("t{number}")),
             Change::Put(Value::Number(number)) => ("PUT", target, number.to_string()),
-            // A deleted record has no ETag.
+            // A deleted record has no ETag, so that a receipt returns the version.
             Change::Delete => ("DELETE", format!("{target}&receipt=true"), String::new()),
             Change::Add(number) => ("POST", format!("{target}&add={number}"), String::new()),
         };

@@ -1,7 +1,8 @@
-//! Row 27: repair rounds. One replica has lost keys without a trace, another has damaged blocks,
-//! and nothing else can find the loss: there is no hint, no mark, no read repair. One round makes
-//! all replicas equal. Also with a node away, with two concurrent rounds, and with the round's
-//! coordinator killed; keys damaged on all replicas are named.
+//! Row 27 of docs/results/reliability.md: repair rounds. One replica has lost keys without a trace,
+//! and another has damaged blocks. Nothing but a round can find the loss: there is no hint, no
+//! mark, and no read repair. One round must make all replicas equal, also with a node away, with
+//! two concurrent rounds, and after the round's coordinator was killed. Keys that are damaged on
+//! all replicas must be named.
 
 use std::sync::Arc;
 use std::thread;
@@ -30,14 +31,14 @@ const LOSER: usize = 2;
 
 const VALUE_LEN: usize = 100;
 
-/// Percentage of damaged blocks, and their least number.
+/// Percentage of blocks that are damaged, and the least number of them.
 const ROT: u64 = 1;
 const LEAST_ROT: u64 = 8;
 
-/// Spacing of the lost keys: one key in this many is lost.
+/// One key in this many is lost.
 const LOST_OF: u64 = 100;
 
-/// Number of the first lost key.
+/// Number of the first lost key; the others follow at that distance.
 const LOST: u64 = 42;
 
 /// Number of keys that are damaged on all replicas.
@@ -46,10 +47,10 @@ const DOOMED: u64 = 3;
 /// Time after which a round counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Interval between two looks.
+/// Pause between two polls.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Age of the youngest compared records: twice `--deadline` and `--max-clock-skew`.
+/// Age from which a round compares records: twice `--deadline` and `--max-clock-skew`.
 const SETTLED: Duration = Duration::from_secs(3);
 
 struct RepairRow<'a> {
@@ -60,7 +61,7 @@ struct RepairRow<'a> {
     random: Random,
 }
 
-/// Runs all of it, with `rounds` kills of the coordinator.
+/// Runs all scenarios, with `rounds` kills of the coordinator.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut row = RepairRow::start(setup)?;
     let healed = row.gone_and_rotten()?;
@@ -79,7 +80,7 @@ fn name(number: u64) -> String {
     format!("r{number:07}")
 }
 
-/// Returns true if the bytes begin with a key, as the ledger's values do.
+/// Returns true if the bytes begin with a key of this row, as the ledger's values do.
 fn begins_value(bytes: &[u8]) -> bool {
     let digits = bytes.get(1..8).is_some_and(|number| number.iter().all(u8::is_ascii_digit));
     bytes.starts_with(b"r") && digits && bytes.get(8) == Some(&b' ')
@@ -90,7 +91,8 @@ fn number_of(key: &[u8]) -> Option<u64> {
 }
 
 impl<'a> RepairRow<'a> {
-    /// Starts three nodes with equal records; those to be lost were written last.
+    /// Starts three nodes with equal records. The keys to be lost are written last, because only
+    /// the newest records can be removed.
     fn start(setup: &'a Setup) -> Result<Self, Failure> {
         let args = ["--sync", "interval", "--repair-interval", "off"];
         let memtable = ["--memtable", setup.size("8MiB", "1MiB")];
@@ -113,7 +115,8 @@ impl<'a> RepairRow<'a> {
         Ok(lost)
     }
 
-    /// Removes keys from one replica, and damages others on another.
+    /// Removes keys from one replica, and damages others on another replica. One round must heal
+    /// both.
     fn gone_and_rotten(&mut self) -> Result<String, Failure> {
         let lost = self.lose(LOSER)?;
         self.cluster.stop(ROTTEN)?;
@@ -130,7 +133,7 @@ impl<'a> RepairRow<'a> {
         if second.count("differing") > 0 || second.count("damaged") > 0 {
             return Err(second.wrong("finds something to repair after one that was equal"));
         }
-        // All replicas answer.
+        // All three replicas must answer.
         for number in (0..self.keys).step_by(self.setup.size(100, 10)) {
             self.get_from_all(&name(number))?;
         }
@@ -147,7 +150,7 @@ impl<'a> RepairRow<'a> {
         ))
     }
 
-    /// With a node away, checks that the round names it, and the others become equal.
+    /// Checks that a round with a node away names that node, and makes the others equal.
     fn one_is_away(&mut self) -> Result<(), Failure> {
         self.lose(ROTTEN)?;
         self.cluster.stop(LOSER)?;
@@ -163,9 +166,9 @@ impl<'a> RepairRow<'a> {
         self.all_hold_all(&[0, 1, 2])
     }
 
-    /// Runs concurrent rounds of two nodes, one of which is asked for two. A round with a slow
-    /// coordinator may be overtaken; it says so, and is requested again, as in
-    /// docs/operate/repair-and-backup.md.
+    /// Runs concurrent rounds of two nodes, one of which is asked for two rounds. A round with a
+    /// slow coordinator may be overtaken. Such a round says so, and is requested again, as
+    /// docs/operate/repair-and-backup.md advises.
     fn two_at_once(&mut self) -> Result<(), Failure> {
         self.lose(LOSER)?;
         self.cluster.until_ready()?;
@@ -225,7 +228,7 @@ impl<'a> RepairRow<'a> {
         Ok(format!("{in_time} of {kills} nodes killed while they drove a round: the next is equal"))
     }
 
-    /// Damages a few keys on all replicas, and others on one: a round names the former and heals
+    /// Damages a few keys on all replicas, and others on one. A round must name the former and heal
     /// the latter.
     fn rotten_everywhere(&mut self) -> Result<String, Failure> {
         let doomed: Vec<String> = (1..=DOOMED)
@@ -314,7 +317,7 @@ impl<'a> RepairRow<'a> {
         Ok(())
     }
 
-    /// Reads the key from every replica.
+    /// Reads the key from all three replicas.
     fn get_from_all(&self, key: &str) -> Result<(), Failure> {
         let mut client = Client::connect(self.cluster.addresses()[DRIVER])?;
         let answer = client.request("GET", &format!("{}&ack=3&from=3", target(key)), b"")?;
@@ -325,7 +328,7 @@ impl<'a> RepairRow<'a> {
     }
 }
 
-/// Keys that a round could not heal on a node.
+/// A range of keys that a round could not heal on a node.
 #[derive(Debug)]
 struct Unhealed {
     node: String,
@@ -344,7 +347,7 @@ fn unhealed(round: &Round) -> Vec<Unhealed> {
     let ranges = round.json["unhealed"].as_array().map_or(&[][..], Vec::as_slice);
     let range = |range: &Value| Unhealed {
         node: text(&range["node"]).unwrap_or_default(),
-        // Keys of this row need no unescaping, except the zero after one.
+        // Only the zero byte after a key of this row needs unescaping.
         first: text(&range["first"]).unwrap_or_default().replace("\\x00", "\0"),
         last: text(&range["last"]),
     };

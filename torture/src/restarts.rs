@@ -1,5 +1,6 @@
-//! Row 22: every node is restarted in turn, ten times over. Row "killed": one node is killed and
-//! restarted. Clients at a fixed pace try each request at most twice.
+//! Row 22 of docs/results/reliability.md: each node is restarted in turn, repeatedly. Also the row
+//! `killed`: one node is killed and restarted. Clients at a fixed pace try each request at most
+//! twice.
 
 use std::sync::Arc;
 use std::thread;
@@ -13,7 +14,7 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// Time for hints to make all replicas equal.
+/// Time within which hints make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
 /// Runs `rounds` rolling restarts.
@@ -46,7 +47,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Kills and restarts a node, `rounds` times.
+/// Kills and restarts a random node, `rounds` times.
 pub fn killed(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &args(setup))?;
     let ledger = Arc::new(Ledger::default());
@@ -58,8 +59,8 @@ pub fn killed(setup: &Setup) -> Result<String, Failure> {
         cluster.kill(node)?;
         thread::sleep(Duration::from_millis(500 + random.below(setup.size(3000, 500))));
         cluster.start_node(node)?;
-        // A read of a record needs the killed node, which may have a newer version, or the third
-        // one: both must be back before the next kill.
+        // A read of a record that the killed node may have in a newer version needs that node or
+        // the third one. Both must be back before the next kill.
         cluster.until_ready()?;
     }
     thread::sleep(Duration::from_millis(300));

@@ -1,6 +1,6 @@
-//! Row 38: a node's directory is replaced by an older copy of itself, after two of three nodes have
-//! acknowledged more writes. The node must not report missing keys as absent, and the others return
-//! them.
+//! Row 38 of docs/results/reliability.md: a node's directory is replaced by an older copy of
+//! itself, after two of three nodes have acknowledged more writes. The node must not report missing
+//! keys as absent, and the others must return their values.
 //!
 //! ```text
 //!  A ─ base ─ copy ─ base+more ─ stopped, copy put back ─ started ── serves with less than it had
@@ -30,33 +30,35 @@ use crate::{Failure, Setup, converge, lost_interval, twins};
 
 pub(crate) const NODES: usize = 3;
 
-/// The node whose directory is replaced, the one that holds the rest, and the one that is away.
+/// The node whose directory is replaced, the node that holds the missing writes, and the node that
+/// is down meanwhile.
 pub(crate) const A: usize = 0;
 pub(crate) const B: usize = 1;
 pub(crate) const C: usize = 2;
 
-/// Time limit for correct and available reads when all nodes are back.
+/// Time limit until reads are right and available again after all nodes are back.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Time to wait for the other nodes' missing keys, which are reported without failing the row.
+/// Time to wait for the missing keys of the other nodes. Keys that are still missing then are
+/// reported, but do not fail the row.
 const BY_HINTS: Duration = Duration::from_secs(20);
 
-/// Number of keys of each kind.
+/// Number of keys of each kind, in the long form and in a test.
 pub(crate) const KEYS: (u64, u64) = (300, 100);
 
 /// The way in which an older copy replaces a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// `cp -a` of the copy.
+    /// A copy of the copy, by `cp -a`.
     Copied,
-    /// The copy itself, moved.
+    /// The copy itself, moved into place.
     Moved,
-    /// The copy's contents in the existing files, as after a rollback of the file system.
+    /// The copy's contents written into the existing files, as after a rollback of the file system.
     InPlace,
 }
 
-/// Each form, with reads while the node that holds the rest does not answer, and without reads. In
-/// a test the three in the middle.
+/// Each form, both with reads while B does not answer (true), and without reads. A test runs the
+/// three in the middle.
 const EACH: [(Form, bool); 6] = [
     (Form::Moved, true),
     (Form::Copied, true),
@@ -66,7 +68,7 @@ const EACH: [(Form, bool); 6] = [
     (Form::InPlace, false),
 ];
 
-/// Report of all scenarios.
+/// Report of all scenarios of the row.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     lines: String,
@@ -100,7 +102,7 @@ impl Report {
     }
 }
 
-/// Runs all scenarios, `rounds` times. In every other round A and B are killed instead of stopped.
+/// Runs all scenarios, `rounds` times. In every other round, A and B are killed instead of stopped.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut report = Report::default();
     for round in 0..setup.rounds {
@@ -127,19 +129,19 @@ fn state(running: bool) -> &'static str {
     if running { "running" } else { "stopped" }
 }
 
-/// Starts three nodes with the keys that will be overwritten and deleted.
+/// Starts three nodes that hold the keys to be overwritten and deleted.
 pub(crate) fn prepared(setup: &Setup, ledger: &Ledger) -> Result<Cluster, Failure> {
-    // Reads that can't be answered take as long as the deadline.
+    // A read that can't be answered takes as long as the deadline, which is therefore short.
     let args = ["--sync", "always", "--deadline", "250ms"];
     let cluster = Cluster::start(setup, NODES, None, &args)?;
     audit::prepare(cluster.addresses(), ledger, "", setup.size(KEYS.0, KEYS.1))?;
     Ok(cluster)
 }
 
-/// Copies a whole directory as backups do.
+/// Copies a whole directory, as backups do.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
     let (from, to) = (from.display().to_string(), to.display().to_string());
-    // A failed copy must not skip the row.
+    // `command` reports a failure as a skip, but a failed copy must not skip the row.
     command("cp", &["-a", &from, &to]).map_err(|failure| Failure::Environment(failure.to_string()))
 }
 
@@ -164,7 +166,8 @@ fn put_back(setup: &Setup, form: Form, read: bool, killed: bool) -> Result<Strin
     let mut findings = Findings::default();
     if read {
         if form == Form::InPlace {
-            // A's own disk does not reveal the replacement: A must meet a node that knows.
+            // A's own disk does not reveal the replacement, so that A must meet a node that knows
+            // of it.
             cluster.start_node(A)?;
             meet(&cluster)?;
         }
@@ -185,8 +188,8 @@ fn put_back(setup: &Setup, form: Form, read: bool, killed: bool) -> Result<Strin
     findings.verdict()
 }
 
-/// Runs a copy in place of the directory and has it acknowledge writes; then the original returns,
-/// whose log may be longer than the copy's ever was.
+/// Runs a node on a copy of the directory, which acknowledges writes. Then the original directory
+/// returns, whose log may be longer than the copy's ever was.
 fn original_after_copy(setup: &Setup, killed: bool) -> Result<String, Failure> {
     let ledger = Ledger::default();
     let count = setup.size(KEYS.0, KEYS.1);
@@ -240,7 +243,7 @@ impl Form {
     }
 }
 
-/// Overwrites the files in `data` with those in `kept`, keeping existing inodes.
+/// Overwrites the files in `data` with those in `kept`. Existing files keep their inodes.
 fn overwrite(data: &Path, kept: &Path) -> Result<(), Failure> {
     for entry in fs::read_dir(data)? {
         let entry = entry?;
@@ -258,8 +261,8 @@ fn overwrite(data: &Path, kept: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until A, which has just started, has met B. The reads are of a key that nobody writes, so
-/// they repair nothing.
+/// Waits until A, which has just started, has met B. The reads for that are of a key that nobody
+/// writes, so that they repair nothing.
 pub(crate) fn meet(cluster: &Cluster) -> Result<(), Failure> {
     let begun = Instant::now();
     let target = format!("/v0/entity?id=nobody-writes-this{}", audit::VOTES);
@@ -275,7 +278,7 @@ pub(crate) fn meet(cluster: &Cluster) -> Result<(), Failure> {
     Err(Failure::Broken(format!("A does not reach B: {}", cluster.status(A)?)))
 }
 
-/// Waits until B and C know A's disk.
+/// Waits until B and C know the incarnation of A's disk.
 fn known_by_others(cluster: &Cluster) -> Result<(), Failure> {
     let begun = Instant::now();
     let own = parse(cluster.status(A)?.as_bytes())?["incarnation"].clone();
@@ -296,7 +299,7 @@ fn known_by_others(cluster: &Cluster) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Notes and failures of a scenario.
+/// Notes and failures of one scenario.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     notes: Vec<String>,
@@ -312,7 +315,7 @@ impl Findings {
         self.broken.push(what);
     }
 
-    /// Reads while B does not answer: no answer may be wrong.
+    /// Reads while B does not answer. No answer may be wrong.
     pub(crate) fn without_b(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
         let nodes = [cluster.addresses()[A], cluster.addresses()[C]];
         let membership = membership(cluster, A)?;
@@ -322,7 +325,7 @@ impl Findings {
         Ok(())
     }
 
-    /// Without any read, waits until A has received its missing keys.
+    /// Waits until A has received its missing keys, without any read.
     fn unread(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
         let first = audit::held(cluster, A, ledger)?.wrong();
         let (found, took) = audit::until_held(cluster, A, ledger, PATIENCE)?;
@@ -336,8 +339,8 @@ impl Findings {
         self.others_lack(cluster, ledger)
     }
 
-    /// With all nodes back, checks that reads are right at once, and available soon; then A holds
-    /// everything.
+    /// Checks, with all nodes back, that no read is wrong, that reads are soon available, and that
+    /// A then holds everything.
     pub(crate) fn with_all(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
         let keys = ledger.keys();
         let (found, took) = audit::read_until_right(cluster.addresses(), ledger, &keys, PATIENCE)?;
@@ -355,7 +358,8 @@ impl Findings {
         self.others_lack(cluster, ledger)
     }
 
-    /// A may hold everything before it knows: the other nodes must tell it that there is no more.
+    /// Waits until A is a member again. A may hold everything before it knows that, because the
+    /// other nodes must confirm that they have no more.
     fn rebuilt(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
@@ -372,7 +376,7 @@ impl Findings {
         }
     }
 
-    /// Reports the keys that the other nodes lack: hints for C were lost with A's directory.
+    /// Reports the keys that B and C lack. The hints for C were lost with A's directory.
     fn others_lack(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
         for (node, name) in [(B, 'B'), (C, 'C')] {
             let first = audit::held(cluster, node, ledger)?.wrong();
@@ -393,14 +397,14 @@ impl Findings {
         Ok(())
     }
 
-    /// Checks that A restarts as usual: with B away it is authoritative.
+    /// Checks that A restarts as usual: A must be authoritative even with B away.
     pub(crate) fn restart(
         &mut self,
         cluster: &mut Cluster,
         ledger: &Ledger,
     ) -> Result<(), Failure> {
         // A greeting that B or C sent before noting A's new disk may arrive late, and make A
-        // rebuild once more: that must happen before the restart.
+        // rebuild once more. The late greeting must arrive before the restart.
         known_by_others(cluster)?;
         self.rebuilt(cluster)?;
         cluster.stop(A)?;
@@ -432,7 +436,7 @@ impl Findings {
     }
 }
 
-/// Returns a node's membership state, as the node reports it.
+/// Returns a node's membership state, as the node's status reports it.
 pub(crate) fn membership(cluster: &Cluster, node: usize) -> Result<String, Failure> {
     let status = cluster.status(node)?;
     let rest = status.split("\"membership\":\"").nth(1).unwrap_or_default();

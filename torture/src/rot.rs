@@ -1,5 +1,5 @@
-//! Disk damage in a stopped node's directory: records removed without a trace, and bits flipped in
-//! the blocks of its tables.
+//! Damage to a stopped node's directory: records removed without a trace, and bits flipped in the
+//! blocks of its tables.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -14,15 +14,17 @@ use crate::random::Random;
 /// Approximate length of a block in bytes.
 const BLOCK: u64 = 4096;
 
-/// Length of the bytes examined around a position. A table's last user keys may share a block with
-/// the node's own records, without which it does not start: more must follow a flipped position.
+/// Number of bytes examined after a random position. A table's last user keys may share a block
+/// with the node's own records, without which the node does not start, so that more values must
+/// follow a flipped one.
 const BLOCKS: u64 = 4 * BLOCK;
 
-/// Attempts to find each position.
+/// Attempts to find each position for a flip.
 const TRIES: u64 = 16;
 
-/// Removes from a stopped node's store all records newer than those whose keys satisfy `stays`;
-/// returns their number. (The engine can remove only the newest records.)
+/// Removes the records whose keys do not satisfy `stays` from a stopped node's store. Returns their
+/// number. All removed records must be newer than the records that stay, because the engine can
+/// remove only the newest records.
 pub fn remove_newest(data: &Path, stays: impl Fn(&[u8]) -> bool) -> Result<u64, Failure> {
     let failed = |error: lsm::Error| Failure::Environment(format!("{}: {error}", data.display()));
     let disk = RealDisk::open(data).map_err(|error| Failure::Environment(error.to_string()))?;
@@ -47,9 +49,9 @@ pub fn remove_newest(data: &Path, stays: impl Fn(&[u8]) -> bool) -> Result<u64, 
     Ok(removed)
 }
 
-/// Flips bits in about `percent` of the blocks of a stopped node's tables, at least `least`, at
-/// random, within values that `is_value` recognises by their beginning; returns the number of
-/// flips.
+/// Flips bits in about `percent` of the blocks of a stopped node's tables, but at least `least`
+/// bits. The bits are at random positions in values, which `is_value` recognises by their first
+/// bytes. Returns the number of flips.
 pub fn flip(
     data: &Path,
     (percent, least): (u64, u64),
@@ -86,7 +88,7 @@ pub fn flip(
     Err(Failure::Environment(format!("{} holds hardly any values as they are", data.display())))
 }
 
-/// Flips a bit in each occurrence of these bytes in a stopped node's tables; returns the number of
+/// Flips a bit in each occurrence of these bytes in a stopped node's tables. Returns the number of
 /// flips.
 pub fn flip_where(data: &Path, bytes: &[u8], random: &mut Random) -> Result<u64, Failure> {
     let mut flips = 0;

@@ -1,5 +1,6 @@
-//! Ranges over the whole cluster while its nodes are killed and restarted: a range returns
-//! everything, or visibly breaks off. A short result that looks complete would be a loss.
+//! The row `scans` of docs/results/reliability.md: ranges over the whole cluster while its nodes
+//! are killed and restarted. A range must return everything, or visibly break off. A short result
+//! that looks complete would be a loss.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +18,8 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// Longest downtime of a node: shorter and longer than a range takes.
+/// Longest time for which a node is down. Some are down for less time than a range takes, some for
+/// more.
 const AWAY_MS: u64 = 800;
 
 /// Results of the readers.
@@ -28,7 +30,7 @@ struct RangeFigures {
     refused: u64,
 }
 
-/// Runs `rounds` kills under ranges from every node.
+/// Runs `rounds` kills, under ranges at every node.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
@@ -72,7 +74,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Reads everything repeatedly.
+/// Reads a range over everything again and again.
 fn read_on(
     address: SocketAddr,
     ledger: &Ledger,

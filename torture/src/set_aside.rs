@@ -1,6 +1,7 @@
-//! Row 38 with kills: a node sets aside its directory, which is an older copy, and is killed before
-//! each call that creates, moves or syncs a file. Restarted, it continues, begins with an empty
-//! directory and is rebuilt, and the directory set aside is complete.
+//! Row 38 of docs/results/reliability.md, with kills: a node finds that its directory is an older
+//! copy, and sets the directory aside. The node is killed before each call that creates, moves or
+//! syncs a file. The restarted node must continue where it was, begin with an empty directory and
+//! be rebuilt, and the directory set aside must be complete.
 //!
 //! ```text
 //!  A ─ base, copied ─ deletes ┬ proof ┬ stopped, copy put back ─ started ─ killed ─ started
@@ -24,14 +25,14 @@ use crate::rollback::{A, B, C, NODES, copy, membership};
 use crate::strace::Strace;
 use crate::{Failure, Setup};
 
-/// System calls that are steps, each kind by its names on all architectures. In a test those in the
-/// middle.
+/// System calls that count as steps, each kind by its names on all architectures. A test uses the
+/// kind in the middle.
 const STEPS: [&str; 3] = ["?mkdir,?mkdirat", "?rename,?renameat,?renameat2", "fsync"];
 
-/// Upper bound on the number of steps of a kind.
+/// Upper bound on the number of steps of one kind.
 const MOST: u32 = 60;
 
-/// In a test, one step in this many.
+/// A test kills at one step in this many.
 const FEW: usize = 3;
 
 /// Number of keys of each kind.
@@ -40,14 +41,14 @@ const KEYS: (u64, u64) = (200, 30);
 /// Number of keys that are read one by one, at every node under every quorum.
 const ASKED: usize = 10;
 
-/// Time limit for a node to detect its outdated directory, or to be rebuilt.
+/// Time limit for a node to detect the older copy, or to be rebuilt.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Interval between two looks.
+/// Pause between two polls.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Kills the node at one step after the other, of each kind, until the last step is done before the
-/// kill.
+/// For each kind of step, kills the node at one step after another, until the node has done the
+/// last step before the kill.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     match one_by_one(setup) {
         Err(Failure::Skipped(why)) => Ok(format!("\n  killed while setting aside skipped: {why}")),
@@ -83,13 +84,13 @@ struct SetAsideRow<'a> {
     setup: &'a Setup,
     cluster: Cluster,
     ledger: Ledger,
-    /// A's directory before the deletion.
+    /// A copy of A's directory from before the deletion.
     kept: PathBuf,
     answers: u64,
 }
 
 impl SetAsideRow<'_> {
-    /// Kills A at each step of a kind; returns their number.
+    /// Kills A at each step of one kind. Returns the number of kills.
     fn killed_at_each(&mut self, calls: &str) -> Result<usize, Failure> {
         for (kills, number) in (1..MOST).step_by(self.setup.size(1, FEW)).enumerate() {
             let is_killed = killed_at(&mut self.cluster, &self.kept, (calls, number))?;
@@ -118,8 +119,8 @@ impl SetAsideRow<'_> {
     }
 }
 
-/// Starts A on its older copy and kills it before the call of this number. Returns true if A came
-/// that far.
+/// Starts A on its older copy, and kills it before the call of this number. Returns true if A
+/// reached that call.
 fn killed_at(
     cluster: &mut Cluster,
     kept: &Path,
@@ -128,7 +129,7 @@ fn killed_at(
     cluster.stop(A)?;
     fs::remove_dir_all(cluster.data(A))?;
     copy(kept, cluster.data(A))?;
-    // No peer may tell A that its copy is old before strace is attached.
+    // No peer may tell A that its copy is old before strace is attached to A.
     for other in [B, C] {
         cluster.node(other)?.signal(Signal::STOP)?;
     }
@@ -151,8 +152,8 @@ fn killed_at(
     Ok(place_of(cluster, A)?.is_none())
 }
 
-/// Restarts A until it stays up, and holds all keys again. After a kill before the first step, A
-/// detects its outdated directory once more.
+/// Restarts A until it stays up, and holds all keys again. If A was killed before the first step,
+/// it detects the older copy once more.
 fn until_rebuilt(cluster: &mut Cluster) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
@@ -173,7 +174,7 @@ fn until_rebuilt(cluster: &mut Cluster) -> Result<(), Failure> {
     }
 }
 
-/// Checks that the contents set aside are in one directory, and form a store.
+/// Checks that the contents that were set aside are in one directory, and form a store.
 fn is_whole(data: &Path) -> Result<(), Failure> {
     let entries = fs::read_dir(data)?.flatten().map(|entry| entry.path());
     let aside: Vec<PathBuf> = entries.filter(|path| is_aside(path)).collect();

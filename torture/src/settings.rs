@@ -1,7 +1,8 @@
-//! Settings changed over restarts, and nodes with different settings: stored data can be read,
-//! scanned, replicated and streamed back whatever the current settings are. Values of 8 MiB are
-//! written where `--memory 512MiB` allows them; then nodes get a fraction of it, one after another
-//! and all together, miss overwrites, and lose their disks.
+//! The row `settings` of docs/results/reliability.md: settings change over restarts, and nodes have
+//! different settings. Stored data can be read, scanned, replicated and streamed back under any
+//! settings. Values of 8 MB are written where `--memory 512MiB` allows them. Then nodes get a
+//! fraction of that memory, one after another and all together, miss overwrites, and lose their
+//! disks.
 
 use std::fs;
 use std::sync::Arc;
@@ -17,10 +18,11 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// Settings of the first node, which takes the writes.
+/// Settings of the first node, through which all values are written.
 const LARGE: [&str; 4] = ["--memory", "512MiB", "--max-value", "8MiB"];
 
-/// Settings of the other nodes: most can't hold the stored values in any part of their memory.
+/// Settings of the other nodes. Most of these nodes cannot hold the longest values in any part of
+/// their memory.
 const SETTINGS: [&[&str]; 6] = [
     &["--memory", "64MiB", "--max-value", "1KiB"],
     &["--memory", "64MiB", "--memtable", "1MiB", "--loops", "1", "--read-threads", "1"],
@@ -30,13 +32,13 @@ const SETTINGS: [&[&str]; 6] = [
     &LARGE,
 ];
 
-/// Lengths of the values, one for each key.
+/// Lengths in bytes of the values, one for each key.
 const LENGTHS: [usize; 12] = [
     8_000_000, 100, 1_000_000, 60_000, 8_000_000, 70_000, 300_000, 2_000_000, 16_400, 8_000_000,
     4_100_000, 1,
 ];
 
-/// Time for hints to make all replicas equal.
+/// Time within which hints make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(20);
 
 /// Time for which a write may be refused.
@@ -45,11 +47,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause before a refused write is retried.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Most resident memory beyond `--memory`, including one value of 8 MiB at a time: a copy of each
-/// replica's, each as it is read, sent and assembled.
+/// Most resident memory beyond `--memory`, in bytes, which allows for one value of 8 MiB at a time:
+/// a copy of each replica's, each as it is read, sent and assembled.
 const BEYOND: u64 = (64 << 20) + 8 * (8 << 20);
 
-/// Makes `rounds` changes of settings.
+/// Changes settings, `rounds` times.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::plan(setup, NODES, None, &[])?;
     let base: Vec<_> = cluster.launches.iter().map(|launch| launch.args.clone()).collect();
@@ -68,7 +70,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let (mut wiped, mut peak, mut read) = (0, 0, 0);
     for round in 0..setup.rounds as usize {
         let node = 1 + round % (NODES - 1);
-        // The first two rounds give both other nodes little memory: a wiped node must get
+        // The first two rounds give both other nodes little memory, so that a wiped node must get
         // everything from such nodes.
         let chosen = if round < 2 { round } else { random.below(SETTINGS.len() as u64) as usize };
         if random.percent(50) {
@@ -82,7 +84,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
             wiped += 1;
             fs::remove_dir_all(cluster.data(node))?;
         } else {
-            // Hints bring the missed writes.
+            // The restarted node misses these writes, which hints bring later.
             write_all(&cluster, &ledger, "&ack=2&from=3")?;
         }
         cluster.start_node(node)?;
@@ -112,7 +114,7 @@ fn resident(cluster: &Cluster, node: usize) -> Result<u64, Failure> {
     Ok(most)
 }
 
-/// Rewrites every key through the first node.
+/// Writes every key anew through the first node.
 fn write_all(cluster: &Cluster, ledger: &Ledger, votes: &str) -> Result<(), Failure> {
     let mut client = Client::connect(cluster.addresses()[0])?;
     for (key, len) in LENGTHS.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Row 33: clients that are slow on purpose, in four ways. Other clients are served as before, and
-//! the slow ones are disconnected in time.
+//! Row 33 of docs/results/reliability.md: clients are slow on purpose, in four ways. Other clients
+//! must be served as before, and the slow ones must be disconnected in time.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,30 +11,31 @@ use crate::client::{Client, target};
 use crate::node::Node;
 use crate::{Failure, Setup};
 
-/// Least goodput beside slow clients, in percent of that without them, which is nearly all requests
-/// unless the machine is busy.
+/// Least goodput beside slow clients, in percent of the goodput without them. Without slow clients,
+/// nearly all requests succeed in time unless the machine is busy.
 const GOODPUT_PERCENT: u64 = 90;
 
-/// Time until the last slow client must be gone. The promise is 15 s.
+/// Time until the last slow client must be disconnected. The documentation promises 15 s.
 const REAPED_WITHIN: Duration = Duration::from_secs(15);
 
-/// Margin for a busy machine and one more look at the connections.
+/// Margin for a busy machine, and for the last check of the connections.
 const MARGIN: Duration = Duration::from_secs(3);
 
 /// Number of good clients, and the interval between the requests of each.
 const GOOD: u32 = 8;
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// Length in bytes of every sixteenth value that they write; the others are small.
+/// Length in bytes of every sixteenth value that the good clients write; the others are small.
 const LARGE: usize = 300 << 10;
 
-/// Latest time of a good answer.
+/// Latest time of an answer that counts as good.
 const IN_TIME: Duration = Duration::from_millis(500);
 
-/// Pause between two pieces of a slow client.
+/// Pause between two pieces that a slow client sends.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// First bytes of a slow client, and the piece that it repeats; empty = the client only waits.
+/// The first bytes that a slow client sends, and the piece that it repeats. An empty piece means
+/// that the client only waits.
 const KINDS: [(&str, &[u8]); 4] = [
     ("", b""),
     ("GET /v0/entity?id=large HTTP/1.1\r\nX: ", b"x"),
@@ -45,7 +46,7 @@ const KINDS: [(&str, &[u8]); 4] = [
     ),
 ];
 
-/// Runs one siege by slow clients.
+/// Runs slow clients of each kind beside good ones.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let node = setup.launch(dir.path(), dir.path(), &["--sync", "interval"]).start()?;
@@ -67,7 +68,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let Some(gone) = gone else {
         return Err(Failure::Broken("some of the slow clients are never given up".to_owned()));
     };
-    // The machine may have become busy since: then this measurement shows it too.
+    // The machine may have become busy since the first measurement; then this second one shows it
+    // too.
     let alone = alone.min(goodput(&node, Duration::from_secs(3))?);
     if beside * 100 < GOODPUT_PERCENT * alone {
         return Err(Failure::Broken(format!("goodput {beside} % beside, {alone} % alone")));
@@ -93,10 +95,11 @@ fn connect(address: SocketAddr, each: usize) -> Result<Vec<(TcpStream, &'static 
     Ok(slow)
 }
 
-/// Continues slowly until each connection was closed; returns the time of the last close.
+/// Keeps sending slowly until the node has closed each connection. Returns the time of the last
+/// close, or `None` if some connection stays open too long.
 fn trickle(mut slow: Vec<(TcpStream, &'static [u8])>) -> Option<Duration> {
     let begun = Instant::now();
-    // Lateness of this thread: the node may be as late.
+    // By how much this thread is late in total. The node may be as late.
     let mut late = Duration::ZERO;
     while !slow.is_empty() {
         if begun.elapsed() > REAPED_WITHIN + MARGIN + late {
@@ -110,8 +113,9 @@ fn trickle(mut slow: Vec<(TcpStream, &'static [u8])>) -> Option<Duration> {
     Some(begun.elapsed())
 }
 
-/// Sends the next piece. Returns true if the node has closed the connection. Not reading a large
-/// answer is a way of being slow, so only clients that await no answer look for the end.
+/// Sends the next piece. Returns true if the node has closed the connection. Clients that await a
+/// large answer do not look for the close, because they would have to read, and not reading is
+/// their way of being slow.
 fn is_over(stream: &mut TcpStream, piece: &[u8]) -> bool {
     let blocked = |error: &std::io::Error| error.kind() == ErrorKind::WouldBlock;
     if !piece.is_empty() && stream.write(piece).is_err_and(|error| !blocked(&error)) {
@@ -121,7 +125,7 @@ fn is_over(stream: &mut TcpStream, piece: &[u8]) -> bool {
     reads && matches!(stream.read(&mut [0; 4096]), Ok(0))
 }
 
-/// Returns the percentage of good clients' requests that are answered well and in time.
+/// Returns the percentage of the good clients' requests that are answered successfully and in time.
 fn goodput(node: &Node, lasts: Duration) -> Result<u64, Failure> {
     let (asked, answered) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {

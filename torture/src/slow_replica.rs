@@ -1,7 +1,9 @@
-//! Row 19: every sync of one of three replicas takes 200 ms longer. A quorum of two must not be
-//! slower, whichever node is the coordinator, and work waiting for the slow node must stay bounded.
+//! Row 19 of docs/results/reliability.md: every sync of one of three replicas takes 200 ms longer.
+//! A quorum of two must not be slower, whichever node is the coordinator, and work that waits for
+//! the slow node must stay bounded.
 //!
-//! The figures without the fault are taken under strace too, so that only the delay is compared.
+//! The figures without the fault are measured under strace too, so that the two measurements differ
+//! in the delay only.
 
 use std::sync::Arc;
 use std::thread;
@@ -27,14 +29,14 @@ const PACE: Pace = Pace {
     tries: 2,
 };
 
-/// Greatest allowed growth of the 99th percentile.
+/// Most by which the 99th percentile may grow, as a factor.
 const RATIO: f64 = 2.0;
 
-/// A 99th percentile below this is good whatever the ratio: on a busy machine a baseline of a few
+/// A 99th percentile below this is good whatever the ratio. On a busy machine a baseline of a few
 /// milliseconds doubles by chance.
 const FAST_ENOUGH: Duration = Duration::from_millis(25);
 
-/// Time for hints to make all replicas equal.
+/// Time within which hints make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(60);
 
 /// Compares the figures with and without the fault.
@@ -42,7 +44,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let args = ["--sync", "always", "--memory", "64MiB"];
     let cluster = Cluster::start(setup, NODES, None, &args)?;
     let ledger = Arc::new(Ledger::default());
-    // The first requests open connections.
+    // The first requests open connections, which must not count.
     measure(setup, &cluster, &ledger, "delay_exit=1", Duration::from_secs(1))?;
     let lasts = Duration::from_secs(setup.size(15, 4));
     let before = measure(setup, &cluster, &ledger, "delay_exit=1", lasts)?;

@@ -1,6 +1,6 @@
-//! Row "stderr": the log of every node goes to a sink that fails: a pipe whose reader is gone, a
-//! full file system, a pipe that nobody reads. Clients notice nothing, and SIGTERM ends the nodes
-//! as usual.
+//! The row `stderr` of docs/results/reliability.md: the log of every node goes to a sink that
+//! fails: a pipe whose reader is gone, a full file system, or a pipe that nobody reads. Clients
+//! must notice nothing, and SIGTERM must end the nodes as usual.
 
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,19 +29,19 @@ const PACE: Pace = Pace {
     tries: 2,
 };
 
-/// Lines that each node logs: more than a pipe and the node's own buffer hold.
+/// Number of lines that each node logs, more than a pipe and the node's own buffer hold.
 const LINES: usize = 12_000;
 
-/// Concurrent requests that make the node log.
+/// Number of concurrent requests that make a node log.
 const WINDOW: usize = 200;
 
-/// Time for hints to make all replicas equal.
+/// Time within which hints make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
-/// Time limit of a stop: requests in flight, and a second for the log.
+/// Time limit of a stop, which ends the requests in flight, and allows a second for the log.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
 
-/// Time limit for the first recording to begin.
+/// Time limit for the first recording of the profiler to begin.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Name of a node's profiler thread.
@@ -99,7 +99,7 @@ impl StderrFigures {
     }
 }
 
-/// Runs one cluster whose nodes all log a lot; one node is killed and restarted, then all are
+/// Runs one cluster whose nodes all log many lines. One node is killed and restarted, then all are
 /// stopped.
 fn broken(setup: &Setup, kind: LogSink, seed: u64) -> Result<StderrFigures, Failure> {
     let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "always"])?;
@@ -130,7 +130,7 @@ fn broken(setup: &Setup, kind: LogSink, seed: u64) -> Result<StderrFigures, Fail
     }
     cluster.kill(victim)?;
     thread::sleep(Duration::from_millis(500));
-    // A start needs a reader of the pipe.
+    // Opening the pipe for the node's log needs a reader.
     let reader = (!matches!(kind, LogSink::Full)).then(|| reader(&cluster.launches[victim].log));
     cluster.start_node(victim)?;
     cluster.until_ready()?;
@@ -154,7 +154,7 @@ fn broken(setup: &Setup, kind: LogSink, seed: u64) -> Result<StderrFigures, Fail
     Ok(figures)
 }
 
-/// Creates a named pipe; returns its reader.
+/// Creates a named pipe. Returns its reader.
 fn pipe(path: &Path) -> Result<File, Failure> {
     let mode = Mode::RUSR | Mode::WUSR;
     mknodat(CWD, path, FileType::Fifo, mode, 0).map_err(std::io::Error::from)?;
@@ -166,8 +166,8 @@ fn reader(path: &Path) -> Result<File, Failure> {
     Ok(File::options().read(true).custom_flags(flags).open(path)?)
 }
 
-/// Makes a node log a line for each of many requests: each request asks for a recording, of the
-/// cheapest event, while one is running.
+/// Makes a node log a line for each of many requests. Each request asks for a recording of the
+/// cheapest event while another recording runs, and is refused with a line in the log.
 fn make_it_log(cluster: &Cluster, node: usize) -> Result<(), Failure> {
     let target = "/admin/profile?event=lock&seconds=1";
     let mut recorder = cluster.node(node)?.client()?;
@@ -186,13 +186,13 @@ fn make_it_log(cluster: &Cluster, node: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits for the profiler's thread, without a request to the node: the recording would then be for
-/// that request, and the profiler writes only while nothing else needs the CPU.
+/// Waits until the profiler's thread runs. Does not ask the node, because the recording would then
+/// be for that request, and the profiler writes only while nothing else needs the CPU.
 fn until_recording(node: &Node) -> Result<(), Failure> {
     let begun = Instant::now();
     while begun.elapsed() < BEGINS_WITHIN {
         for task in fs::read_dir(format!("/proc/{}/task", node.pid()))? {
-            // A thread may end meanwhile.
+            // A thread may end between the listing and the read.
             let name = fs::read_to_string(task?.path().join("comm")).unwrap_or_default();
             if name.trim_end() == RECORDER {
                 return Ok(());

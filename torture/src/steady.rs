@@ -1,6 +1,6 @@
-//! Row "steady": clients that read slowly but steadily get their whole answer, of ranges and large
-//! values, in HTTP/1.1 and 1.0; clients that stop reading are disconnected in time, and can tell
-//! that their answer is incomplete.
+//! The row `steady` of docs/results/reliability.md: clients that read slowly but steadily must get
+//! their whole answer, of ranges and of large values, in HTTP/1.1 and 1.0. Clients that stop
+//! reading must be disconnected in time, and must be able to tell that their answer is incomplete.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,26 +11,27 @@ use crate::client::target;
 use crate::node::Node;
 use crate::{Failure, Setup};
 
-/// Length in bytes of each value in the range, and number of values: together several times the
-/// kernel's buffers at both ends.
+/// Length in bytes of each value in the range, and number of values. Together they are several
+/// times as long as the kernel's buffers at both ends.
 const ITEM: usize = 1 << 20;
 const ITEMS: usize = 24;
 
 /// Length of the large value in bytes.
 const LARGE: usize = 8 << 20;
 
-/// Kinds of requests: name, request head, and length of the body in bytes without the framing of
-/// chunks.
+/// Kinds of requests: name, head of the request, and length in bytes of the answer's body without
+/// the framing of chunks.
 const KINDS: [(&str, &str, usize); 3] = [
     ("range", "GET /v0/entities?start=item HTTP/1.1\r\nHost: localhost\r\n", ITEMS * (ITEM + 7)),
     ("range in 1.0", "GET /v0/entities?start=item HTTP/1.0\r\n", ITEMS * (ITEM + 7)),
     ("value", "GET /v0/entity?id=a-large HTTP/1.1\r\nHost: localhost\r\n", LARGE),
 ];
 
-/// Time until the last client that stopped reading must be gone. The promise is 15 s.
+/// Time until the last client that stopped reading must be disconnected. The documentation promises
+/// 15 s.
 const REAPED_WITHIN: Duration = Duration::from_secs(15);
 
-/// Margin for a busy machine and one more look at the connections.
+/// Margin for a busy machine, and for the last check of the connections.
 const MARGIN: Duration = Duration::from_secs(5);
 
 /// Bytes that a client reads before it stops.
@@ -44,7 +45,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Runs readers of each kind at each pace, and one of each kind that stops.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
-    // A memory budget for the values of all four clients that request the large one: 1/32 of it.
+    // The large value of each of four clients may be in memory at once, and gets 1/32 of
+    // `--memory`.
     let args = ["--sync", "interval", "--memory", "2GiB", "--max-value", "8MiB"];
     let node = setup.launch(dir.path(), dir.path(), &args).start()?;
     fill(&node)?;
@@ -111,7 +113,7 @@ fn ask(address: SocketAddr, head: &str) -> Result<TcpStream, Failure> {
     Ok(stream)
 }
 
-/// Reads at this pace for a while, then the rest at once: the whole answer must arrive.
+/// Reads at this pace for a while, then the rest at once. The whole answer must arrive.
 fn read_steadily(
     address: SocketAddr,
     (name, head, length): (&str, &str, usize),
@@ -140,16 +142,16 @@ fn read_steadily(
     let ended = stream.read_to_end(&mut rest);
     read += rest.len();
     match ended {
-        // The heads, and the framing of chunks, are additional.
+        // The head of the answer, and the framing of chunks, come on top of the body.
         Ok(_) if (length..length + 1024).contains(&read) => Ok(()),
         Ok(_) => Err(broken(read, "the end".to_owned())),
         Err(error) => Err(broken(read, error.to_string())),
     }
 }
 
-/// Reads a little and stops. Returns the time until it was disconnected, if it can tell that its
-/// answer is incomplete: in HTTP/1.0 the end of a range is the end of the connection, so only a
-/// reset tells.
+/// Reads a little and stops. Returns the time until the node disconnected the client, if the client
+/// can tell that its answer is incomplete. In HTTP/1.0 the end of the connection is the end of a
+/// range, so that only a reset tells.
 fn stop_reading(
     address: SocketAddr,
     (name, head, _): (&str, &str, usize),

@@ -1,4 +1,4 @@
-//! System calls of a running node that fail or are delayed, by strace.
+//! System calls of a running node that strace makes fail, or delays.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::node::Node;
 /// Time limit for strace to attach to all threads.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// strace on a running process, detached when dropped.
+/// A strace that is attached to a running process, and is detached when dropped.
 #[derive(Debug)]
 pub struct Strace(Child);
 
 impl Strace {
-    /// Injects a fault into this system call of the node from now on, as in `error=EIO:when=3` or
-    /// `delay_exit=200000`.
+    /// Injects a fault into this system call of the node from now on. `what` is the fault in
+    /// strace's words, as in `error=EIO:when=3` or `delay_exit=200000`.
     pub fn attach(node: &Node, call: &str, what: &str, log: &Path) -> Result<Self, Failure> {
         let child = Command::new("strace")
             .args(["-f", "-p", &node.pid().to_string(), "-e", &format!("trace={call}")])

@@ -1,6 +1,6 @@
-//! Row 36: attempts to impersonate a node of the cluster: random bytes, recorded conversations
-//! between two nodes replayed, a whole process with another secret, or with another list of nodes.
-//! All are refused, and the cluster continues.
+//! Row 36 of docs/results/reliability.md: attempts to impersonate a node of the cluster: random
+//! bytes, replays of recorded conversations between two nodes, and a whole process with another
+//! secret or with another list of nodes. All must be refused, and the cluster must continue.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -26,18 +26,18 @@ const VICTIM: usize = 1;
 /// The node that is started as an impostor.
 const IMPOSTOR: usize = 2;
 
-/// The request to become a peer.
+/// The request by which a connection becomes one between nodes.
 const UPGRADE: &str = "GET /v0/peer HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
      Upgrade: kvorum-peer/1\r\n\r\n";
 
-/// Time limit for the end of an attack: one second of the handshake, and a margin for a busy
-/// machine.
+/// Time limit for the end of an attack: the one second that a handshake may take, and a margin for
+/// a busy machine.
 const LISTENED: Duration = Duration::from_secs(10);
 
-/// Most recorded bytes of one connection: far more than a handshake.
+/// Most recorded bytes of one connection, far more than a handshake has.
 const RECORDED: usize = 64 << 10;
 
-/// Time for hints to make all replicas equal.
+/// Time within which hints make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(20);
 
 /// Runs `rounds` attacks of each kind.
@@ -46,7 +46,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     for node in 0..NODES {
         give_secret(&mut cluster, node);
     }
-    // The first node reaches the victim through a recorder. (Nodes need not agree on addresses.)
+    // The first node reaches the victim through a recorder. (Nodes may know each other by different
+    // addresses.)
     let victim = cluster.addresses()[VICTIM];
     let recorder = Recorder::start(victim)?;
     for word in &mut cluster.launches[0].args {
@@ -69,7 +70,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         refused(victim, replay, "a conversation that was played again")?;
         let mut changed = replay.clone();
         for _ in 0..1 + random.below(4) {
-            // The HTTP head is not changed: anyone can send it.
+            // The HTTP head stays as it is, because anyone can send it.
             let head = replay.windows(4).position(|end| end == b"\r\n\r\n").unwrap_or(0) + 4;
             let place = head + random.below((changed.len() - head) as u64) as usize;
             changed[place] ^= 1 << random.below(8);
@@ -98,8 +99,8 @@ fn give_secret(cluster: &mut Cluster, node: usize) {
     cluster.launches[node].args.extend(flag);
 }
 
-/// Sends `words` to a node, which must close the connection without serving it. The node may only
-/// answer the upgrade, send its own HELLO and the reason for the refusal.
+/// Sends `words` to a node, which must close the connection without serving it. Before the close,
+/// the node may only answer the upgrade, send its own HELLO, and give the reason for the refusal.
 fn refused(address: SocketAddr, words: &[u8], what: &str) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut stream = TcpStream::connect(address)?;
@@ -118,8 +119,8 @@ fn refused(address: SocketAddr, words: &[u8], what: &str) -> Result<(), Failure>
     }
 }
 
-/// Starts the third node with another secret, then with another list: the cluster keeps it out, and
-/// the node says why.
+/// Starts the third node with another secret, then with another list of nodes. The cluster must
+/// keep the node out, and the node must say why.
 fn impostors(cluster: &mut Cluster, ledger: &Arc<Ledger>) -> Result<String, Failure> {
     let right = cluster.launches[IMPOSTOR].clone();
     let secret = cluster.dir().join(format!("n{}", IMPOSTOR + 1)).join("secret");
@@ -170,7 +171,7 @@ fn kept_out(cluster: &mut Cluster, ledger: &Arc<Ledger>, what: &str) -> Result<(
     cluster.stop(IMPOSTOR)
 }
 
-/// A proxy between two nodes that records the bytes of the connecting one.
+/// A proxy between two nodes that records the bytes of the node that connects.
 struct Recorder {
     address: SocketAddr,
     kept: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -182,7 +183,7 @@ impl Recorder {
         let address = listener.local_addr()?;
         let kept: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
         let keep = Arc::clone(&kept);
-        // The thread ends with the process: nobody connects once the nodes are gone.
+        // The thread ends with the process. Once the nodes have ended, nothing connects any more.
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let keep = Arc::clone(&keep);

@@ -1,7 +1,8 @@
-//! Row 10: the disk returns EIO once, and then works again. After the first failure nothing is
-//! acknowledged until a restart, which recovers every acknowledged write.
+//! Row 10 of docs/results/reliability.md: the disk returns EIO once, and then works again. After
+//! the first failure, nothing may be acknowledged until a restart, which must recover every
+//! acknowledged write.
 //!
-//! The failure is injected into the running node with strace, and also real: an ext4 image on a
+//! strace injects the failure into the running node. A real failure comes from an ext4 image on a
 //! tmpfs without space, where the kernel itself fails the write-back.
 
 use std::sync::Arc;
@@ -16,13 +17,13 @@ use crate::strace::Strace;
 use crate::writers::{Statuses, Work, Writers};
 use crate::{Failure, Setup, check, read_all};
 
-/// Time limit for the fault to happen, and for the node to notice.
+/// Time limit for the fault to happen, and for the node to notice it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Duration of the attempts after the first failure.
+/// Time for which clients keep writing after the first failure.
 const AFTER: Duration = Duration::from_millis(700);
 
-/// The system calls that fail, each once, with the kernel's error.
+/// The system calls that fail, each once, and the error that each returns.
 const FAULTS: [(&str, &str); 5] = [
     ("fdatasync", "EIO"),
     ("pwrite64", "EIO"),
@@ -31,7 +32,7 @@ const FAULTS: [(&str, &str); 5] = [
     ("pwrite64", "ENOSPC"),
 ];
 
-/// Runs `rounds` injected failures and a real one.
+/// Runs `rounds` injected failures, and a real one.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut random = Random::new(setup.seed);
     let (mut acknowledged, mut struck) = (0, 0);
@@ -61,7 +62,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Injects one failure of one call; returns the acknowledged writes, and whether writing ended.
+/// Injects one failure of one call. Returns the number of acknowledged writes, and whether the
+/// failure ended writing.
 fn injected(
     setup: &Setup,
     sync: &str,
@@ -79,7 +81,7 @@ fn injected(
     let strace = Strace::attach(&node, call, &fault, &dir.path().join("strace"))?;
     let writers = Writers::start(node.address, &ledger, work, setup.seed ^ when)?;
     let struck = |statuses: &Statuses| statuses.contains_key(&500);
-    // Some calls are rare, and some failures are transient: those need not end writing.
+    // Some calls are rare, and some failures are transient. Neither needs to end writing.
     let failed = writers.wait(setup.size(PATIENCE / 10, PATIENCE / 20), struck);
     drop(strace);
     thread::sleep(AFTER);
@@ -97,7 +99,8 @@ fn injected(
     Ok((acknowledged, failed))
 }
 
-/// Checks the behaviour of a node with a failed disk.
+/// Checks that a node with a failed disk acknowledges no write, is not ready, and still serves
+/// reads.
 fn says_so(
     node: &Node,
     ledger: &Ledger,
@@ -114,14 +117,14 @@ fn says_so(
     if ready != 503 {
         return Err(Failure::Broken(format!("/readyz answers {ready} after a failed sync")));
     }
-    // Reads continue, and return nothing invalid.
+    // Reads continue, and return only valid values.
     let found = read_all(node)?;
     ledger.check(&found, Process::Same)?;
     Ok(())
 }
 
-/// Uses the kernel's own EIO: the image's blocks can't be written back, because the tmpfs below is
-/// full.
+/// Makes the kernel return EIO: the image's blocks cannot be written back, because the tmpfs below
+/// the image is full.
 fn real(setup: &Setup) -> Result<String, Failure> {
     let below = Mount::tmpfs(96)?;
     let image = below.path().join("image");

@@ -1,6 +1,6 @@
-//! Ranges over a million tombstones: however far the next live key is, a range completes, for every
-//! quorum and from every node, while a node is killed, and after one has lost its disk and streamed
-//! all of them back.
+//! The row `tombstones` of docs/results/reliability.md: ranges over a million tombstones. However
+//! far the next live key is, a range must complete, for every quorum and from every node, while a
+//! node is killed, and after one has lost its disk and received all tombstones again.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,13 +20,13 @@ const WIPED: usize = 2;
 /// Requests in flight on one connection.
 const AT_ONCE: u64 = 200;
 
-/// Quorums of the ranges.
+/// Query parameters of the ranges.
 const VOTES: [&str; 5] = ["", "&ack=3&from=3", "&ack=1&from=3", "&ack=1&from=1", "&local=true"];
 
-/// The live keys: before all tombstones, among them, after them.
+/// The live keys: one before all tombstones, one among them, one after them.
 const LIVE: [&str; 3] = ["a-first", "g0000001-live", "z-last"];
 
-/// Reads every range from every node, `rounds` times, one of them under a kill.
+/// Reads every range from every node, `rounds` times, and one under a kill.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     let graves = setup.size(1_000_000, 30_000);
@@ -63,7 +63,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Deletes keys that never existed, through all nodes at once.
+/// Deletes keys that never existed, through all nodes in parallel.
 fn delete_keys(addresses: &[SocketAddr], graves: u64) -> Result<(), Failure> {
     let share = graves / addresses.len() as u64;
     thread::scope(|scope| {
@@ -89,7 +89,7 @@ fn delete_share(address: SocketAddr, first: u64, share: u64) -> Result<(), Failu
         });
         client.send_raw(requests.collect::<String>().as_bytes())?;
         for _ in keys {
-            // Not all deletes need be acknowledged.
+            // A delete may fail, because the row does not need every tombstone.
             let status = client.answer()?.status;
             if !matches!(status, 202 | 503 | 504) {
                 return Err(Failure::Broken(format!("a DELETE answers {status}")));
@@ -99,7 +99,7 @@ fn delete_share(address: SocketAddr, first: u64, share: u64) -> Result<(), Failu
     Ok(())
 }
 
-/// Reads one range over everything, which must find the live keys; returns its duration.
+/// Reads one range over everything, which must find the live keys. Returns the duration.
 fn walk(address: SocketAddr, votes: &str) -> Result<Duration, Failure> {
     let begun = Instant::now();
     let found = found(address, votes).map_err(|error| {
@@ -121,8 +121,8 @@ fn found(address: SocketAddr, votes: &str) -> std::io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Reads a range while another node is killed at some moment of it: the range is complete or breaks
-/// off, but is never short. Returns true if it was complete.
+/// Reads a range while another node is killed at a random moment. The range must be complete or
+/// break off, but must never end early without an error. Returns true if it was complete.
 fn under_a_kill(
     cluster: &mut Cluster,
     random: &mut Random,
@@ -146,7 +146,7 @@ fn under_a_kill(
     }
 }
 
-/// Wipes a node's disk; returns the time until the node was authoritative again.
+/// Wipes a node's disk. Returns the time until the node was authoritative again.
 fn rebuild(cluster: &mut Cluster) -> Result<Duration, Failure> {
     cluster.kill(WIPED)?;
     fs::remove_dir_all(cluster.data(WIPED))?;

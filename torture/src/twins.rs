@@ -1,7 +1,7 @@
-//! Row 38 with twins: a copy of a node's directory is started beside the node, under its name and
-//! on another port. The older of the two processes is fenced, and says why; no write that either
-//! has acknowledged is lost, or read as an older value, once the copy is stopped and the original
-//! restarted.
+//! Row 38 of docs/results/reliability.md, with twins: a copy of a node's directory is started
+//! beside the node, under the node's name and on another port. The older of the two processes must
+//! be fenced, and say why. Once the copy is stopped and the original restarted, no write that
+//! either has acknowledged may be lost, or read as an older value.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -20,29 +20,29 @@ use crate::rollback::{A, B, C, Findings, KEYS, copy, meet, prepared};
 use crate::writers::{Work, Writers, said};
 use crate::{Failure, Setup};
 
-/// Longest time that both processes may serve.
+/// Longest time for which both processes may serve.
 const FENCED: Duration = Duration::from_secs(15);
 
-/// Time for which the fenced one must stay fenced.
+/// Time for which the fenced process must stay fenced.
 const STAYS: Duration = Duration::from_secs(3);
 
-/// Time limit of an answer: beyond a node's own deadline.
+/// Time limit of an answer, longer than a node's own deadline.
 const ANSWER: Duration = Duration::from_secs(3);
 
-/// Interval between two looks.
+/// Pause between two polls.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Words of which a refusal must contain one, to explain itself.
+/// A refusal must contain one of these words to explain itself.
 const REASONS: [&str; 4] = ["copy", "process", "directory", "life"];
 
-/// Answers of one of the two processes.
+/// Answers of one of the two processes. Each is a status code; 0 = no answer.
 #[derive(Debug)]
 struct Answers {
     ready: u16,
     put: u16,
-    /// A read that its own store could answer.
+    /// Answer to a read that the process's own store could answer.
     get: u16,
-    /// Text of the answer to the write.
+    /// Body of the answer to the write.
     why: String,
 }
 
@@ -85,8 +85,8 @@ impl fmt::Display for Answers {
     }
 }
 
-/// Runs one twin, copied while the node is running or stopped. With `alone`, B, which has all
-/// writes, does not answer when the original restarts.
+/// Runs one twin, whose directory was copied while the node was running, or stopped. With `alone`,
+/// B, which has all writes, does not answer while the original restarts.
 pub(crate) fn run(setup: &Setup, running: bool, alone: bool) -> Result<String, Failure> {
     let ledger = Arc::new(Ledger::default());
     let mut cluster = prepared(setup, &ledger)?;
@@ -99,19 +99,19 @@ pub(crate) fn run(setup: &Setup, running: bool, alone: bool) -> Result<String, F
         cluster.start_node(A)?;
         cluster.until_ready()?;
     }
-    // The original's log is well ahead of the copy's when the copy starts.
+    // The original's log is far ahead of the copy's when the copy starts.
     audit::edit(cluster.addresses(), &ledger, "", setup.size(KEYS.0, KEYS.1))?;
     cluster.kill(C)?;
     let launch = twin_of(&cluster, &kept);
     let twin = match launch.start() {
         Ok(twin) => twin,
-        // A copy made of a running node need not open.
+        // A copy of a running node's directory may be refused.
         Err(Failure::Refused(said)) if running => return Ok(format!("refused: {said}")),
         Err(other) => return Err(other),
     };
     let mut findings = Findings::default();
     side_by_side(&cluster, &twin, &ledger, &mut findings)?;
-    // Only the copy and B know these writes.
+    // Only the copy's process and B receive these writes.
     let newer = audit::edit(&[twin.address], &ledger, "twin-", setup.size(KEYS.0, KEYS.1) / 3);
     match newer {
         Ok(()) => {}
@@ -135,7 +135,7 @@ pub(crate) fn run(setup: &Setup, running: bool, alone: bool) -> Result<String, F
     findings.verdict()
 }
 
-/// Returns the launch parameters of a copy of A, in another directory and on another port.
+/// Returns the launch parameters of a node on a copy of A's directory, on another port.
 fn twin_of(cluster: &Cluster, data: &std::path::Path) -> Launch {
     let mut launch = cluster.launches[A].clone();
     launch.data = data.to_owned();
@@ -145,7 +145,7 @@ fn twin_of(cluster: &Cluster, data: &std::path::Path) -> Launch {
     launch
 }
 
-/// Runs both processes, with clients at both and at B, until one is fenced.
+/// Runs both processes, with clients at both and at B, until one of the two is fenced.
 fn side_by_side(
     cluster: &Cluster,
     twin: &Node,

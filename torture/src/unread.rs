@@ -1,6 +1,7 @@
-//! Row 13, second part: hundreds of clients request large stored values, and read nothing of the
-//! answers. The process stays within `--memory` and 64 MiB, for each size, alone and as one of
-//! three; and clients that do read are served.
+//! Row 13 of docs/results/reliability.md, second part: hundreds of clients request large stored
+//! values, and read nothing of the answers. The process must stay within `--memory` and 64 MiB, for
+//! each size of `--memory`, alone and as one of three nodes. Clients that read their answers must
+//! be served.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,20 +19,21 @@ const SIZES: [u64; 3] = [64, 128, 512];
 /// Memory that the process may use beyond `--memory`, in bytes.
 const OUTSIDE: u64 = 64 << 20;
 
-/// Lengths of the values, and the settings under which the longest can be stored.
+/// Lengths of the values in bytes, and settings that allow a node to store the longest.
 const LENGTHS: [usize; 6] = [100 << 10, 300 << 10, 700 << 10, 1 << 20, 3 << 20, 8 << 20];
 const STORED_WITH: [&str; 4] = ["--memory", "512MiB", "--max-value", "8MiB"];
 
-/// Values of each length.
+/// Number of values of each length.
 const EACH: usize = 4;
 
-/// Length of the values that good clients request, which fit any memory.
+/// Length in bytes of the values that good clients request. Values of this length fit any of the
+/// sizes.
 const GOOD: usize = 700 << 10;
 
-/// Time limit of a bad client's connect and send.
+/// Time limit for a bad client to connect, and for each of its sends.
 const IMPATIENCE: Duration = Duration::from_millis(200);
 
-/// Results of one siege.
+/// Results under one size of `--memory`.
 #[derive(Debug, Clone, Copy, Default)]
 struct SiegeFigures {
     peak: u64,
@@ -39,7 +41,7 @@ struct SiegeFigures {
     refused: u64,
 }
 
-/// Runs all sizes, alone and as three.
+/// Runs all sizes, with one node and with three.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let sizes = if setup.quick { &SIZES[..1] } else { &SIZES[..] };
     let mut lines = Vec::new();
@@ -70,7 +72,7 @@ fn line(what: &str, seen: SiegeFigures) -> String {
     )
 }
 
-/// Returns the value of a key of this length.
+/// Returns the value of a key. `length` is in bytes.
 fn value(length: usize, number: usize) -> Vec<u8> {
     // Incompressible, so that the value takes its full length on the disk.
     let mut bytes = vec![0; length];
@@ -135,7 +137,7 @@ fn three(setup: &Setup, cluster: &mut Cluster, size: u64) -> Result<SiegeFigures
     Ok(seen)
 }
 
-/// Checks that the process never exceeded its memory.
+/// Checks that the process never exceeded its memory. Returns its peak in bytes.
 fn within(node: &Node, size: u64) -> Result<u64, Failure> {
     let (_, most) = node.resident()?;
     if most > (size << 20) + OUTSIDE {
@@ -147,7 +149,7 @@ fn within(node: &Node, size: u64) -> Result<u64, Failure> {
     Ok(most)
 }
 
-/// Runs hundreds of clients that do not read, and some that do.
+/// Runs hundreds of clients that do not read their answers, and some that do.
 fn besiege(
     setup: &Setup,
     nodes: &[SocketAddr],
@@ -169,7 +171,7 @@ fn besiege(
             let mut held = Vec::new();
             for n in 0..crowd {
                 let node = nodes[n % nodes.len()];
-                // A client that can't connect is skipped.
+                // A client that can't connect is left out.
                 if let Ok(mut client) = Client::connect_within(node, IMPATIENCE) {
                     let key = key(LENGTHS[n % LENGTHS.len()], n / LENGTHS.len() % EACH);
                     let _ = client.send("GET", &(target(&key) + votes), b"");
@@ -194,7 +196,8 @@ fn besiege(
     })
 }
 
-/// Requests a value repeatedly, and reads it.
+/// Requests a value repeatedly, and reads the answers. Returns the number of values received, and
+/// of refusals.
 fn be_good(node: SocketAddr, votes: &str, over: &AtomicBool) -> Result<(u64, u64), Failure> {
     let (mut served, mut refused) = (0, 0);
     let mut client = Client::connect(node)?;

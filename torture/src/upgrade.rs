@@ -1,5 +1,6 @@
-//! Row "upgrade": the nodes of a cluster are upgraded from an earlier release one after the other,
-//! while clients send at a fixed pace and try each request at most twice; then a node joins.
+//! The row `upgrade`: the nodes of a cluster are upgraded from an earlier release one after
+//! another, while clients send at a fixed pace and try each request at most twice. Then a node
+//! joins.
 //!
 //! ```text
 //!  earlier ×3 ─▶ stop one, start it as this release ─▶ a plan is made ─▶ … ─▶ all: one joins
@@ -19,10 +20,10 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-/// Time for hints to make all replicas equal.
+/// Time within which hints make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
-/// Time for which nodes of both releases run side by side.
+/// Time for which nodes of both releases run together.
 const MIXED: Duration = Duration::from_secs(2);
 
 /// Runs the row with the binary of the earlier release, `rounds` times.
@@ -52,7 +53,7 @@ fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
         thread::sleep(MIXED);
         if node + 1 < NODES {
             cluster.output(setup, node, &["plan", "--replicas", "2"])?;
-            // A node of this release is killed too, and those of the earlier one continue.
+            // A node of the new release is killed too, while nodes of the earlier release continue.
             cluster.kill(node)?;
             thread::sleep(MIXED / 4);
             cluster.start_node(node)?;
@@ -77,7 +78,7 @@ fn round(setup: &Setup, before: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// Lets a node join, now that all nodes are of this release.
+/// Makes a node join, now that all nodes run the new release.
 fn joins(setup: &Setup, cluster: &Cluster) -> Result<Node, Failure> {
     let home = cluster.dir().join("joins");
     fs::create_dir_all(&home)?;

@@ -1,5 +1,6 @@
-//! Row 20: a node is killed, its data directory is wiped, and it restarts under its name. The node
-//! must not report lost keys as absent, and the others return them.
+//! Row 20 of docs/results/reliability.md: a node is killed, its data directory is wiped, and it
+//! restarts under its name. The node must not report lost keys as absent, and the other nodes must
+//! return their values.
 
 use std::fs;
 use std::sync::Arc;
@@ -34,20 +35,20 @@ const VALUE_LEN: usize = 4000;
 /// Time limit of a rebuild.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Number of keys with one remaining copy, and number of those that are read while that copy can't
-/// be reached: each read takes as long as a request may.
+/// Number of keys with one remaining copy, and number of those that are read while that copy cannot
+/// be reached. Each such read takes as long as a request may.
 const LONE: u64 = 200;
 const ASKED: usize = 3;
 
-/// Runs a rebuild of a node that holds the second of two copies, and a rebuild beside clients.
+/// Runs two scenarios: the wiped node held one of only two copies, and a rebuild beside clients.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let lone = lone_copies(setup)?;
     Ok(format!("{lone}; {}", rebuild(setup)?))
 }
 
-/// Makes writes that two of three nodes have acknowledged, the third being away. One of the two is
-/// wiped, the other is suspended, the third returns: neither node that answers holds the writes,
-/// yet neither may report them as absent.
+/// Makes writes that two of three nodes acknowledge while the third is away. Then one of the two is
+/// wiped, the other is suspended, and the third returns. Neither node that answers holds the
+/// writes, yet neither may report them as absent.
 fn lone_copies(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
     let ledger = Arc::new(Ledger::default());
@@ -79,7 +80,7 @@ fn lone_copies(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("{} keys of which one copy was left never said to be absent", agreed.keys))
 }
 
-/// Runs one rebuild, beside clients.
+/// Runs one rebuild beside clients.
 fn rebuild(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
@@ -106,7 +107,7 @@ fn rebuild(setup: &Setup) -> Result<String, Failure> {
     cluster.until_ready()?;
     let agreed = cluster.agree(PATIENCE)?;
     cluster.check(&ledger)?;
-    // The rebuilt node is now half of the only quorum.
+    // Without the killed node, the rebuilt node is half of the only quorum.
     cluster.kill((WIPED + 1) % NODES)?;
     cluster.check(&ledger)?;
     let bytes = keys as f64 * VALUE_LEN as f64;

@@ -1,4 +1,4 @@
-//! Concurrent clients that write, delete and read, and record everything in the ledger.
+//! Concurrent clients that write, delete and read, and record every write in the ledger.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::client::{Answer, Client, target};
 use crate::ledger::{Ledger, Said};
 use crate::random::Random;
 
-/// Pause of a refused client before it reconnects.
+/// Pause before a client whose connection was refused reconnects.
 const RECONNECT: Duration = Duration::from_millis(5);
 
 /// Default time limit of an answer.
@@ -25,23 +25,23 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Work {
     /// Number of clients, each with one request in flight.
     pub clients: usize,
-    /// Number of keys of each client, and of shared keys.
+    /// Number of keys of each client, and number of keys that all clients share.
     pub keys: u64,
-    /// The longest value in bytes.
+    /// Length in bytes of the longest value.
     pub value_len: u64,
-    /// Percentage of puts with large values: 100 KiB and more.
+    /// Percentage of puts whose value has 100 KiB or more.
     pub large: u64,
-    /// The longest large value in bytes.
+    /// Length in bytes of the longest large value.
     pub large_len: usize,
     /// Percentage of deletes among all requests.
     pub deletes: u64,
-    /// Percentage of reads of own keys among all requests.
+    /// Percentage of reads of the client's own keys among all requests.
     pub reads: u64,
     /// Prefix of the keys.
     pub prefix: char,
     /// Quorum, as `&ack=2&from=3`, or empty.
     pub votes: &'static str,
-    /// Time limit of an answer. Beyond it the outcome counts as unknown.
+    /// Time limit of an answer. After that, the outcome counts as unknown.
     pub patience: Duration,
 }
 
@@ -65,7 +65,7 @@ impl Default for Work {
 /// Number of answers by status code; 0 = no answer.
 pub type Statuses = BTreeMap<u16, u64>;
 
-/// The clients while they run.
+/// Running clients.
 #[derive(Debug)]
 pub struct Writers {
     shared: Arc<WriterState>,
@@ -94,7 +94,7 @@ impl Writers {
         Self::start_on(&[address], ledger, work, seed)
     }
 
-    /// Starts clients at several nodes: each tries the next node when its connection ends.
+    /// Starts clients at several nodes. A client whose connection ends turns to the next node.
     pub fn start_on(
         addresses: &[SocketAddr],
         ledger: &Arc<Ledger>,
@@ -119,17 +119,18 @@ impl Writers {
         Ok(writers)
     }
 
-    /// Returns the answers so far.
+    /// Returns the numbers of answers so far.
     pub fn statuses(&self) -> Statuses {
         self.shared.statuses.lock().clone()
     }
 
-    /// Returns the time (on the ledger's clock) of the first write that was answered 500.
+    /// Returns the time, on the ledger's clock, of the first write that was answered with 500.
     pub fn first_500(&self) -> Option<Duration> {
         *self.shared.first_500.lock()
     }
 
-    /// Waits until `done` is true of the answers, at most `at_most`. Returns true if it was.
+    /// Waits until `done` is true of the answers, but at most `at_most`. Returns true if `done`
+    /// became true.
     pub fn wait(&self, at_most: Duration, done: impl Fn(&Statuses) -> bool) -> bool {
         let until = self.shared.ledger.now() + at_most;
         while !done(&self.statuses()) {
@@ -141,7 +142,8 @@ impl Writers {
         true
     }
 
-    /// Stops the clients; returns the answers, or an error if one of them read an invalid value.
+    /// Stops the clients. Returns the numbers of answers, or an error if a client read an invalid
+    /// value.
     pub fn stop(mut self) -> Result<Statuses, Failure> {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -156,7 +158,7 @@ impl Drop for Writers {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // The owner of dropped clients already has a failure to report.
+            // Whoever drops running clients already has a failure to report.
             let _ = thread.join();
         }
     }
@@ -177,7 +179,7 @@ impl WriterState {
         Ok(())
     }
 
-    /// Sends requests until the connection ends, or it is time to stop.
+    /// Sends requests until the connection ends, or the clients must stop.
     fn converse(
         &self,
         mut client: Client,
@@ -244,7 +246,7 @@ impl WriterState {
     }
 }
 
-/// Draws a length: mostly short, sometimes up to the longest.
+/// Draws a length in bytes. Most are short, and a few are up to the longest.
 fn value_len(random: &mut Random, most: u64) -> usize {
     let most = if random.percent(90) { most / 10 } else { most };
     random.below(most.max(1)) as usize
@@ -258,7 +260,7 @@ pub fn large_len(random: &mut Random, most: usize) -> usize {
     (len + random.below(len as u64) as usize).min(most)
 }
 
-/// Returns the meaning of an answer to a write.
+/// Returns the outcome of a write, by its answer.
 pub fn said(answer: &std::io::Result<Answer>) -> Said {
     match answer {
         Ok(Answer { status: 201 | 202, .. }) => Said::Ok,

@@ -1,7 +1,8 @@
-//! Row 23, second part: the clock of one of three nodes is off by a day, from some moment or from
-//! the node's start, and is then set right (by libfaketime). The node's writes meanwhile (it
-//! accepts some only while it is alone) are not read by others, block no later writes, reach no
-//! other node (by hint, read repair or rebuild), and are gone after `kvorum repair-clock`.
+//! Row 23 of docs/results/reliability.md, second part: the clock of one of three nodes is off by a
+//! day (by libfaketime), from some moment or from the node's start on, and is then set right. The
+//! node acknowledges writes with the wrong time only while it is alone. These writes must not be
+//! read at other nodes, must not block later writes, must not reach other nodes by hint, read
+//! repair or rebuild, and must be gone after `kvorum repair-clock`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,10 +29,10 @@ const PACE: Pace = Pace {
     tries: 2,
 };
 
-/// Number of keys that a node writes alone.
+/// Number of keys that a node writes while it is alone.
 const ALONE: usize = 300;
 
-/// Time for hints and rebuilds to make all replicas equal.
+/// Time within which hints and rebuilds make all replicas equal.
 const BY_ITSELF: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -62,7 +63,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         };
         row.wrong(node, round, &ledger)?;
         figures.requests += prober.stop()?.requests;
-        // Once while the node still holds these writes, once after they were removed.
+        // Every key is written once while the node still holds the wrong writes, and once after
+        // they were removed.
         figures.written += every_key_can_be_written(&cluster, &ledger, &mut random)?;
         let row = WrongClockRow {
             setup,
@@ -94,8 +96,8 @@ struct WrongClockRow<'a> {
 }
 
 impl WrongClockRow<'_> {
-    /// Makes a node's clock wrong for some seconds, and right again while the node is running or
-    /// down. The node is running afterwards, unless its start is refused.
+    /// Makes a node's clock wrong for some seconds. Sets the clock right again while the node is
+    /// running, or while it is down. The node is running afterwards, unless its start is refused.
     fn wrong(mut self, node: usize, round: u32, ledger: &Ledger) -> Result<(), Failure> {
         let lasts = Duration::from_millis(self.setup.size(3000, 1000));
         let ahead = round.is_multiple_of(2);
@@ -108,8 +110,8 @@ impl WrongClockRow<'_> {
         if from_its_start && ahead {
             self.writes_alone(node, ledger)?;
         } else if from_its_start {
-            // The clock is behind all timestamps the node ever issued: it says so instead of
-            // starting.
+            // The clock is behind all timestamps that the node has ever issued, so that the node
+            // must refuse to start and say why.
             self.is_refused(node)?;
         }
         thread::sleep(lasts);
@@ -118,7 +120,7 @@ impl WrongClockRow<'_> {
             return self.cluster.start_node(node);
         }
         thread::sleep(lasts / 3);
-        // Only without future records: while there are any, a node that lost its disk is not
+        // Only without future records: while some node holds any, a node that lost its disk is not
         // authoritative.
         if ahead && !from_its_start {
             self.another_is_rebuilt((node + 1) % NODES)?;
@@ -126,8 +128,8 @@ impl WrongClockRow<'_> {
         Ok(())
     }
 
-    /// Starts a node with a wrong clock while no other is running, so that it can't compare clocks
-    /// and acknowledges writes alone. Such writes are not guaranteed to stay.
+    /// Starts a node with a wrong clock while no other node runs. The node cannot compare clocks,
+    /// and acknowledges writes alone. Such writes may be removed later.
     fn writes_alone(&mut self, node: usize, ledger: &Ledger) -> Result<(), Failure> {
         let others: Vec<usize> = (0..NODES).filter(|other| *other != node).collect();
         others.iter().try_for_each(|other| self.cluster.kill(*other))?;
@@ -146,8 +148,8 @@ impl WrongClockRow<'_> {
         others.iter().try_for_each(|other| self.cluster.start_node(*other))
     }
 
-    /// Has the other nodes rebuild a node with an empty disk; one of them has a clock that begins a
-    /// day ahead.
+    /// Has the other nodes rebuild a node with an empty disk. The clock of one of them is a day
+    /// ahead at first.
     fn another_is_rebuilt(&mut self, node: usize) -> Result<(), Failure> {
         self.cluster.kill(node)?;
         std::fs::remove_dir_all(self.cluster.data(node))?;
@@ -155,7 +157,7 @@ impl WrongClockRow<'_> {
         self.cluster.until_ready()
     }
 
-    /// Restarts the node with the right time, after a repair if it asks for one.
+    /// Restarts the node with the right time, after a repair if the node asks for one.
     fn right(self, node: usize) -> Result<(), Failure> {
         self.cluster.kill(node)?;
         if let Some(said) = start_repaired(self.setup, self.cluster, node)? {
@@ -182,8 +184,8 @@ impl WrongClockRow<'_> {
     }
 }
 
-/// Reads and then writes or deletes every key of the ledger, each through another node. None may be
-/// refused, except writes by a node whose own clock must be waited for.
+/// Reads, and then writes or deletes, every key of the ledger, each through another node. No
+/// request may be refused, except a write at a node that must wait for its own clock.
 fn every_key_can_be_written(
     cluster: &Cluster,
     ledger: &Ledger,

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds etcd, once, and prints where it is: at the version that go.mod beside this script pins,
-# without cgo and symbols, as its own releases are. Needs Go (the version is in go.mod) and what
-# `go mod download` reaches; takes a minute or two.
+# Builds etcd, once, and prints its path: the version that go.mod beside this script pins, without
+# cgo and symbols, as etcd's own releases are built. Needs Go (go.mod has the version) and access to
+# the modules that `go mod download` fetches; takes a minute or two.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 version=$(sed -n 's/^require go.etcd.io\/etcd\/server\/v3 v//p' "$here/go.mod")

@@ -1,5 +1,5 @@
-// etcd, built from the modules that go.mod pins. Its own main package is in a module that replaces
-// others by paths, which a module that was fetched by its version can't.
+// etcd, built from the modules that go.mod pins. etcd's own main package is in a module that
+// replaces others by paths, which a module that is fetched by its version cannot do.
 package main
 
 import (

@@ -1,6 +1,6 @@
-//! The measured Cassandra cluster: three nodes, each a JVM with an address of its own. The section
-//! runs if `CASSANDRA` names the directory in which `bench/cluster/cassandra/build.sh` installed
-//! Cassandra.
+//! The measured Cassandra cluster: three nodes, each a JVM with an address of its own. A section
+//! with Cassandra runs if the environment variable `CASSANDRA` names the directory in which
+//! `bench/cluster/cassandra/build.sh` installed Cassandra.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -15,38 +15,39 @@ use bench_table::{Server, find};
 use crate::cql::{Ask, Client, Seen};
 use crate::fleet::Place;
 
-/// Addresses of the nodes: nodes find one another by address, and all have the same ports.
+/// Addresses of the nodes. Nodes find one another by address, and all use the same ports.
 const HOSTS: [Ipv4Addr; 3] =
     [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)];
 
-/// Starts of the thirds of the ring, which nodes would otherwise choose at random. All nodes are
-/// replicas of every key.
+/// Starts of the thirds of the ring. Without these settings, nodes would choose them at random. All
+/// nodes are replicas of every key.
 const TOKENS: [i64; 3] = [i64::MIN, -3_074_457_345_618_258_603, 3_074_457_345_618_258_602];
 
-/// Time limit until all nodes serve: each must first see the others again.
+/// Time limit until all nodes serve. Each node must first see the others again.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
-/// Number of keys written to test whether the nodes serve: enough for each node to coordinate some.
+/// Number of keys that are written to test whether the nodes serve, enough for each node to
+/// coordinate some.
 const PROBES: u64 = 30;
 
-/// Uncounted load before the first measurement, because the JVM compiles code that has run often:
-/// least duration, least number of statements, greatest duration.
+/// Load before the first measurement, which does not count: the JVM compiles code that has run
+/// often. The least duration, the least number of statements, and the greatest duration.
 const FIRST_WARM_UP: Duration = Duration::from_secs(30);
 const FIRST_STATEMENTS: u64 = 50_000;
 const FIRST_LIMIT: Duration = Duration::from_secs(240);
 
-/// Clients of the first warm-up.
+/// Number of clients in the first warm-up.
 const WARM_UP_CLIENTS: usize = 16;
 
-/// Uncounted load before each measurement, in which nodes catch up on work from their pause.
+/// Load before each measurement, which does not count: nodes catch up on work from their pause.
 pub(crate) const WARM_UP: Duration = Duration::from_secs(3);
 
-/// Returns the directory of Cassandra, if it is to be measured.
+/// Returns the directory of Cassandra, or `None` if Cassandra is not to be measured.
 pub(crate) fn place() -> Option<PathBuf> {
     std::env::var_os("CASSANDRA").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// Returns the version in the name of its library.
+/// Returns Cassandra's version, by the file name of its library.
 pub(crate) fn version(place: &Path) -> Result<String, String> {
     let lib = place.join("lib");
     let shown = lib.display();
@@ -66,12 +67,12 @@ pub(crate) struct Cassandra {
     /// The `nodetool` command for the first node.
     nodetool: Vec<OsString>,
     keys: u64,
-    /// Statements before the first measurement, and their duration.
+    /// Number of statements before the first measurement, and their duration.
     pub(crate) warmed_by: (u64, Duration),
 }
 
 impl Cassandra {
-    /// Starts three nodes one after the other.
+    /// Starts three nodes one after another.
     pub(crate) fn start(bench: &mut Place, at: &Path, keys: u64) -> Result<Self, String> {
         let [peers, clients, jmx] =
             [bench.free_port(&HOSTS)?, bench.free_port(&HOSTS)?, bench.free_port(&HOSTS)?];
@@ -86,7 +87,7 @@ impl Cassandra {
         Ok(Self { nodes, nodetool, keys, warmed_by: (0, Duration::ZERO) })
     }
 
-    /// Starts three nodes, fills and warms them, and pauses them.
+    /// Starts three nodes, writes all keys, warms the nodes, and pauses them.
     pub(crate) fn warmed(bench: &mut Place, at: &Path, keys: u64) -> Result<Self, String> {
         let mut cassandra = Self::start(bench, at, keys)?;
         let client = Client::connect(&cassandra.addresses(), WARM_UP_CLIENTS)?;
@@ -101,8 +102,8 @@ impl Cassandra {
         Ok(cassandra)
     }
 
-    /// Runs a closed loop of `clients` clients; returns its results and the nodes' CPU time
-    /// meanwhile, in seconds.
+    /// Runs a closed loop of `clients` clients. Returns the results, and the CPU time of the nodes
+    /// during the loop, in seconds.
     pub(crate) fn measure(
         &self,
         ask: Ask,
@@ -119,18 +120,18 @@ impl Cassandra {
         Ok((seen, cpu))
     }
 
-    /// Has the first node repair the keyspace in full, and waits for the end.
+    /// Lets the first node repair the whole keyspace, and waits for the end of the repair.
     pub(crate) fn repair(&self) -> Result<(), String> {
         self.nodetool(&["repair", "-full", "bench"]).map(drop)
     }
 
-    /// Pauses the last node, and waits until the first node sees it as down.
+    /// Pauses the last node, and waits until the first node reports it as down.
     pub(crate) fn lose_last(&self) -> Result<(), String> {
         self.nodes[HOSTS.len() - 1].pause();
         self.until_up(HOSTS.len() - 1)
     }
 
-    /// Resumes all nodes, and waits until the first node sees all as up.
+    /// Resumes all nodes, and waits until the first node reports all as up.
     pub(crate) fn wake(&self) -> Result<(), String> {
         self.resume();
         self.until_up(HOSTS.len())
@@ -149,8 +150,8 @@ impl Cassandra {
         }
     }
 
-    /// Runs `nodetool` at the lowest priority, because starting its JVM takes a second of a CPU;
-    /// returns its output.
+    /// Runs `nodetool` at the lowest priority, because the start of its JVM takes a second of a
+    /// CPU. Returns the output.
     fn nodetool(&self, words: &[&str]) -> Result<String, String> {
         let mut command = Command::new("nice");
         command.args(["-n", "19"]).args(&self.nodetool).args(words);
@@ -163,7 +164,7 @@ impl Cassandra {
         Err(format!("nodetool {}: {said}{errors}", words.join(" ")))
     }
 
-    /// Connects a client that all nodes serve.
+    /// Returns a client for `clients` tasks once all nodes serve it.
     fn serving(&self, clients: usize) -> Result<Client, String> {
         let deadline = Instant::now() + READY_LIMIT;
         loop {
@@ -178,7 +179,7 @@ impl Cassandra {
         }
     }
 
-    /// The command of the first node.
+    /// Returns the command line of the first node.
     pub(crate) fn argv(&self) -> &str {
         &self.nodes[0].argv
     }
@@ -187,17 +188,17 @@ impl Cassandra {
         self.nodes.iter().map(|node| node.address).collect()
     }
 
-    /// CPU time of all nodes so far, in seconds.
+    /// Returns the CPU time of all nodes so far, in seconds.
     pub(crate) fn cpu(&self) -> f64 {
         self.nodes.iter().map(Server::cpu).sum()
     }
 
-    /// Bytes that all nodes have read from files so far.
+    /// Returns the number of bytes that all nodes have read from files so far.
     pub(crate) fn bytes_read(&self) -> f64 {
         self.nodes.iter().map(|node| node.bytes_read() as f64).sum()
     }
 
-    /// Stops the nodes' processes while others are measured.
+    /// Stops the nodes' processes while other clusters are measured.
     pub(crate) fn pause(&self) {
         self.nodes.iter().for_each(Server::pause);
     }
@@ -211,7 +212,7 @@ impl Cassandra {
 struct Ports {
     peers: u16,
     clients: u16,
-    /// Port of the first node for `nodetool`.
+    /// Port of the first node that `nodetool` uses.
     jmx: u16,
 }
 
@@ -239,7 +240,7 @@ fn nodetool(root: &Path, at: &Path, ports: &Ports) -> Result<Vec<OsString>, Stri
     Ok([program].into_iter().chain(words.map(OsString::from)).collect())
 }
 
-/// Returns the command of a node, and creates its directory.
+/// Creates the directory of a node. Returns the node's command.
 fn command(root: &Path, at: &Path, ports: &Ports, own: usize) -> Result<Command, String> {
     let dir = directory(root, ports, own);
     let settings = dir.join("cassandra.yaml");
@@ -259,13 +260,13 @@ fn command(root: &Path, at: &Path, ports: &Ports, own: usize) -> Result<Command,
     if own == 0 {
         command.arg(format!("-Dcassandra.jmx.local.port={}", ports.jmx));
     }
-    // The agent measures objects in memory; Cassandra's own start script uses it too.
+    // The agent measures objects in memory. Cassandra's own start script uses it too.
     command.arg(format!("-javaagent:{at}/lib/jamm-0.4.0.jar"));
     command.args(["-cp", &format!("{at}/lib/*"), "org.apache.cassandra.service.CassandraDaemon"]);
     Ok(command)
 }
 
-/// Returns a node's own settings, beside the shared ones.
+/// Returns the settings of one node, which are added to those that all nodes share.
 fn own_settings(dir: &Path, ports: &Ports, own: usize) -> String {
     let (host, first, dir) = (HOSTS[own], HOSTS[0], dir.display());
     let Ports { peers, clients, .. } = ports;

@@ -1,5 +1,5 @@
 //! Costs of a request besides time: system calls of all nodes, and the counters of kvorum's nodes
-//! for their messages. A separate run measures them, because counting has a cost too.
+//! for their messages. A run of its own measures them, because counting has a cost too.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,7 +18,8 @@ const SECTION: &str = "cost";
 /// Time limit until perf counts.
 const ATTACH_LIMIT: Duration = Duration::from_secs(5);
 
-/// Columns with numerator and denominator; `None` divides by requests.
+/// Columns, each with the name, the numerator and the denominator. `None` divides by the number of
+/// requests.
 const COLUMNS: [(&str, &str, Option<&str>); 7] = [
     ("peer bytes", "peer_bytes_sent", None),
     ("peer messages", "peer_messages_sent", None),
@@ -29,7 +30,7 @@ const COLUMNS: [(&str, &str, Option<&str>); 7] = [
     ("log syncs", "wal_syncs", None),
 ];
 
-/// Measures and reports, with one run of each row.
+/// Measures one run of each row, and reports.
 pub(crate) fn run(bench: &mut Bench, rows: &[Row]) -> Result<(), String> {
     let mut columns = vec!["a request", "system calls, all nodes", "loopback bytes"];
     columns.extend(COLUMNS.iter().map(|(name, ..)| *name));
@@ -103,7 +104,7 @@ impl Perf {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| format!("perf: {error}"))?;
-        // perf has opened its counters once its output file exists and it sleeps; there is no
+        // perf has opened its counters once its output file exists and perf sleeps. There is no
         // better sign.
         let begun = Instant::now();
         while begun.elapsed() < ATTACH_LIMIT && !log.exists() {
@@ -113,13 +114,13 @@ impl Perf {
         Ok(Self { child, log })
     }
 
-    /// Returns the calls since the start. perf writes its table when it is interrupted.
+    /// Returns the number of calls since the start. perf writes its table when it is interrupted.
     fn stop(mut self) -> Result<f64, String> {
         let interrupt = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
         let ended = interrupt.and_then(|_| self.child.wait());
         ended.map_err(|error| format!("perf: {error}"))?;
         let counts = fs::read_to_string(&self.log).map_err(|error| error.to_string())?;
-        // The next row waits for a file of its own.
+        // The next row must not find the file of this one.
         let _ = fs::remove_file(&self.log);
         counts
             .lines()

@@ -1,4 +1,4 @@
-//! The measured etcd: built by `bench/cluster.sh`, or installed.
+//! The measured etcd, which `bench/cluster.sh` builds, or which is installed.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use load::server::Metrics;
 
 use crate::metrics::LIMIT;
 
-/// Returns the path of etcd: `bench/cluster.sh` sets it in `ETCD`.
+/// Returns the path of etcd, which `bench/cluster.sh` puts in the environment variable `ETCD`.
 pub(crate) fn program() -> Result<PathBuf, String> {
     let built = std::env::var_os("ETCD").filter(|path| !path.is_empty());
     built.map(PathBuf::from).map_or_else(|| find("etcd", "etcd-server"), Ok).map_err(|why| {
@@ -34,7 +34,7 @@ fn version_of(said: &str) -> Option<&str> {
     said.lines().find_map(|line| line.strip_prefix("etcd Version: ")).map(str::trim)
 }
 
-/// Returns the leader among these nodes. A follower would only forward requests to it.
+/// Returns the leader among these nodes. Any other node would only forward requests to the leader.
 pub(crate) fn leader(nodes: &[SocketAddr]) -> Result<SocketAddr, String> {
     let leads = |node: &&SocketAddr| {
         let metrics = Metrics::scrape(**node, "/metrics", LIMIT).unwrap_or_default();

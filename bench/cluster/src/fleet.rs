@@ -1,4 +1,4 @@
-//! The measured clusters: starting, filling, pausing and querying their nodes.
+//! The measured clusters: starts, fills, pauses and queries their nodes.
 
 use std::fmt;
 use std::io::{self, Read, Write as _};
@@ -13,23 +13,23 @@ use load::{KeyOrder, Keys, Outcome, Pace, Plan, Requests, Target, Write};
 use crate::etcd;
 use crate::requests;
 
-/// Connections of every closed loop.
+/// Number of connections of every closed loop.
 pub(crate) const CONNECTIONS: usize = 64;
 
 /// Time limit for a cluster to answer after its start, and after a pause.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
-/// Uncounted load before each measurement, in which nodes connect and elect a leader.
+/// Load before each measurement, which does not count: nodes connect and elect a leader.
 const WARM_UP: Duration = Duration::from_millis(500);
 
 /// Longest time to fill a store.
 const FILL_LIMIT: Duration = Duration::from_secs(600);
 
-/// `--memory` of a kvorum node: enough for the measurements, small enough for eleven nodes.
+/// `--memory` of a kvorum node, enough for the measurements and small enough for eleven nodes.
 const MEMORY: &str = "256MiB";
 
-/// Ports of nodes: below the kernel's range for clients. Otherwise a client could take the port of
-/// a killed node before the node is back, or connect to itself.
+/// Ports of nodes, below the kernel's range of ephemeral ports. Otherwise a client could take the
+/// port of a killed node before that node is back, or connect to itself.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// Durability of kvorum's writes.
@@ -77,9 +77,9 @@ pub(crate) struct Place {
     /// Directory of the `kvorum` binary.
     binaries: PathBuf,
     loops: usize,
-    /// Number of nodes started, which names their logs.
+    /// Number of nodes started so far, after which their logs are named.
     started: u32,
-    /// Port at which the search for a free one continues.
+    /// Port at which the search for a free port continues.
     next_port: u16,
 }
 
@@ -88,12 +88,13 @@ impl Place {
     pub(crate) fn new(root: &Path, loops: usize) -> io::Result<Self> {
         let own = std::env::current_exe()?;
         let binaries = own.parent().unwrap_or(Path::new("")).to_owned();
-        // Two concurrent runs begin their search at different ports.
+        // The search of a concurrent run begins at another port.
         let next_port = PORTS.start + (std::process::id() % u32::from(PORTS.len() as u16)) as u16;
         Ok(Self { root: root.to_owned(), binaries, loops, started: 0, next_port })
     }
 
-    /// Starts a cluster and waits until it answers; returns the reason if it can't be started.
+    /// Starts a cluster and waits until it answers. Returns the reason if the cluster can't be
+    /// started.
     pub(crate) fn start(&mut self, kind: Kind) -> Result<Fleet, String> {
         self.start_with(kind, &[])
     }
@@ -209,24 +210,24 @@ pub(crate) fn node_name(index: usize) -> String {
     format!("n{}", index + 1)
 }
 
-/// Formats `n1=http://…,n2=http://…`, as both kvorum and etcd expect it.
+/// Formats the nodes as `n1=http://…,n2=http://…`, which both kvorum and etcd expect.
 fn listed(addresses: &[SocketAddr]) -> String {
     let node = |(index, address)| format!("{}=http://{address}", node_name(index));
     addresses.iter().enumerate().map(node).collect::<Vec<_>>().join(",")
 }
 
 impl Fleet {
-    /// The requests for this kind of cluster.
+    /// Returns the requests for this kind of cluster.
     pub(crate) fn requests(&self) -> Write {
         if self.kind == Kind::Etcd { requests::ETCD } else { requests::DEFAULT }
     }
 
-    /// Addresses of the nodes.
+    /// Returns the addresses of the nodes.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.address).collect()
     }
 
-    /// Creates a plan for all nodes, or for the first alone.
+    /// Creates a plan for all nodes, or for the first node alone.
     pub(crate) fn plan(&self, all: bool, keys: u64, duration: Duration) -> Plan {
         let mut targets = targets(&self.addresses());
         let first = targets.remove(0);
@@ -243,7 +244,7 @@ impl Fleet {
         plan
     }
 
-    /// `PUT`s all keys, each once.
+    /// Writes all keys, each once.
     pub(crate) fn fill(&self, keys: u64) -> Result<(), String> {
         let mut plan = self.plan(true, keys, FILL_LIMIT);
         plan.keys.order = KeyOrder::Sequential;
@@ -256,17 +257,17 @@ impl Fleet {
         }
     }
 
-    /// CPU time of all nodes so far, in seconds.
+    /// Returns the CPU time of all nodes so far, in seconds.
     pub(crate) fn cpu(&self) -> f64 {
         self.nodes.iter().map(Server::cpu).sum()
     }
 
-    /// Bytes that all nodes have read from files so far.
+    /// Returns the number of bytes that all nodes have read from files so far.
     pub(crate) fn bytes_read(&self) -> f64 {
         self.nodes.iter().map(|node| node.bytes_read() as f64).sum()
     }
 
-    /// Stops the nodes' processes while others are measured.
+    /// Stops the nodes' processes while other clusters are measured.
     pub(crate) fn pause(&self) {
         self.nodes.iter().for_each(Server::pause);
     }
@@ -301,7 +302,7 @@ impl Fleet {
     }
 }
 
-/// Converts nodes to targets: the requests bring their own paths.
+/// Converts nodes to targets. The requests bring their own paths.
 pub(crate) fn targets(nodes: &[SocketAddr]) -> Vec<Target> {
     nodes.iter().map(|&node| Target::new(node, "/")).collect()
 }

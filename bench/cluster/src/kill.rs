@@ -1,5 +1,5 @@
-//! One of three nodes is killed under load and restarted: errors and delays seen by clients, and
-//! time until the node has its missed writes.
+//! One of three nodes is killed under load and restarted. Measures the errors and delays that
+//! clients see, and the time until the node has its missed writes.
 //!
 //! ```text
 //!   0        1/4            1/2                               end
@@ -30,13 +30,13 @@ const CLIENTS: u64 = 24;
 /// Requests per second of each client, half of them PUTs.
 const RATE: u64 = 125;
 
-/// Length of a run, as a multiple of that in a closed loop.
+/// Length of a run, as a multiple of the length in a closed loop.
 const LONGER: u64 = 6;
 
 /// Number of different keys.
 const KEYS: u64 = 20_000;
 
-/// Longest wait for an answer: the nodes' own deadline is 1 s.
+/// Longest wait for an answer. The nodes' own deadline is 1 s.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 
 /// Longest wait for the delivery of the hints after the end of the load.
@@ -55,11 +55,11 @@ struct PeerSeen {
 /// Delivery of the hints.
 struct Hints {
     most: u64,
-    /// Time from the node's listening again until no hint was left.
+    /// Time from when the node listens again until no hint was left.
     took: Option<Duration>,
 }
 
-/// Measures and reports.
+/// Measures, and reports.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let seconds = bench.scale.seconds * LONGER;
     bench.report.say(&format!(
@@ -126,7 +126,7 @@ fn once(bench: &mut Bench, duration: Duration) -> Result<(PeerSeen, Hints), Stri
             .collect();
         let hints = (|| {
             sleep_until(start + duration / 4);
-            // The drop kills the process.
+            // Dropping the node kills its process.
             drop(fleet.nodes.pop());
             sleep_until(start + duration / 2);
             let command = bench.place.kvorum(SyncSetting::Always, addresses, 2)?;
@@ -153,8 +153,8 @@ fn sleep_until(moment: Instant) {
     thread::sleep(moment.saturating_duration_since(Instant::now()));
 }
 
-/// Returns the time from `back` until no hint was left; `None` if some are left too long after
-/// `end`.
+/// Returns the time from `back` until no hint was left, or `None` if some were still left
+/// `HINTS_LIMIT` after `end`.
 fn delivered(nodes: &[SocketAddr], back: Instant, end: Instant) -> Option<Duration> {
     while Instant::now() < end + HINTS_LIMIT {
         if hints_waiting(nodes) == 0 {
@@ -176,7 +176,7 @@ fn hints_waiting(nodes: &[SocketAddr]) -> u64 {
     nodes.iter().filter_map(of).sum()
 }
 
-/// A client with one connection to each node, opened on demand.
+/// A client with one connection to each node, which is opened when needed.
 struct Client<'a> {
     nodes: &'a [SocketAddr],
     number: u64,
@@ -241,7 +241,7 @@ fn connect(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
     Ok(BufReader::new(stream))
 }
 
-/// Reads an answer to its end; returns its status, and true if the connection can be reused.
+/// Reads an answer to its end. Returns the status, and true if the connection can be used again.
 fn read_answer(stream: &mut BufReader<TcpStream>) -> io::Result<(u16, bool)> {
     let mut line = String::new();
     let (mut status, mut len, mut goes_on) = (None, 0, true);

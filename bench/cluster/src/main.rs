@@ -6,8 +6,8 @@
 //!                 whose one thread is the client
 //! ```
 //!
-//! Nothing is pinned: the kernel schedules three nodes and a client on two CPUs. Repeats alternate
-//! over all rows, forwards and backwards, and ratios are taken repeat by repeat.
+//! No process is pinned: the kernel schedules three nodes and a client on two CPUs. Repeats
+//! alternate over all rows, forwards and backwards, and ratios are taken repeat by repeat.
 
 #![forbid(unsafe_code)]
 

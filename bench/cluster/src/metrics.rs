@@ -1,4 +1,4 @@
-//! Counters of kvorum's nodes: differences of their `/metrics`.
+//! Counters of kvorum's nodes, as differences of their `/metrics`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,18 +8,19 @@ use load::server::Metrics;
 /// Time limit of a scrape.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 
-/// Metrics of nodes, summed over them and all labels, by name without `kvorum_` and `_total`.
+/// Metrics of several nodes. Values are summed over the nodes and all labels, and found by name
+/// without `kvorum_` and `_total`.
 #[derive(Debug)]
 pub(crate) struct Counts(Vec<Metrics>);
 
 impl Counts {
-    /// Scrapes these nodes; a node that does not answer has no metrics.
+    /// Scrapes these nodes. A node that does not answer has no metrics.
     pub(crate) fn of(nodes: &[SocketAddr]) -> Self {
         let of = |node: &SocketAddr| Metrics::scrape(*node, "/metrics", LIMIT).unwrap_or_default();
         Self(nodes.iter().map(of).collect())
     }
 
-    /// Returns the growth since `before`, which is of the same nodes.
+    /// Returns the growth since `before`, which must be of the same nodes.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let nodes = self.0.iter().zip(&before.0);
         Self(nodes.map(|(now, before)| now.since(before)).collect())
@@ -30,7 +31,7 @@ impl Counts {
         self.named(&format!("kvorum_{name}"))
     }
 
-    /// Returns the value by a metric's whole name, which need not be kvorum's.
+    /// Returns the value by the whole name of a metric, which need not be kvorum's.
     pub(crate) fn named(&self, name: &str) -> f64 {
         self.0.iter().filter_map(|node| node.total(name)).sum()
     }

@@ -1,4 +1,4 @@
-//! Requests per second in a closed loop: three nodes, one node, etcd.
+//! Requests per second in a closed loop, of three nodes, one node, and etcd.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::fleet::{self, CONNECTIONS, Fleet, Kind, SyncSetting};
 
 const SECTION: &str = "quorum";
 
-/// Number of different keys for `PUT`s, which write them one after the other: more than any run
-/// reaches.
+/// Number of different keys for `PUT`s, which write one key after another. No run reaches this
+/// number.
 const PUT_KEYS: u64 = 100_000_000;
 
 /// One row of the table.
@@ -20,11 +20,11 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) fleet: Fleet,
     pub(crate) put: bool,
-    /// True if the client asks all nodes, false if only the first.
+    /// True if the client asks all nodes, false if it asks only the first.
     all: bool,
-    /// The row of one node to compare with.
+    /// Name of the row of one node to compare with.
     one: &'static str,
-    /// The row of etcd to compare with.
+    /// Name of the row of etcd to compare with.
     etcd: &'static str,
     runs: Vec<Run>,
 }
@@ -48,7 +48,7 @@ const ETCD_PUT: &str = "PUT, etcd";
 
 type Line = (&'static str, Kind, bool, bool, &'static str, &'static str);
 
-/// Name, cluster, `PUT` or not, all nodes or one, and the rows to compare with.
+/// For each row: name, cluster, `PUT` or not, all nodes or one, and the rows to compare with.
 const ROWS: [Line; 10] = [
     (ONE_GET, Kind::One(SyncSetting::Interval), false, true, ONE_GET, ETCD_GET),
     ("GET, one node (again)", Kind::One(SyncSetting::Interval), false, true, ONE_GET, ETCD_GET),
@@ -76,7 +76,7 @@ const ROWS: [Line; 10] = [
     ),
 ];
 
-/// Measures and reports.
+/// Measures, and reports.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.report.say(&format!(
         "## Quorum\n\nClosed loop, {CONNECTIONS} connections over all nodes, `ack` 2 of `from` 3 \
@@ -111,7 +111,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts and fills a cluster for each row; reports those that can't be started.
+/// Starts a cluster for each row, and writes all keys. Reports clusters that can't be started.
 fn start(bench: &mut Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, kind, put, all, one, etcd) in ROWS {

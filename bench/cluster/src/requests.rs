@@ -1,5 +1,5 @@
-//! Encoded requests: keys `key0`, `key1` … with values `value0`, `value1` …, as the seeds' scripts
-//! (`crates/load/tests/scripts/put.lua`) make them.
+//! Encoded requests. Keys are `key0`, `key1` … and values `value0`, `value1` …, as in the scripts
+//! of the published load tests that some sections repeat (`crates/load/tests/scripts/put.lua`).
 
 use std::fmt::Arguments;
 use std::io::Write as _;
@@ -11,15 +11,15 @@ use load::Write;
 /// Requests with the cluster's default `ack` and `from`: 2 of 3, or 1 of 1.
 pub(crate) const DEFAULT: Write = |put, number, out| entity("", put, number, out);
 
-/// Requests with values that are all of one length and hardly compressible.
+/// Requests with long values, which have one length and are hardly compressible.
 pub(crate) const LONG_VALUES: Write = |put, number, out| {
     if put { long("", number, out) } else { entity("", put, number, out) }
 };
 
-/// Spacing of the late keys: one key in this many is written late.
+/// One key in this many is late: it is written anew after all others.
 pub(crate) const LATE_OF: u64 = 100;
 
-/// Number of the first late key; the others follow at the spacing of [`LATE_OF`].
+/// Number of the first late key. The others follow at the spacing of [`LATE_OF`].
 pub(crate) const LATE: u64 = 42;
 
 /// Writes the late key with this index, with a long value, to all replicas.
@@ -48,17 +48,17 @@ pub(crate) const DELETE: Write = |_, number, out| {
     say(out, format_args!("Content-Length: 0\r\n\r\n"));
 };
 
-/// Length of long values in bytes.
+/// Length of a long value in bytes.
 pub(crate) const LONG: usize = 144;
 
-/// Hexadecimal digits of a word.
+/// Number of hexadecimal digits of a random word.
 const HEX: usize = 16;
 
-/// A request with `ack=1&from=1`: one replica must answer.
+/// Requests with `ack=1&from=1`, which one replica must answer.
 pub(crate) const ONE_COPY: Write = |put, number, out| entity("ack=1&from=1&", put, number, out);
 
-/// Requests for etcd's gateway: JSON over HTTP, keys and values in base64. Reads are linearizable,
-/// its default.
+/// Requests for etcd's gateway: JSON over HTTP, with keys and values in base64. Reads are
+/// linearizable, as by etcd's default.
 pub(crate) const ETCD: Write = |put, number, out| {
     let key = STANDARD.encode(format!("key{number}"));
     let (path, body) = if put {
@@ -78,12 +78,12 @@ pub(crate) const PLAIN: Write = |_, number, out| {
     change("PUT", format_args!("id=key{number}"), "", VALUE, out);
 };
 
-/// A write on condition that the key exists, which it does.
+/// A write on condition that the key exists, which is true.
 pub(crate) const IF_MATCH: Write = |_, number, out| {
     change("PUT", format_args!("id=key{number}"), "If-Match: *\r\n", VALUE, out);
 };
 
-/// A write on condition that the key does not exist, although it does: 412.
+/// A write on condition that the key does not exist, which is false. The answer is 412.
 pub(crate) const IF_NONE_MATCH: Write = |_, _, out| {
     change("PUT", format_args!("id=key0"), "If-None-Match: *\r\n", VALUE, out);
 };
@@ -97,7 +97,7 @@ pub(crate) const ADD: Write = |_, _, out| {
 pub(crate) const HOT: &str = "hot";
 
 /// etcd's conditional write: a transaction that compares, which always succeeds for these keys, and
-/// puts.
+/// then puts.
 pub(crate) const ETCD_IF: Write = |_, number, out| {
     let key = STANDARD.encode(format!("key{number}"));
     let value = STANDARD.encode(VALUE);

@@ -1,4 +1,5 @@
-//! The measurements of the seeds' authors with wrk2: open loops at their rates.
+//! Repeats the measurements of published load tests with wrk2, the *seeds*
+//! (`crates/load/tests/seeds`): open loops at the rates of their authors.
 
 use std::time::Duration;
 
@@ -12,16 +13,16 @@ use crate::fleet::{self, Fleet, Kind, SyncSetting, node_name};
 use crate::metrics::Counts;
 use crate::requests;
 
-/// Seed 002: connections and requests per second to each node.
+/// Seed 002: number of connections, and requests per second, to each node.
 const EACH: (usize, u64) = (128, 10_000);
 
-/// Seed 000: connections, PUTs and GETs per second, all to one node.
+/// Seed 000: number of connections, and PUTs and GETs per second, all to one node.
 const ONE: (usize, u64, u64) = (64, 40_000, 2_500);
 
-/// Length of a run at a fixed rate, as a multiple of that in a closed loop.
+/// Length of a run at a fixed rate, as a multiple of the length in a closed loop.
 const LONGER: u64 = 4;
 
-/// Number of keys that are put before they are read.
+/// Number of keys that are written before they are read.
 const KEYS: u64 = 50_000;
 
 /// The rates of a run, and its results.
@@ -57,7 +58,8 @@ impl Run {
     }
 }
 
-/// 10,000/s to each of three nodes at once, 128 connections each.
+/// Measures seed 002: 10,000 requests per second to each of three nodes at once, on 128 connections
+/// each.
 pub(crate) fn seed002(bench: &mut Bench) -> Result<(), String> {
     let (connections, rate) = EACH;
     bench.report.say(&format!(
@@ -92,7 +94,8 @@ pub(crate) fn seed002(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// One copy, one node asked: other nodes hold most of the requested keys.
+/// Measures seed 000: one copy of each key, and requests to one node, so that other nodes hold most
+/// of the requested keys.
 pub(crate) fn seed000(bench: &mut Bench) -> Result<(), String> {
     let (connections, puts, gets) = ONE;
     bench.report.say(&format!(
@@ -129,7 +132,8 @@ pub(crate) fn seed000(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Creates a plan at a fixed rate: PUTs from the first key on, GETs of any existing key.
+/// Creates a plan at a fixed rate. PUTs write from the first key on, and GETs read any existing
+/// key.
 fn fixed(fleet: &Fleet, bench: &Bench, put: bool, connections: usize, rate: u64) -> Plan {
     let duration = Duration::from_secs(bench.scale.seconds * LONGER);
     let mut plan = fleet.plan(true, KEYS, duration);
@@ -143,7 +147,7 @@ fn fixed(fleet: &Fleet, bench: &Bench, put: bool, connections: usize, rate: u64)
     plan
 }
 
-/// Runs all plans, each on a thread of its own.
+/// Runs all plans at once, each on a thread of its own.
 fn at_once(plans: &[Plan]) -> Result<Vec<Outcome>, String> {
     std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -155,7 +159,7 @@ fn at_once(plans: &[Plan]) -> Result<Vec<Outcome>, String> {
     })
 }
 
-/// Returns the share of keys that the first of three nodes does not hold, with one copy.
+/// Returns the share of keys that the first of three nodes does not hold, if each key has one copy.
 fn share_of_others() -> f64 {
     let member = |n| Member { name: node_name(n), zone: String::new(), weight: 1 };
     let topology = Topology::new((0..3).map(member).collect(), 3).expect("these are a cluster");

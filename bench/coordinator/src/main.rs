@@ -1,11 +1,12 @@
-//! CPU cost of the protocol: the time that a request spends inside a coordinator's `handle`,
-//! including the creation of its events and the drop of its effects; the store, the peers and the
-//! clock cost nothing.
+//! CPU cost of the protocol: the time that a request spends in a coordinator's `handle`, including
+//! the creation of its events and the drop of its effects. The store, the peers and the clock cost
+//! nothing here.
 //!
 //!     cargo run --release -p bench-coordinator
 //!
-//! The goal is 300 ns for a request whose only replica is this node. A second table has the cost of
-//! a range read before the request for its first page, and again after each node that fails.
+//! The goal is 300 ns for a request whose only replica is this node. A second table shows the cost
+//! of a range read before the request for its first page, which occurs again after each node that
+//! fails.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +30,7 @@ const KEYS: u64 = 4096;
 const VALUE: &[u8] = &[b'v'; 100];
 const WALL: u64 = 1_700_000_000_000_000;
 
-/// Concurrent requests, as many as a busy loop has connections.
+/// Number of concurrent requests, as many as a busy loop has connections.
 const IN_FLIGHT: u64 = 64;
 
 #[derive(Clone, Copy)]
@@ -65,7 +66,7 @@ fn main() {
     println!("{}", ranges());
 }
 
-/// Measures the time that a loop spends on a range before the request for its first page.
+/// Measures the time that a loop spends on a range read before the request for the first page.
 fn ranges() -> Table {
     let mut table = Table::new(&["range", "nodes", "ack/from", "ns: median (least–most)"]);
     for (nodes, ack, from) in [(3, 2, 3), (3, 1, 2), (5, 2, 3), (20, 2, 3), (20, 6, 10)] {
@@ -95,7 +96,7 @@ fn ranges() -> Table {
     table
 }
 
-/// Creates the state shared by the coordinators of a node.
+/// Creates the state that the coordinators of a node share.
 fn shared(nodes: u8) -> Arc<Shared> {
     let name = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };
     let topology =
@@ -149,8 +150,8 @@ impl Bench {
         nanos as f64 / requests as f64
     }
 
-    /// Replaces each key's record by a newer one, outside the measured time, because it costs more
-    /// than the coordinator.
+    /// Replaces each key's record by a newer one, outside of the measured time, because the
+    /// replacement costs more than the coordinator.
     fn renew_items(&mut self) {
         for (number, (key, item)) in (self.requests..).zip(&mut self.items) {
             *item = record(key, number);
@@ -213,14 +214,15 @@ impl Bench {
     }
 }
 
-/// CPU time of this process: unlike wall time, it excludes other processes on the machine.
+/// Returns the CPU time of this process in nanoseconds. Unlike wall time, it excludes other
+/// processes on the machine.
 fn cpu_nanos() -> u64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").expect("Linux tells");
     let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
     nanos.expect("the first field is nanoseconds on a CPU")
 }
 
-/// Creates the record of a write; a greater number makes a newer record.
+/// Creates the record of a write. A greater number makes a newer record.
 fn record(key: &[u8], number: u64) -> Record {
     let version = Version { time: (WALL << 12) + number, origin: 7 };
     Record::new(key, &Fields::new(record::Kind::Value, version), VALUE)

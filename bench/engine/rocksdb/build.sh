@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds RocksDB's db_bench as a release, once, and prints where it is. Its sources are those inside
-# the crate librocksdb-sys, at the version that Cargo.lock beside this script pins. Needs Debian's
-# `cmake g++ make libgflags-dev liblz4-dev`; takes about half an hour of one CPU.
-# CARGO names another cargo; JOBS how many compilers run at once (default: one for each CPU).
+# Builds RocksDB's db_bench in release mode, once, and prints its path. The sources are those in the
+# crate librocksdb-sys, at the version that Cargo.lock beside this script pins. Needs Debian's
+# `cmake g++ make libgflags-dev liblz4-dev`; takes about half an hour of one CPU. CARGO is another
+# cargo; JOBS is the number of parallel compilers (default: one for each CPU).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cargo=${CARGO:-cargo}
@@ -14,8 +14,8 @@ version=${crate##*+}
 build=${CARGO_TARGET_DIR:-$here/../../../target}/rocksdb-$version
 if [ ! -x "$build/db_bench" ]; then
     echo "building db_bench of RocksDB $version, once, in $build" >&2
-    # As it is released: optimized for this machine, without assertions. Its own warnings are no
-    # errors, for they depend on the compiler.
+    # Built as RocksDB's releases are: optimized for this machine, without assertions. Warnings of
+    # its sources are not errors, because they depend on the compiler.
     cmake -S "$crate/rocksdb" -B "$build" -DCMAKE_BUILD_TYPE=Release -DWITH_LZ4=ON \
         -DWITH_GFLAGS=ON -DWITH_LIBURING=OFF -DWITH_TESTS=OFF -DWITH_TOOLS=OFF \
         -DWITH_CORE_TOOLS=OFF -DROCKSDB_BUILD_SHARED=OFF -DFAIL_ON_WARNINGS=OFF >&2

@@ -1,1 +1,1 @@
-//! Empty: see `Cargo.toml`.
+//! This file is empty: see `Cargo.toml`.

@@ -43,17 +43,17 @@ pub(crate) const SEEK_NEXTS: usize = 50;
 /// Threads of the row that syncs.
 pub(crate) const SYNC_THREADS: u64 = 8;
 
-/// Bytes of keys and values per second from the writer beside a reader. The rate is fixed for every
-/// engine, because a slower writer would make its reader faster.
+/// Bytes of keys and values per second from the writer that runs beside a reader. The rate is the
+/// same for every engine, because a slower writer would make its reader faster.
 pub(crate) const BESIDE_RATE: u64 = 10 << 20;
 
 impl Config {
-    /// Size of a table in bytes: that of a memtable.
+    /// Returns the size of a table in bytes, which is that of a memtable.
     pub(crate) fn table(&self) -> u64 {
         self.memtable
     }
 
-    /// Size of level 1 in bytes.
+    /// Returns the size of level 1 in bytes.
     pub(crate) fn level1(&self) -> u64 {
         4 * self.memtable
     }
@@ -112,7 +112,7 @@ impl Phase {
         }
     }
 
-    /// Returns true if the phase uses the data of the phase before.
+    /// Returns true if the phase uses the data of the previous phase.
     pub(crate) fn keeps_data(self) -> bool {
         self == Self::Read
     }

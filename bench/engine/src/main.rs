@@ -1,5 +1,5 @@
-//! The engine compared with RocksDB (through its `db_bench`) and fjall: the same keys, values,
-//! cache, bloom bits, block size and compression, in one run.
+//! The engine beside RocksDB (through its `db_bench`) and fjall, with the same keys, values, cache,
+//! bloom bits, block size and compression, in one run.
 //!
 //! ```text
 //!  this program ─┬▶ worker, kvorum ─▶ phase  ┐  each phase is a process of its own: caches start
@@ -7,8 +7,8 @@
 //!                └▶ db_bench       ─▶ phase  ┘  the same way for all engines
 //! ```
 //!
-//! Nothing is pinned: the kernel schedules the measured thread and the flush and compaction beside
-//! it on the CPUs, for all engines alike. Files stay in the page cache.
+//! No process is pinned: the kernel schedules the measured thread, and the flushes and compactions
+//! beside it, for all engines alike. Files stay in the page cache.
 
 #![forbid(unsafe_code)]
 
@@ -121,7 +121,7 @@ fn compare(args: &Args) -> Result<(), String> {
             format!("Skipped RocksDB: {why}")
         }));
     }
-    // First the whole data fits in the cache, then less than a tenth of it.
+    // First all the data fit in the cache, then less than a tenth of them.
     for (title, cache) in [("cache ≥ data", 2 * data), ("data ≥ 10 × cache", data / 11)] {
         config.cache = cache;
         report.say(&format!("## {title}: {:.1} MiB of cache", cache as f64 / f64::from(1 << 20)));

@@ -1,4 +1,4 @@
-//! Runs every phase of every engine as a process, and collects the figures.
+//! Runs every phase of every engine as a process of its own, and collects the figures.
 
 use std::fs;
 use std::path::Path;
@@ -20,8 +20,8 @@ pub(crate) const SPACE_COMPACTED: &str = "bytes on disk per byte live, compacted
 /// Name of the row of the time to reopen the store, which is not a rate.
 pub(crate) const REOPEN: &str = "seconds to reopen";
 
-/// Share of the keys touched by two passes of random writes, each of as many writes as keys: 1 −
-/// e⁻².
+/// Share of the keys that two passes of random writes touch, where each pass makes as many writes
+/// as there are keys: 1 − e⁻².
 const LIVE_SHARE: f64 = 0.864_665;
 
 /// The figures of an engine in a row, repeat by repeat.
@@ -32,7 +32,7 @@ pub(crate) struct Figures {
     pub(crate) repeats: Vec<f64>,
 }
 
-/// Runs all phases of all engines, `repeats` times, every other time in reverse order.
+/// Runs all phases of all engines, `repeats` times, in every other repeat in reverse order.
 pub(crate) fn run(
     engines: &[Engine],
     config: &mut Config,
@@ -141,7 +141,8 @@ fn run_phase(engine: Engine, phase: Phase, config: &Config) -> Result<Done, Stri
     let log = config.dir.with_extension("log");
     let open = |path: &Path| fs::File::create(path).map_err(|error| format!("{path:?}: {error}"));
     let errors = config.dir.with_extension("err");
-    // The kernel kills the process when this program ends: after a Ctrl-C, nothing keeps writing.
+    // The kernel kills the process when this program ends, so that nothing keeps writing after a
+    // Ctrl-C.
     let child = Command::new("setpriv")
         .args(["--pdeathsig", "KILL"])
         .arg(command.get_program())
@@ -172,7 +173,7 @@ fn run_phase(engine: Engine, phase: Phase, config: &Config) -> Result<Done, Stri
     Ok(Done { rates, open_seconds, bytes_written, argv, output })
 }
 
-/// Waits for a process to end, and reads its count of written bytes before reaping it.
+/// Waits until a process ends, and reads the kernel's count of its written bytes before reaping it.
 fn finish(mut child: Child) -> Result<(bool, f64), String> {
     let pid = Pid::from_raw(child.id().cast_signed()).ok_or("a process without an id")?;
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;

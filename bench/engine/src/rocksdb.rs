@@ -1,4 +1,4 @@
-//! The same phases by RocksDB's `db_bench`, in a release build: see `bench/engine/rocksdb`.
+//! The same phases in RocksDB's `db_bench`, built for release: see `bench/engine/rocksdb`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ pub(crate) fn find() -> Result<PathBuf, String> {
     })
 }
 
-/// Returns the version of a release build, found by a short run. A build with assertions or without
-/// optimization is an error, because the comparison would be unfair.
+/// Returns the version of a release build, which a short run shows. A build with assertions or
+/// without optimization is an error, because the comparison would be unfair.
 pub(crate) fn version(program: &Path, dir: &Path) -> Result<String, String> {
     let output = Command::new(program)
         .args(["--benchmarks=fillseq", "--num=1", "--compression_type=lz4"])
@@ -64,7 +64,7 @@ pub(crate) fn command(program: &Path, phase: Phase, config: &Config) -> Command 
     flag("write_buffer_size", config.memtable);
     flag("target_file_size_base", config.table());
     flag("max_bytes_for_level_base", config.level1());
-    // Each phase has other keys: with the same seed, reads would repeat the order of the writes.
+    // Each phase draws other keys. With the same seed, reads would repeat the order of the writes.
     flag("seed", config.seed * 10 + phase as u64 + 1);
     match phase {
         Phase::Sequential | Phase::Write => {}
@@ -85,8 +85,8 @@ pub(crate) fn command(program: &Path, phase: Phase, config: &Config) -> Command 
     command
 }
 
-/// Parses operations per second of the rows, in order, from lines like `readrandom   :       3.516
-/// micros/op 284380 ops/sec 0.352 seconds …`.
+/// Parses the operations per second of the rows, in order, from lines like `readrandom   :
+/// 3.516 micros/op 284380 ops/sec 0.352 seconds …`.
 pub(crate) fn rates(output: &str) -> Vec<f64> {
     output
         .lines()
@@ -98,8 +98,8 @@ pub(crate) fn rates(output: &str) -> Vec<f64> {
         .collect()
 }
 
-/// Returns the seconds to open the store: from the first line of its log to the line that says it
-/// is open.
+/// Returns the seconds that the store took to open: from the first line of its log to the line that
+/// reports the store as open.
 pub(crate) fn open_seconds(dir: &Path) -> Option<f64> {
     open_seconds_of(&fs::read_to_string(dir.join("LOG")).ok()?)
 }
@@ -107,11 +107,11 @@ pub(crate) fn open_seconds(dir: &Path) -> Option<f64> {
 fn open_seconds_of(log: &str) -> Option<f64> {
     let first = log.lines().next()?;
     let open = log.lines().find(|line| line.contains("DB pointer"))?;
-    // After midnight, the time of day begins again at zero.
+    // At midnight, the time of day begins again at zero.
     Some((seconds_of_day(open)? - seconds_of_day(first)?).rem_euclid(86_400.0))
 }
 
-/// Parses the time of `2026/11/21-22:01:06.192498 26736 RocksDB version: 7.8.3`.
+/// Parses the time of a line like `2026/11/21-22:01:06.192498 26736 RocksDB version: 7.8.3`.
 fn seconds_of_day(line: &str) -> Option<f64> {
     let time = line.split_whitespace().next()?.split_once('-')?.1;
     let mut parts = time.split(':').map(str::parse::<f64>);

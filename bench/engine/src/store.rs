@@ -14,13 +14,14 @@ use crate::config::{BLOCK_LEN, BLOOM_BITS, Config};
 
 /// An open engine.
 pub(crate) trait Store: Sync {
-    /// Writes; waits for the disk if the store was opened with sync.
+    /// Writes a value. Waits for the disk if the store was opened with sync.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), String>;
-    /// Returns the length of the value.
+    /// Returns the length of the value, or `None` if the key does not exist.
     fn get(&self, key: &[u8]) -> Result<Option<usize>, String>;
-    /// Reads up to `count` entries from `key` on; returns the bytes of their values.
+    /// Reads up to `count` entries from `key` on. Returns the total length of their values in
+    /// bytes.
     fn scan(&self, key: &[u8], count: usize) -> Result<usize, String>;
-    /// Compacts everything into the lowest level.
+    /// Compacts everything into the last level.
     fn compact(&self) -> Result<(), String>;
 }
 

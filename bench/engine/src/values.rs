@@ -1,6 +1,6 @@
 //! Keys and values in `db_bench`'s format, so that every engine stores the same bytes.
 
-/// Length of a key in bytes: a number, big-endian, then `0`s.
+/// Length of a key in bytes: a big-endian number, then the digit `0` repeatedly.
 pub(crate) const KEY_LEN: usize = 16;
 
 /// Length of a value in bytes.
@@ -9,24 +9,25 @@ pub(crate) const VALUE_LEN: usize = 100;
 /// Compressed size of a value, as a share of its length.
 pub(crate) const COMPRESSION_RATIO: f64 = 0.5;
 
-/// Length in bytes of a pool from which values are cut one after the other, cyclically.
+/// Length in bytes of the pool from which values are cut one after another, cyclically.
 const POOL_LEN: usize = 1 << 20;
 
-/// The key of this number.
+/// Returns the key with this number.
 pub(crate) fn key(number: u64) -> [u8; KEY_LEN] {
     let mut key = [b'0'; KEY_LEN];
     key[..8].copy_from_slice(&number.to_be_bytes());
     key
 }
 
-/// Returns a key that resembles the one with this number but was never written: one byte longer.
+/// Returns a key that resembles the one with this number, but is one byte longer and was never
+/// written.
 pub(crate) fn missing_key(number: u64) -> [u8; KEY_LEN + 1] {
     let mut missing = [b'0'; KEY_LEN + 1];
     missing[..KEY_LEN].copy_from_slice(&key(number));
     missing
 }
 
-/// Hands out values: each is half printable noise, then the same noise again.
+/// Generates values. Each consists of printable noise, and then of the same noise again.
 pub(crate) struct Values {
     pool: Vec<u8>,
     at: usize,

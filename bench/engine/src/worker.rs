@@ -1,5 +1,5 @@
-//! One phase of an engine that runs in this process. Prints `row RATE` for each row in order, and
-//! the time to open the store.
+//! Runs one phase of an engine that runs in this process. Prints `row RATE` for each row in order,
+//! and the time that the store took to open.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -43,8 +43,8 @@ fn row(rate: f64) {
     println!("row {rate}");
 }
 
-/// Waits until nothing uses the CPU: flush and compaction are done. CPU time is the only sign that
-/// all engines have.
+/// Waits until this process uses no CPU, which means that flushes and compactions are done. CPU
+/// time is the only sign that all engines give.
 fn rest() -> Result<(), String> {
     let cpu = || {
         let now = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
@@ -141,8 +141,8 @@ impl Bench<'_> {
             found += u64::from(self.store.get(&key(number))?.is_some());
             Ok(())
         })?;
-        // Two passes of random writes leave 86 % of the keys: with fewer found, the figures would
-        // mean something else.
+        // Two passes of random writes leave 86 % of the keys. If fewer were found, the figures
+        // would have another meaning.
         if found < asked * 8 / 10 {
             return Err(format!("only {found} of {asked} keys were found"));
         }
@@ -153,7 +153,7 @@ impl Bench<'_> {
         self.timed(phase, |number| self.store.scan(&key(number), SEEK_NEXTS).map(drop))
     }
 
-    /// Returns the calls per second of `call` with random key numbers.
+    /// Calls `call` with random key numbers. Returns the number of calls per second.
     fn timed(
         &self,
         phase: u64,

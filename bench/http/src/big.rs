@@ -1,4 +1,4 @@
-//! `GET`s over more data than memory: ten times the memory budget or more.
+//! `GET`s over ten times as many data as fit the memory budget, or more.
 
 use bench_table::{Spread, Table, ratio};
 
@@ -8,10 +8,10 @@ use crate::rivals::{Rival, SyncSetting};
 
 const SECTION: &str = "big";
 
-/// Length of a value in bytes: with the keys, ten million of them are 1.34 GiB.
+/// Length of a value in bytes. With the keys, ten million values are 1.34 GiB.
 const BIG_VALUE_LEN: usize = 128;
 
-/// Measures and reports.
+/// Measures, and reports.
 pub(crate) fn run(bench: &mut Bench, keys: u64, memory: &str) -> Result<(), String> {
     let data = keys * (KEY_LEN + BIG_VALUE_LEN) as u64;
     bench.report.say(&format!(

@@ -1,4 +1,5 @@
-//! The closed-loop clients, wrk and redis-benchmark, and the filling of stores.
+//! The clients of closed loops, wrk and redis-benchmark, and the writing of all keys before a
+//! measurement.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,19 +11,20 @@ use load::{KeyOrder, Keys, Pace, Plan, Target};
 
 use crate::process::{CLIENT_CPU, Server, argv, find, pinned};
 
-/// Connections of every closed-loop row.
+/// Number of connections of every closed-loop row.
 pub(crate) const CONNECTIONS: usize = 64;
 
-/// Length of a key in bytes: `k` and 15 digits for HTTP, `key:` and 12 for Redis.
+/// Length of a key in bytes: `k` and 15 digits for HTTP, `key:` and 12 digits for Redis.
 pub(crate) const KEY_LEN: usize = 16;
 
 /// Length of a value in bytes.
 pub(crate) const VALUE_LEN: usize = 64;
 
-/// Requests that measure Redis's speed before its run, whose length must be given in requests.
+/// Number of requests by which the speed of Redis is measured before its run, whose length
+/// redis-benchmark takes in requests.
 const REDIS_TRIAL: u64 = 50_000;
 
-/// `SET`s sent to Redis before their answers are read.
+/// Number of `SET`s that are sent to Redis before their answers are read.
 const REDIS_PIPELINE: u64 = 1000;
 
 /// Longest time to fill a store.
@@ -35,11 +37,12 @@ pub(crate) struct Run {
     pub(crate) rate: f64,
     /// CPU time of the server, in microseconds per request.
     pub(crate) server_micros: f64,
-    /// Share of its CPU that the server used: well below one, something else was the limit.
+    /// Share of its CPU that the server used. If the share is well below one, something else was
+    /// the limit.
     pub(crate) server_share: f64,
-    /// Answers other than 2xx, and socket errors.
+    /// Number of answers other than 2xx, and of socket errors.
     pub(crate) failed: u64,
-    /// Requests of the run.
+    /// Number of requests in the run.
     pub(crate) requests: f64,
 }
 
@@ -94,7 +97,7 @@ impl Method {
     }
 }
 
-/// Returns the command of wrk on the client's CPU.
+/// Returns the command of wrk, pinned to the client's CPU.
 pub(crate) fn wrk_command(
     address: SocketAddr,
     method: Method,
@@ -108,7 +111,7 @@ pub(crate) fn wrk_command(
     Ok(command)
 }
 
-/// Returns a server's target URL.
+/// Returns the URL of a server as a target.
 pub(crate) fn target(server: &Server) -> Target {
     Target::new(server.address, "/v0/entity?id={key}")
 }
@@ -152,7 +155,8 @@ pub(crate) fn wrk(server: &Server, method: Method, keys: u64, seconds: u64) -> R
     })
 }
 
-/// Parses requests and seconds, from `  53081 requests in 3.00s, 5.20MB read`.
+/// Parses the number of requests and the seconds from a line like `  53081 requests in 3.00s,
+/// 5.20MB read`.
 pub(crate) fn wrk_requests(text: &str) -> Option<(f64, f64)> {
     let line = text.lines().find(|line| line.contains(" requests in "))?;
     let (requests, rest) = line.trim().split_once(" requests in ")?;
@@ -219,7 +223,7 @@ pub(crate) fn redis_command(
 
 fn redis_rate(server: &Server, method: Method, keys: u64, requests: u64) -> Result<f64, String> {
     let text = output(redis_command(server.address, method, keys, requests)?)?;
-    // The line of the method is like "SET","107000.00",…; the first line has headings.
+    // The line of the method is like "SET","107000.00",…, and the first line has headings.
     text.lines()
         .find_map(|line| {
             let mut cells = line.split(',').map(|cell| cell.trim_matches('"'));
@@ -242,7 +246,7 @@ pub(crate) fn output(mut command: Command) -> Result<String, String> {
     }
 }
 
-/// `PUT`s all keys, each once.
+/// Writes all keys, each once.
 pub(crate) fn fill(server: &Server, keys: u64, value_len: usize) -> Result<(), String> {
     let plan = Plan {
         connections: CONNECTIONS,
@@ -265,7 +269,7 @@ pub(crate) fn fill(server: &Server, keys: u64, value_len: usize) -> Result<(), S
     }
 }
 
-/// `SET`s all keys, each once, with redis-benchmark's names.
+/// Writes all keys, each once, under the names that redis-benchmark uses.
 pub(crate) fn fill_redis(server: &Server, keys: u64) -> io::Result<()> {
     let mut stream = TcpStream::connect(server.address)?;
     let value = "v".repeat(VALUE_LEN);
@@ -287,7 +291,7 @@ pub(crate) fn fill_redis(server: &Server, keys: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns an HTTP answer, with its head.
+/// Sends a `GET`, and returns the whole answer with its head.
 pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
@@ -296,7 +300,7 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     Ok(page)
 }
 
-/// Waits until the server has not used its CPU for `QUIET`, at most two minutes.
+/// Waits until the server has used no CPU for `QUIET`, but at most two minutes.
 pub(crate) fn settle(server: &Server) {
     const QUIET: Duration = Duration::from_millis(500);
     const LIMIT: Duration = Duration::from_secs(120);
@@ -305,7 +309,7 @@ pub(crate) fn settle(server: &Server) {
     while Instant::now() < deadline {
         std::thread::sleep(QUIET);
         let now = server.cpu();
-        // Two ticks are a timer's worth; flush and compaction use much more.
+        // A timer may take two ticks. A flush or a compaction takes far more.
         if now - before <= 0.021 {
             return;
         }

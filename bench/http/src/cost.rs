@@ -1,4 +1,4 @@
-//! System calls of a request, and its CPU time by layer. Separate runs measure them, because
+//! System calls of a request, and its CPU time by layer. Runs of their own measure them, because
 //! counting has a cost.
 
 use std::fs;
@@ -18,10 +18,10 @@ const SECTION: &str = "cost";
 /// Number of different keys.
 const KEYS: u64 = 200_000;
 
-/// Number of calls named in the table: the most frequent ones.
+/// Number of calls that the table names, the most frequent ones.
 const NAMED_CALLS: usize = 6;
 
-/// Measures and reports.
+/// Measures, and reports.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.report.say(
         "## Cost of a request\n\nSystem calls, \
@@ -116,7 +116,7 @@ fn listed(server: &Server, method: Method, seconds: u64, log: &Path) -> Result<S
     stop(strace)?;
     let (requests, _) = wrk_requests(&text?).ok_or("wrk printed no figures")?;
     let counts = fs::read_to_string(log).map_err(|error| error.to_string())?;
-    // % time, seconds, usecs/call, calls, [errors,] name
+    // The columns are: % time, seconds, usecs/call, calls, [errors,] name.
     let mut calls: Vec<(f64, &str)> = counts
         .lines()
         .filter_map(|line| {

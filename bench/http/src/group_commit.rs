@@ -16,16 +16,18 @@ use hdrhistogram::Histogram;
 
 use crate::process::SERVER_CPU;
 
-/// Most waiting requests: the connections of the row that this is compared with.
+/// Most records that wait for a sync, as many as the compared row has connections.
 const WAITERS: u64 = 64;
 
-/// Length in bytes of one log record: a key of 16, a value of 64 and their overhead.
+/// Length in bytes of one log record, which has a key of 16 bytes, a value of 64 bytes, and
+/// overhead.
 const RECORD_LEN: u64 = 112;
 
 /// Overhead of a group in bytes.
 const GROUP_LEN: u64 = 32;
 
-/// Length in bytes of a table of the background writer, which then syncs it and begins another.
+/// Length in bytes of a table of the background writer, which syncs each table and then begins
+/// another.
 const TABLE_LEN: u64 = 8 << 20;
 
 /// Bytes that the background writer writes at once.
@@ -33,7 +35,7 @@ const CHUNK_LEN: u64 = 64 << 10;
 
 /// The figures of the loop.
 pub(crate) struct Bare {
-    /// Time from the planned moment to the end of the sync, in nanoseconds.
+    /// Time from the planned moment of a record to the end of its sync, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
     /// Bytes per second that this process wrote to the disk.
     pub(crate) bytes_per_second: f64,
@@ -104,7 +106,7 @@ fn commit_groups(log: &File, rate: u64, slots: u64) -> io::Result<Histogram<u64>
     Ok(latency)
 }
 
-/// Writes one table after the other, removing the one before, until `done`.
+/// Writes one table after another until `done`, and removes the previous one each time.
 fn write_tables(dir: &Path, rate: f64, done: &AtomicBool) -> io::Result<()> {
     if rate < 1.0 {
         return Ok(());
@@ -124,7 +126,8 @@ fn write_tables(dir: &Path, rate: f64, done: &AtomicBool) -> io::Result<()> {
             file.write_all_at(&chunk, at)?;
             written += CHUNK_LEN;
             let due = Duration::from_secs_f64(written as f64 / rate);
-            // At most one second: at a slow rate, the sleep for a chunk would outlast the run.
+            // At most one second, because at a slow rate the sleep for one chunk would outlast the
+            // run.
             std::thread::sleep(due.saturating_sub(start.elapsed()).min(Duration::from_secs(1)));
         }
         file.sync_data()?;

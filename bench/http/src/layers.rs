@@ -1,5 +1,5 @@
-//! CPU time of a request by layer: samples of one run by `perf record`, summed by the crate of the
-//! sampled function. An inlined function counts as its caller's.
+//! CPU time of a request by layer: samples of one run, taken by `perf record` and summed by the
+//! crate of the sampled function. An inlined function counts for its caller.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,8 @@ use crate::process::{Server, find};
 /// Samples per second.
 const FREQUENCY: &str = "2999";
 
-/// Layers, by the prefixes of crate names; a function of no such crate belongs to the last layer.
+/// Layers, each with the prefixes of its crates' names. A function of any other crate belongs to
+/// the last layer.
 const LAYERS: [(&str, &[&str]); 4] = [
     ("hyper, http", &["hyper", "http", "want"]),
     ("tokio, mio", &["tokio", "mio"]),
@@ -22,7 +23,7 @@ const LAYERS: [(&str, &[&str]); 4] = [
 pub(crate) const NAMES: [&str; 6] =
     ["kernel", "hyper, http", "tokio, mio", "kvorum", "lsm", "libc, std, other"];
 
-/// Measures the nanoseconds per request in each of [`NAMES`].
+/// Measures the CPU time per request, in nanoseconds, in each of [`NAMES`].
 pub(crate) fn measure(
     server: &Server,
     method: Method,

@@ -1,13 +1,13 @@
-//! kvorum over HTTP compared with hyper, nginx and Redis, all pinned alike, in one run.
+//! kvorum over HTTP beside hyper, nginx and Redis, all pinned alike, in one run.
 //!
 //! ```text
 //!   CPU 0   one server at a time (the others are stopped): kvorum, hyper, nginx, Redis
 //!   CPU 1   wrk, redis-benchmark or the open-loop client, and this program
 //! ```
 //!
-//! Repeats alternate over all rows, forwards and backwards, so that any drift of the machine
-//! affects all of them, and ratios are taken repeat by repeat. The first two rows are the same
-//! server twice: their difference is noise.
+//! Repeats alternate over all rows, forwards and backwards, so that a drift of the machine affects
+//! all of them, and ratios are taken repeat by repeat. The first two rows are the same server
+//! twice, so that their difference is noise.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The measured servers, and their start commands.
+//! The measured servers, and the commands that start them.
 
 use std::fmt;
 use std::fs;
@@ -8,14 +8,14 @@ use std::process::Command;
 
 use crate::process::{SERVER_CPU, Server, find, free_address, pinned};
 
-/// Durability of a store's writes: kvorum's names and Redis's `appendfsync` in one.
+/// Durability of a store's writes, as kvorum's `--sync` or Redis's `appendfsync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyncSetting {
     /// kvorum `never`; Redis without its append-only file.
     Never,
     /// kvorum `interval:100`; Redis `everysec`.
     Interval,
-    /// kvorum and Redis: before the answer.
+    /// kvorum and Redis: each write is synced before its answer.
     Always,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for SyncSetting {
 /// A server to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Rival {
-    /// hyper, one runtime, no routing, no store.
+    /// hyper with one runtime, no routing and no store.
     Hyper,
     /// nginx, with `return 200` for every request.
     Nginx,
@@ -55,7 +55,7 @@ pub(crate) struct Place {
     pub(crate) root: PathBuf,
     /// Directory of the `kvorum` and `hyper-hello` binaries.
     pub(crate) binaries: PathBuf,
-    /// Number of servers started, which names their directories.
+    /// Number of servers started so far, after which their directories are named.
     pub(crate) started: u32,
 }
 
@@ -67,7 +67,8 @@ impl Place {
         Ok(Self { root: root.to_owned(), binaries, started: 0 })
     }
 
-    /// Starts a server in a directory of its own; returns the reason if it can't be started.
+    /// Starts a server in a directory of its own. Returns the reason if the server can't be
+    /// started.
     pub(crate) fn start(&mut self, rival: &Rival) -> Result<Server, String> {
         self.started += 1;
         let dir = self.root.join(self.started.to_string());
@@ -126,14 +127,14 @@ impl Place {
     }
 }
 
-/// Returns the command of an installed program, pinned like kvorum; the error says how to install
-/// it.
+/// Returns the command of an installed program, pinned like kvorum. The error tells how to install
+/// the program.
 pub(crate) fn installed(program: &str, package: &str) -> Result<Command, String> {
     find(program, package).map(|path| pinned(SERVER_CPU, path))
 }
 
-/// Returns a configuration with one process, no log, and nothing between the parser and the answer,
-/// which is as long as the values that are read.
+/// Returns a configuration with one process, no log, and no work between the parser and the answer.
+/// The answer is as long as the values that other servers return.
 fn nginx_config(port: u16) -> String {
     let value = "v".repeat(64);
     format!(

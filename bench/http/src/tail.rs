@@ -1,4 +1,4 @@
-//! Latency at a fixed rate during flush and compaction, from the intended start.
+//! Latency at a fixed rate during flushes and compactions, from the intended start.
 
 use std::time::Duration;
 
@@ -17,18 +17,19 @@ const SECTION: &str = "tail";
 /// Requests per second of the measured rows.
 const RATE: u64 = 60_000;
 
-/// Percentage of `PUT`s beside the `GET`s, on top of their rate, so that there is data to flush and
-/// compact.
+/// Percentage of `PUT`s that are sent in addition to the `GET`s, so that there are data to flush
+/// and compact.
 const PUTS_BESIDE: u8 = 10;
 
-/// Requests per second with `sync = always`: a disk with 100 µs per sync and 64 waiters holds this
-/// rate with a margin.
+/// Requests per second with `sync = always`. A disk with 100 µs per sync and 64 waiters reaches
+/// this rate with a margin.
 const RATE_ALWAYS: u64 = 20_000;
 
-/// Size of the memtable: small enough for a flush and compactions every second or two at this rate.
+/// Size of the memtable, so small that a flush and compactions happen every second or two at this
+/// rate.
 const MEMTABLE: &str = "4MiB";
 
-/// Number of different keys: many memtables' worth, so that levels fill.
+/// Number of different keys, as many as many memtables hold, so that levels fill.
 const KEYS: u64 = 1_000_000;
 const KEYS_QUICK: u64 = 200_000;
 
@@ -78,7 +79,7 @@ fn percentiles(h: &Histogram<u64>) -> [(&'static str, f64); 4] {
     ]
 }
 
-/// Measures and reports.
+/// Measures, and reports.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let keys = if bench.scale.quick { KEYS_QUICK } else { KEYS };
     bench.report.say(&format!(
@@ -134,8 +135,8 @@ fn start(bench: &mut Bench, row: &Row, keys: u64) -> Result<Server, String> {
     Ok(server)
 }
 
-/// Returns a duration longer than a closed-loop repeat: several flushes, and a p99.9 with hundreds
-/// of samples beyond.
+/// Returns a duration longer than a closed-loop repeat, with several flushes, and with hundreds of
+/// samples beyond p99.9.
 fn duration(bench: &Bench) -> Duration {
     Duration::from_secs(bench.scale.seconds * if bench.scale.quick { 2 } else { 4 })
 }
@@ -172,7 +173,7 @@ fn measure(bench: &mut Bench, row: &mut Row, keys: u64, repeat: usize) -> Result
     Ok(())
 }
 
-/// Returns the flushes and compactions so far, from the server's metrics.
+/// Returns the numbers of flushes and compactions so far, from the server's metrics.
 fn background_work(server: &Server) -> [f64; 2] {
     let text = client::get(server.address, "/metrics").unwrap_or_default();
     ["flushes", "compactions"].map(|name| {
@@ -185,8 +186,8 @@ fn background_work(server: &Server) -> [f64; 2] {
     })
 }
 
-/// Runs the bare loop beside as many written bytes as the server's flushes and compactions had: all
-/// its bytes less those of the log, which a run of the loop alone shows.
+/// Runs the bare loop beside as many written bytes as the server's flushes and compactions wrote:
+/// all of the server's bytes less those of the log, which a run of the loop alone shows.
 fn bare_loop(bench: &mut Bench, written: f64, repeat: usize) -> Result<Histogram<u64>, String> {
     let failed = |error| format!("the bare fdatasync loop: {error}");
     let dir = bench.place.root.clone();

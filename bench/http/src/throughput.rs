@@ -1,4 +1,4 @@
-//! Requests per second in a closed loop, all servers compared.
+//! Requests per second of all servers in a closed loop.
 
 use bench_table::{Spread, Table, ratio};
 
@@ -9,10 +9,10 @@ use crate::rivals::{Rival, SyncSetting};
 
 const SECTION: &str = "throughput";
 
-/// Number of different keys: few enough to stay in every cache.
+/// Number of different keys, so few that they stay in every cache.
 const HOT_KEYS: u64 = 200_000;
 
-/// Rows that others are divided by.
+/// Names of the rows by which other rows are divided.
 const HELLO: &str = "hyper hello, GET";
 const HELLO_PUT: &str = "hyper hello, PUT";
 
@@ -23,7 +23,7 @@ struct Row {
     name: String,
     rival: Rival,
     method: Method,
-    /// Row of Redis in the corresponding mode.
+    /// Name of the row of Redis in the corresponding mode.
     like: Option<String>,
     server: Server,
     runs: Vec<Run>,
@@ -54,7 +54,7 @@ impl Row {
     }
 }
 
-/// Name, server, method, and the row of Redis to compare with.
+/// Returns, for each row, its name, server and method, and the row of Redis to compare with.
 fn plan() -> Vec<(String, Rival, Method, Option<String>)> {
     let redis = |method: Method, sync| match method {
         Method::Get => "Redis GET".to_owned(),
@@ -86,7 +86,7 @@ fn plan() -> Vec<(String, Rival, Method, Option<String>)> {
     rows
 }
 
-/// Measures and reports.
+/// Measures, and reports.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.report.say(&format!(
         "## Throughput\n\nClosed loop, {CONNECTIONS} connections, keys of {KEY_LEN} bytes, values \
@@ -123,7 +123,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts and fills all servers; reports those that can't be started.
+/// Starts all servers, and writes all keys. Reports servers that can't be started.
 fn start(bench: &mut Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, rival, method, like) in plan() {
@@ -166,7 +166,7 @@ fn table(rows: &[Row]) -> Table {
     for row in rows {
         let same = if row.method == Method::Get { HELLO } else { HELLO_PUT };
         let spread = |figures: &[f64]| Spread::of(figures).map(|spread| spread.to_string());
-        // Less CPU time is better, so the ratio is inverted.
+        // The ratio of CPU times is inverted, because less CPU time is better.
         let by_cpu = hello.as_ref().and_then(|hello| ratio(hello, &row.micros()));
         table.row(vec![
             Some(row.name.clone()),
@@ -183,7 +183,7 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// Returns the command lines, as run.
+/// Returns the command lines that were run.
 fn commands(rows: &[Row], driver: Client, seconds: u64) -> Result<String, String> {
     let mut text = "Commands:\n\n".to_owned();
     for row in rows {

@@ -1,12 +1,13 @@
 //! The fastest HTTP server that hyper allows: one `current_thread` runtime, no routing, no store.
-//! kvorum's figures are divided by this one's.
+//! Reports divide kvorum's figures by this server's.
 //!
-//! A `GET` is answered 200 with 64 bytes, as long as the values that the benchmark reads; any other
-//! request has its body read and is answered 201 without one.
+//! A `GET` is answered with 200 and 64 bytes, as many as the values that the benchmark reads. The
+//! body of any other request is read, and the answer is 201 without a body.
 //!
 //!     hyper-hello [ADDRESS [MICROS]]        default: 127.0.0.1:8080 0
 //!
-//! MICROS of CPU time are burnt for each request, for a server that is slower by a known amount.
+//! For each request, MICROS of CPU time are spent in addition, for a server that is slower by a
+//! known amount.
 
 #![forbid(unsafe_code)]
 

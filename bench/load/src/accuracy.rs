@@ -1,6 +1,7 @@
 //! Percentiles compared with the truth: the time from the planned moment to the answer, by the
 //! server's own record. The true time is an interval, from just before the server wrote the answer
-//! to just after: a server that loses its CPU in between does not know when the answer left.
+//! to just after, because a server that loses its CPU in between does not know when the answer
+//! left.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ const SECTION: &str = "accuracy";
 /// Requests per second.
 const RATE: f64 = 1000.0;
 
-/// Number of connections: enough for the slowest service to keep up.
+/// Number of connections, enough for the slowest service to keep up with the rate.
 const CONNECTIONS: usize = 32;
 
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
@@ -83,7 +84,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Names the percentiles that were right in all repeats.
+/// Names the percentiles that were within the tolerance in all repeats.
 fn judged(right: [bool; 5]) -> String {
     if right == [true; 5] {
         return "all".to_owned();
@@ -100,7 +101,7 @@ fn pair(recorded: f64, truth: f64) -> Option<String> {
 /// Lower and upper bound of a percentile, in microseconds.
 type Span = (f64, f64);
 
-/// Returns recorded and true percentiles, and p99 from the write, in microseconds.
+/// Returns recorded percentiles, true percentiles, and p99 from the write, all in microseconds.
 fn measure(service: Service, seconds: u64) -> Result<([f64; 5], [Span; 5], f64), String> {
     let server = Recorder::start(service)?;
     let plan = Plan {
@@ -118,7 +119,7 @@ fn measure(service: Service, seconds: u64) -> Result<([f64; 5], [Span; 5], f64),
     Ok((QUANTILES.map(micros), QUANTILES.map(|q| (at(&before, q), at(&after, q))), written))
 }
 
-/// Returns the lower and the upper bounds of the requests' latencies in microseconds, each
+/// Returns the lower and the upper bounds of the requests' latencies in microseconds, each list
 /// ascending.
 fn truth(server: &Recorder, outcome: &Outcome) -> Result<(Vec<f64>, Vec<f64>), String> {
     let seen = server.seen(outcome.planned)?;
@@ -134,7 +135,8 @@ fn truth(server: &Recorder, outcome: &Outcome) -> Result<(Vec<f64>, Vec<f64>), S
     Ok((taken(|seen| seen.answered.0), taken(|seen| seen.answered.1)))
 }
 
-/// Returns the least value that a share `quantile` of all does not exceed, as the histogram counts.
+/// Returns the least value that a share `quantile` of all values does not exceed, just as the
+/// histogram counts.
 fn at(sorted: &[f64], quantile: f64) -> f64 {
     let rank = (quantile * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]

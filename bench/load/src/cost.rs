@@ -1,5 +1,4 @@
-//! Requests per core and CPU time per request in a closed loop, compared with wrk, with and without
-//! Lua.
+//! Requests per core and CPU time per request in a closed loop, beside wrk, with and without Lua.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ const CONNECTIONS: usize = 64;
 /// Ticks of `/proc/PID/stat` per second: fixed for user space on Linux.
 const TICKS: f64 = 100.0;
 
-/// A row: client, script, and the row to compare with.
+/// A row: its client and script, and the row to compare with.
 struct Row {
     name: &'static str,
     wrk: bool,
@@ -81,7 +80,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the number of requests and their duration in seconds.
+/// Runs one repeat of a row. Returns the number of requests, and their duration in seconds.
 fn measure(row: &Row, server: &Server, seconds: u64) -> Result<(f64, f64), String> {
     if row.wrk { wrk(row, server, seconds) } else { own(row, server, seconds) }
 }
@@ -125,10 +124,11 @@ fn wrk(row: &Row, server: &Server, seconds: u64) -> Result<(f64, f64), String> {
     Ok((requests, requests / rate))
 }
 
-/// CPU time of this process and its reaped children, in seconds.
+/// Returns the CPU time of this process and its reaped children, in seconds.
 fn cpu() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name, in brackets, can contain anything; utime, stime, cutime, cstime are 12th to 15th.
+    // The name, in brackets, may contain anything. The 12th to 15th fields after it are utime,
+    // stime, cutime and cstime.
     let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
     let ticks: u64 = after.split_whitespace().skip(11).take(4).flat_map(str::parse::<u64>).sum();
     ticks as f64 / TICKS

@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), String> {
-    // Before pinning: afterwards this program would see one CPU.
+    // Described before pinning, after which this program would see one CPU.
     let machine = bench_table::describe(&std::env::temp_dir());
     place::pin_to(place::CLIENT_CPU)?;
     let (repeats, seconds) = (args.repeats.max(1), args.seconds.max(1));

@@ -1,4 +1,4 @@
-//! Lateness and burst sizes of requests, compared with wrk2, whose timer ticks once a millisecond.
+//! Lateness of requests, and sizes of bursts, beside wrk2, whose timer ticks once a millisecond.
 
 use std::time::Duration;
 
@@ -13,13 +13,14 @@ const SECTION: &str = "pacing";
 
 const CONNECTIONS: usize = 64;
 
-/// Length in nanoseconds of the window that makes a burst.
+/// Length in nanoseconds of the window whose arrivals are a burst.
 const WINDOW: u64 = 100_000;
 
 /// wrk2's timer interval, in nanoseconds.
 const WRK2_TICK: u64 = 1_000_000;
 
-/// Connections and rate of the burst test: as many as a server with one thread each can record.
+/// Connections and rate of the burst test, as many as a server with a thread for each connection
+/// can record.
 const BURSTS: (usize, f64) = (16, 5000.0);
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
@@ -27,7 +28,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bursts(bench)
 }
 
-/// Measures at several shares of one client thread's highest rate.
+/// Measures the lateness at several shares of the highest rate of one client thread.
 fn lateness(bench: &mut Bench) -> Result<(), String> {
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     let server = place::hello(dir.path())?;
@@ -67,7 +68,7 @@ fn lateness(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Measures with the arrival times recorded by the server.
+/// Measures the bursts by the arrival times that the server records.
 fn bursts(bench: &mut Bench) -> Result<(), String> {
     let (connections, rate) = BURSTS;
     let server = Recorder::start(Service::None)?;
@@ -106,7 +107,7 @@ fn bursts(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns, for each arrival, the number of arrivals in the window before it, ascending.
+/// Returns, for each arrival, the number of arrivals in the window before it, in ascending order.
 fn sizes(mut times: Vec<u64>) -> Vec<u64> {
     times.sort_unstable();
     let mut first = 0;

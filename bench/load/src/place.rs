@@ -11,7 +11,7 @@ pub(crate) const SERVER_CPU: usize = 0;
 /// The CPU of clients.
 pub(crate) const CLIENT_CPU: usize = 1;
 
-/// Pins this thread, and the threads it starts from now on, to a CPU.
+/// Pins this thread, and the threads that it starts from now on, to a CPU.
 pub(crate) fn pin_to(cpu: usize) -> Result<(), String> {
     let mut cpus = rustix::thread::CpuSet::new();
     cpus.set(cpu);

@@ -1,5 +1,5 @@
-//! A server that answers after a known time, and records the times of its requests and answers: a
-//! thread for each connection, all on the server's CPU.
+//! A server that answers after a known time, and records the times of its requests and answers.
+//! Each connection has a thread, and all threads run on the server's CPU.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,13 +12,13 @@ use parking_lot::Mutex;
 
 use crate::place;
 
-/// Greatest lateness of a sleep, in nanoseconds: the least that can be set.
+/// Greatest lateness of a sleep, in nanoseconds. No smaller value can be set.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(1).unwrap();
 
 /// Service time of requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Service {
-    /// No time but that of the answer.
+    /// No time but that of the answer itself.
     None,
     /// A fixed time for every request.
     Fixed(Duration),
@@ -29,8 +29,8 @@ pub(crate) enum Service {
 }
 
 impl Service {
-    /// Returns the time at which a request that came at `came` is to be answered, since the
-    /// server's start.
+    /// Returns the time since the server's start at which a request that came at `came` must be
+    /// answered.
     fn due(self, number: u64, came: Duration) -> Duration {
         match self {
             Self::None => came,
@@ -48,10 +48,10 @@ impl Service {
 /// One request, as recorded by the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen {
-    /// Number in its path.
+    /// Number of the request, from its path.
     pub(crate) number: u64,
     pub(crate) came: Instant,
-    /// Times just before and just after the write of the answer, which left in between.
+    /// Times just before and just after the write of the answer, in between which the answer left.
     pub(crate) answered: (Instant, Instant),
 }
 
@@ -90,7 +90,7 @@ impl Recorder {
         Ok(Self { address, shared })
     }
 
-    /// Returns all requests of connections that have ended: run the client to its end first.
+    /// Returns all requests of connections that have ended. The client must have ended before.
     pub(crate) fn seen(&self, expected: u64) -> Result<Vec<Seen>, String> {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
@@ -109,7 +109,7 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::SeqCst);
-        // Wakes the accepting thread.
+        // The connection wakes the thread that accepts.
         let _ = TcpStream::connect(self.address);
     }
 }

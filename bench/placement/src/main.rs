@@ -1,6 +1,6 @@
 //! Balance of a million keys over the nodes of a cluster, number of keys that move when a node is
-//! added, and cost of making and holding a topology. Prints the tables of `docs/design/scale.md`;
-//! only the times differ from run to run.
+//! added, and cost of computing and holding a topology. Prints the tables of
+//! `docs/design/scale.md`, in which only the times differ from run to run.
 
 #![forbid(unsafe_code)]
 
@@ -46,8 +46,8 @@ fn main() {
     println!("{balance}\n{moved}\n{cost}\n{}", growth());
 }
 
-/// Measures, for tuned hash weights, the balance of partitions, the copies that move compared with
-/// the least possible number, and the duration of the tuning.
+/// Measures, for tuned hash weights, the balance of partitions, the number of copies that move
+/// beside the least possible number, and the duration of the tuning.
 fn growth() -> Table {
     let mut grown = Table::new(&[
         "change",
@@ -61,7 +61,7 @@ fn growth() -> Table {
     let changes =
         [(3, 4), (3, 5), (5, 3), (10, 11), (100, 110), (110, 100), (1000, 1001), (1001, 1000)];
     for (nodes, then) in changes {
-        // The topology before the change is itself balanced.
+        // The topology before the change is balanced too.
         let before = Topology::grown(&of(1), named(nodes), COPIES).expect("these are a cluster");
         let begun = Instant::now();
         let after = Topology::grown(&before, named(then), COPIES).expect("these are a cluster");
@@ -80,12 +80,13 @@ fn growth() -> Table {
     grown
 }
 
-/// The greatest fill of a node, relative to its share.
+/// Returns the greatest fill of a node, relative to the node's share.
 fn fullest(cluster: &Topology) -> f64 {
     cluster.fill().iter().map(Fill::ratio).fold(0.0, f64::max)
 }
 
-/// Returns the copies of partitions that nodes must take over, and those missing from their shares.
+/// Returns the number of copies of partitions that nodes must take over, and the number of copies
+/// that nodes lack to have their shares.
 fn copies_moved(before: &Topology, after: &Topology) -> (u64, f64) {
     let (mut was, mut is, mut moved) = (Vec::new(), Vec::new(), 0);
     for partition in 0..=u16::MAX {
@@ -116,7 +117,8 @@ fn keys() -> impl Iterator<Item = Vec<u8>> {
     (0..KEYS).map(|n| format!("k{n}").into_bytes())
 }
 
-/// Returns, for each node, the number of keys of which it is one of the first `from` replicas.
+/// Returns, for each node, the number of keys for which the node is among the first `from`
+/// replicas.
 fn keys_held(cluster: &Topology, from: u8) -> Vec<u64> {
     held(cluster, from, keys().map(|key| cluster.partition_of(&key)))
 }
@@ -135,14 +137,15 @@ fn held(cluster: &Topology, from: u8, partitions: impl Iterator<Item = u16>) -> 
     counts
 }
 
-/// Formats the least and the greatest count, as differences from the mean.
+/// Formats the least and the greatest count as differences from the mean.
 fn spread(counts: &[u64]) -> String {
     let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
     let off = |count: Option<&u64>| (count.map_or(mean, |c| *c as f64) / mean - 1.0) * 100.0;
     format!("{:+.1} … {:+.1} %", off(counts.iter().min()), off(counts.iter().max()))
 }
 
-/// Returns the share of keys with another first replica, and of copies that another node holds.
+/// Returns the share of keys with another first replica, and the share of copies that another node
+/// holds.
 fn moves(before: &Topology, after: &Topology) -> [f64; 2] {
     let (mut was, mut is) = (Vec::new(), Vec::new());
     let (mut first, mut copies) = (0_u64, 0_u64);

@@ -1,11 +1,11 @@
-//! Description of the machine.
+//! Description of the machine on which a benchmark runs.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Describes the origin of figures: CPU, memory, kernel, file system of `dir`, version of the
-/// sources, and the command line.
+/// Describes where figures come from: CPU, memory, kernel, file system of `dir`, version of the
+/// sources, and command line.
 pub fn describe(dir: &Path) -> String {
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
     let model = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown CPU".to_owned());

@@ -1,4 +1,4 @@
-//! The report of a benchmark, printed and saved: Markdown and raw figures.
+//! The report of a benchmark: Markdown and raw figures, which are printed and saved.
 
 use std::fmt::{self, Write};
 use std::fs;
@@ -13,14 +13,14 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates a table with these columns: the first left-aligned, the others, numbers,
-    /// right-aligned.
+    /// Creates a table with these columns. The first is left-aligned, and the others, which have
+    /// numbers, are right-aligned.
     pub fn new(columns: &[&str]) -> Self {
         let rule = format!("|---|{}", "---:|".repeat(columns.len() - 1));
         Self { columns: columns.len(), lines: vec![format!("| {} |", columns.join(" | ")), rule] }
     }
 
-    /// Adds a row; an absent cell is a dash.
+    /// Adds a row. An absent cell is shown as a dash.
     pub fn row(&mut self, cells: Vec<Option<String>>) {
         assert_eq!(cells.len(), self.columns, "a row has a cell for each column");
         let cells: Vec<String> =
@@ -35,7 +35,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// The report of a run, in order.
+/// The report of a run.
 #[derive(Debug, Default)]
 pub struct Report {
     markdown: String,

@@ -1,11 +1,11 @@
-//! Spread of repeated measurements.
+//! Median, least and greatest of repeated measurements, and ratios of two series of repeats.
 
 use std::fmt;
 
 /// Median, least and greatest value of the repeats.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// The median; for an even number, the mean of the two in the middle.
+    /// The median. For an even number of repeats, the mean of the two in the middle.
     pub median: f64,
     /// The least value.
     pub min: f64,
@@ -14,7 +14,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Returns `None` without repeats.
+    /// Returns the spread of the repeats, or `None` without repeats.
     pub fn of(repeats: &[f64]) -> Option<Self> {
         let mut sorted = repeats.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -29,14 +29,15 @@ impl Spread {
     }
 }
 
-/// Ratios of `of` over `to`, repeat by repeat: any drift of the machine affects both.
+/// Returns the ratios of `of` to `to`, taken repeat by repeat, because a drift of the machine
+/// affects both values of a repeat.
 pub fn ratio(of: &[f64], to: &[f64]) -> Option<Spread> {
     let ratios: Vec<f64> =
         of.iter().zip(to).filter(|(_, to)| **to > 0.0).map(|(of, to)| of / to).collect();
     Spread::of(&ratios)
 }
 
-/// Formats `median (min–max)`, with digits by size.
+/// Formats `median (min–max)`, with fewer decimals for larger values.
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = match self.median.abs() {

@@ -1,6 +1,6 @@
 //! Handshakes per second of kvorum and nginx, full and resumed, with the same certificate, cipher
-//! and group. The client does not verify the certificate, which would cost more than the server's
-//! whole work, and waits for a ticket, with which a handshake ends.
+//! and group. The client does not verify the certificate, because that would cost more than the
+//! server's whole work. The client waits for a ticket, which ends the handshake.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
@@ -22,13 +22,13 @@ use crate::{Bench, order};
 
 const SECTION: &str = "handshakes";
 
-/// Concurrent handshakes: enough to keep a server busy while some of them wait.
+/// Number of concurrent handshakes, enough to keep a server busy while some of them wait.
 const THREADS: usize = 16;
 
 /// Read timeout of a connection.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Sessions that a thread keeps for one server.
+/// Most sessions that a thread keeps for one server.
 const SESSIONS: usize = 8;
 
 const NAMES: [&str; 4] = ["nginx, full", "kvorum, full", "nginx, resumed", "kvorum, resumed"];
@@ -75,7 +75,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes handshakes for `seconds`; returns their number and the seconds they took.
+/// Makes handshakes for `seconds`. Returns their number, and their duration in seconds.
 fn shake(address: SocketAddr, resumed: bool, seconds: u64) -> Result<(f64, f64), String> {
     let (count, wrong) = (AtomicU64::new(0), AtomicU64::new(0));
     let stop = AtomicBool::new(false);
@@ -83,7 +83,7 @@ fn shake(address: SocketAddr, resumed: bool, seconds: u64) -> Result<(f64, f64),
     let ended = std::thread::scope(|scope| {
         let work = || -> io::Result<()> {
             let config = config(resumed);
-            // The first handshake yields a session to resume.
+            // The first handshake yields the session that the next one resumes.
             handshake(&config, address)?;
             while !stop.load(Ordering::Relaxed) {
                 let kind = handshake(&config, address)?;
@@ -116,7 +116,7 @@ fn handshake(config: &Arc<ClientConfig>, address: SocketAddr) -> io::Result<Hand
     let mut socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(SILENCE))?;
-    // A connection closed by a reset keeps no port.
+    // A connection that is closed by a reset does not keep its port.
     rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     while session.is_handshaking() {
         session.complete_io(&mut socket)?;
@@ -151,7 +151,7 @@ fn config(resumed: bool) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// A verifier that accepts any certificate and signature, because only the server is measured.
+/// A verifier that accepts any certificate and any signature, because only the server is measured.
 #[derive(Debug)]
 struct Anything;
 

@@ -13,10 +13,10 @@ const SECTION: &str = "idle";
 /// Numbers of idle connections.
 const COUNTS: [usize; 2] = [1_000, 5_000];
 
-/// Memory budget with slots for all connections: an eighth of it is for connections.
+/// Memory budget, an eighth of which is for connections: enough slots for all of them.
 const MEMORY: &str = "1500MiB";
 
-/// Length in bytes of the values read before the connections are idle; 0 = no requests.
+/// Lengths in bytes of the values that are read before the connections are idle. 0 = no requests.
 const VALUES: [usize; 3] = [0, 64, 16 << 10];
 
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
@@ -48,7 +48,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Measures the KiB per connection, while all are open and idle.
+/// Measures the memory per connection, in KiB, while all connections are open and idle.
 fn grown(
     bench: &mut Bench,
     connections: usize,
@@ -59,7 +59,7 @@ fn grown(
     let node = bench.place.nodes(1, secure, &more)?.remove(0);
     let keys = Keys { order: KeyOrder::Sequential, count: 1_000, len: 16 };
     let target = bench.place.target(&node, secure);
-    // The memory of stored and read values is part of the base.
+    // The base includes the memory of stored and read values.
     let mut first = Plan { limit: 5_000, keys, value_len, ..Plan::new(target.clone()) };
     first.put_percent = if value_len == 0 { 0 } else { 50 };
     first.duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! Cost of TLS for kvorum, in one run: on kept connections compared with plain text, in handshakes
-//! compared with nginx, between three nodes, and in memory.
+//! Cost of TLS for kvorum, in one run: on kept connections beside plain text, in handshakes beside
+//! nginx, between three nodes, and in memory.
 //!
 //! ```text
 //!   CPU 0   the measured servers; the others are stopped
@@ -70,7 +70,7 @@ fn run(args: &Args) -> Result<(), String> {
         .prefix("kvorum-bench-")
         .tempdir_in(&args.dir)
         .map_err(|error| format!("can't make a directory in {}: {error}", args.dir.display()))?;
-    // Before pinning: afterwards this program would see one CPU.
+    // Described before pinning, after which this program would see one CPU.
     let machine = bench_table::describe(dir.path());
     place::pin_to(place::CLIENT_CPU)?;
     let (repeats, seconds) = (args.repeats.max(1), args.seconds.max(1));
@@ -99,8 +99,8 @@ fn run(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the order of a repeat's rows: alternately forwards and backwards, so that any drift
-/// affects all of them.
+/// Returns the order of a repeat's rows, alternately forwards and backwards, so that a drift of the
+/// machine affects all rows.
 fn order(rows: usize, repeat: usize) -> Vec<usize> {
     let forwards = 0..rows;
     if repeat.is_multiple_of(2) { forwards.collect() } else { forwards.rev().collect() }

@@ -1,4 +1,4 @@
-//! Certificates, and the start of servers, all on one CPU.
+//! Certificates, and the start of servers on one CPU.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -24,9 +24,9 @@ const READY_LIMIT: Duration = Duration::from_secs(30);
 /// Directories and certificates of the servers.
 pub(crate) struct Place {
     root: PathBuf,
-    /// Number of servers started, which names their directories.
+    /// Number of servers started so far, after which their directories are named.
     started: u32,
-    /// CA that clients trust.
+    /// Configuration of clients, which trust the CA.
     pub(crate) tls: Tls,
 }
 
@@ -112,14 +112,14 @@ impl Place {
         Endpoint { tls, ..server.address.into() }
     }
 
-    /// Returns a node's target URL.
+    /// Returns the URL of a node as a target.
     pub(crate) fn target(&self, server: &Server, secure: bool) -> Target {
         let tls = secure.then(|| self.tls.clone());
         Target { tls, ..Target::new(server.address, "/v0/entity?id={key}") }
     }
 }
 
-/// Pins this thread, and the threads it starts from now on, to a CPU.
+/// Pins this thread, and the threads that it starts from now on, to a CPU.
 pub(crate) fn pin_to(cpu: usize) -> Result<(), String> {
     let mut cpus = rustix::thread::CpuSet::new();
     cpus.set(cpu);
@@ -133,7 +133,8 @@ fn pinned(cpu: usize, program: &Path) -> Command {
     command
 }
 
-/// Creates a CA, and beside its file the servers' `cert.pem` and `key.pem`; returns the CA's file.
+/// Creates a CA, and in the same directory the servers' `cert.pem` and `key.pem`. Returns the path
+/// of the CA's certificate.
 fn certificates(dir: &Path) -> Result<PathBuf, Box<dyn std::error::Error>> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -148,7 +149,8 @@ fn certificates(dir: &Path) -> Result<PathBuf, Box<dyn std::error::Error>> {
     Ok(ca)
 }
 
-/// Returns a configuration with one process, no log, and sessions resumed by tickets as in kvorum.
+/// Returns a configuration with one process, no log, and resumption of sessions by tickets as in
+/// kvorum.
 fn nginx_config(root: &Path, address: SocketAddr) -> String {
     let root = root.display();
     format!(

@@ -2,8 +2,8 @@
 //! on a cold server and on a hot one.
 //!
 //! Two consecutive runs on one server differ in more than warmth: the second `PUT` run meets the
-//! data of the first. So each run has a store of its own, and every store has the same history
-//! before it is measured: all keys are written once, then follows the *rehearsal*, which sends the
+//! data of the first. Each run therefore has a store of its own, and every store has the same
+//! history before the measurement: all keys are written once, and then the *rehearsal* sends the
 //! same requests as the measured run. The only difference is one restart:
 //!
 //! ```text
@@ -14,10 +14,10 @@
 //! ```
 //!
 //! A *cold* server is a new process, whose caches and pools are empty and whose code has not run
-//! yet; and between stop and start its data files are dropped from the page cache. The CPU, the
-//! kernel (the program's own file stays in the page cache) and the client are not cold. A server
-//! that keeps the latest writes in memory has them in files after the restart: that is part of a
-//! restart's cost.
+//! yet. Its data files are dropped from the page cache between stop and start. The CPU, the kernel
+//! (the program's own file stays in the page cache) and the client are not cold. A server that
+//! keeps the latest writes in memory has these writes in files after the restart, which is part of
+//! the cost of a restart.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use crate::trial::{
 };
 use crate::warning::RunWarning;
 
-/// Most repeats: over more of them, the machine changes more than the server.
+/// Most repeats. Over more repeats, the machine changes more than the server.
 const MAX_REPEATS: i64 = 20;
 
 /// Prefix of a printed percentile that has too few samples.
@@ -48,7 +48,7 @@ const ROUGH: &str = "~";
 /// The printed percentiles.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// Highest share of errors: a run with more measures its errors.
+/// Highest share of errors. A run with more errors measures the errors.
 const ERRORS_LIMIT: f64 = 0.001;
 
 /// Measure what warmth is worth
@@ -89,7 +89,7 @@ pub struct ColdHotArgs {
     pub(crate) repeats: u32,
 }
 
-/// A measured run and its role.
+/// A measured run, and its role such as `put-cold`.
 struct Measured {
     role: &'static str,
     figures: TrialFigures,
@@ -101,12 +101,12 @@ struct Rehearsed<'a> {
     ground: ServerUnderTest<'a>,
     preparation: Preparation,
     kept: Kept,
-    /// The data files last dropped from the page cache.
+    /// The data files that were last dropped from the page cache.
     dropped: Option<Dropped>,
 }
 
 /// Makes the four runs, prints them and their differences, and stores the results in a directory.
-/// Ends early, with the runs so far, when `stop` becomes true.
+/// Once `stop` is true, ends early with the runs so far.
 pub fn run(
     args: &ColdHotArgs,
     known: &ServerProfile,
@@ -207,7 +207,7 @@ impl Rehearsed<'_> {
         Ok(figures)
     }
 
-    /// Restarts the server on the same data, dropped from the page cache in between.
+    /// Restarts the server on the same data, which are dropped from the page cache in between.
     fn cool_down(&mut self) -> Result<(), Error> {
         let data = self.ground.stop();
         if let Some(data) = &data {
@@ -299,15 +299,15 @@ fn rough(figures: &TrialFigures, quantile: f64) -> Option<RunWarning> {
     RunWarning::few_samples(quantile, figures.intended.len())
 }
 
-/// CPU time of the servers per answer, in milliseconds.
+/// Returns the servers' CPU time per answer, in milliseconds.
 fn cpu_per_request(figures: &TrialFigures) -> Option<f64> {
     let seconds: f64 = figures.servers.iter().map(|usage| usage.cpu_s).sum();
     let known = !figures.servers.is_empty() && !figures.intended.is_empty();
     known.then(|| seconds * 1e3 / figures.intended.len() as f64)
 }
 
-/// Compares the medians of a method's hot runs with those of its cold runs; `None` if either is
-/// missing.
+/// Compares the medians of a method's hot runs with those of its cold runs. Returns `None` if
+/// either are missing.
 fn difference(method: &str, measured: &[Measured]) -> Option<String> {
     let of = |warmth: &str, value: &dyn Fn(&TrialFigures) -> Option<f64>| {
         let role = format!("{method}-{warmth}");

@@ -1,4 +1,5 @@
-//! One connection: a non-blocking socket, its outgoing request and its incoming answer.
+//! One connection: a non-blocking socket, the request that it sends, and the answer that it
+//! receives.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -32,11 +33,11 @@ pub(crate) enum ConnectionState {
     /// Connected, but the script delays its next request.
     Thinking,
     Waiting(Request),
-    /// Closed, to be reopened when its time has come.
+    /// Closed, and to be reopened at a set time.
     Closed,
 }
 
-/// State of an awaited answer.
+/// Progress of the reception of an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Received {
     /// The answer is incomplete.
@@ -49,7 +50,7 @@ pub(crate) enum Received {
     Garbage,
 }
 
-/// Bytes read from a connection and not parsed yet. Each thread needs only one.
+/// Bytes that were read from a connection and are not parsed yet. Each thread needs only one inbox.
 pub(crate) struct Inbox {
     buffer: Box<[u8]>,
     at: usize,
@@ -67,17 +68,17 @@ impl Inbox {
         Self { buffer, at: 0, len: 0, more: true, ended: false }
     }
 
-    /// Resets the inbox for an event of a connection. `ended` says that the server has closed its
-    /// side.
+    /// Resets the inbox for an event of a connection. `ended` is true if the event reports that the
+    /// server has closed its side.
     ///
-    /// A read that does not fill the buffer has emptied the socket, which saves another call, but
-    /// that read hides an end of stream reported by the same event.
+    /// A read that does not fill the buffer has emptied the socket, so that a further call is
+    /// saved. Such a read does not show an end of stream that the same event reports.
     pub(crate) fn open(&mut self, ended: bool) -> &mut Self {
         (self.at, self.len, self.more, self.ended) = (0, 0, true, ended);
         self
     }
 
-    /// Reads from a plain-text socket. Returns the length, and true if there may be more.
+    /// Reads from a plain-text socket. Returns the number of bytes, and true if there may be more.
     fn read(&mut self, socket: &OwnedFd) -> io::Result<(usize, bool)> {
         let read = || rustix::net::recv(socket, &mut self.buffer[..], RecvFlags::empty());
         let (len, _) = rustix::io::retry_on_intr(read)?;
@@ -86,16 +87,17 @@ impl Inbox {
 }
 
 pub(crate) struct Connection {
-    /// Used by direct system calls: libc's are cancellation points, which cost 4 % of the CPU time
-    /// of a request.
+    /// The socket, used by direct system calls. libc's calls are cancellation points, which cost 4
+    /// % of the CPU time of a request.
     stream: Option<OwnedFd>,
     /// The TLS session, if the target uses TLS.
     session: Option<Box<Session>>,
     pub(crate) state: ConnectionState,
-    /// Index of the target, and one of the target's addresses.
+    /// Index of the target. `address` is one of the target's addresses.
     pub(crate) target: usize,
     pub(crate) address: SocketAddr,
-    /// Time since which the connection could have sent: it connected, or received its answer.
+    /// Time since which the connection could have sent: when it connected, or received its last
+    /// answer.
     pub(crate) ready: u64,
     /// Time at which a closed loop would have sent its next request, if the server had not closed
     /// the connection after its last answer.
@@ -104,7 +106,7 @@ pub(crate) struct Connection {
     pub(crate) proven: bool,
     /// True while the connection is on the free list.
     pub(crate) listed: bool,
-    /// The encoded request; the buffer is reused.
+    /// The encoded request. The buffer is reused.
     pub(crate) out: Vec<u8>,
     out_at: usize,
     reply: Reply,
@@ -128,9 +130,9 @@ impl Connection {
         }
     }
 
-    /// Starts connecting, and registers for events under `index`.
+    /// Starts to connect, and registers for events under `index`.
     ///
-    /// The registration is edge-triggered for both directions, so it never has to change.
+    /// The registration is edge-triggered for both directions, so that it never has to change.
     pub(crate) fn open(
         &mut self,
         epoll: &OwnedFd,
@@ -161,22 +163,24 @@ impl Connection {
         let Some(stream) = &self.stream else { return Err(ErrorKind::NotConnected.into()) };
         rustix::net::sockopt::socket_error(stream)??;
         match &mut self.session {
-            // Before the socket is connected, an event brings nothing to read.
+            // An event before the socket is connected brings no bytes to read.
             Some(session) => session.handshake(stream),
             None => rustix::net::getpeername(stream).map(|_| true).map_err(io::Error::from),
         }
     }
 
-    /// Returns the error that ended TLS, unless TLS ended in order.
+    /// Returns the error that ended the TLS session, or `None` if the session did not end or ended
+    /// in order.
     pub(crate) fn broken_tls(&self) -> Option<io::Error> {
         self.session.as_ref().and_then(|session| session.failed())
     }
 
     /// Closes by a reset. After an orderly close, the side that closes first keeps the port for a
-    /// minute, and a server that closes after each answer would soon use up all ports.
+    /// minute, so that a server that closes after each answer would soon use up all of this
+    /// machine's ports.
     pub(crate) fn close(&mut self) {
         if let Some(stream) = self.stream.take() {
-            // If this fails, the close is an orderly one.
+            // If this call fails, the close is orderly.
             let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
         }
         self.session = None;
@@ -210,12 +214,12 @@ impl Connection {
         Ok(())
     }
 
-    /// The body of the answer, if the connection keeps it.
+    /// Returns the body of the answer, if the connection keeps bodies.
     pub(crate) fn body(&self) -> &[u8] {
         self.reply.body()
     }
 
-    /// The head of the answer, if the connection keeps it.
+    /// Returns the head of the answer, if the connection keeps heads.
     pub(crate) fn head(&self) -> &[u8] {
         self.reply.head()
     }
@@ -257,7 +261,7 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes that are not HTTP/1.1, from their beginning as far as they are still
+    /// Returns the bytes that are not HTTP/1.1, from the first of them, as far as they are still
     /// buffered.
     pub(crate) fn garbage<'a>(&'a self, inbox: &'a Inbox) -> &'a [u8] {
         match self.reply.pieces() {

@@ -12,16 +12,17 @@ use crate::tally::Tally;
 pub struct Interval {
     /// Start of the interval, in seconds since the end of the warm-up.
     pub start_s: u64,
-    /// Length in seconds: 1, except for the last interval.
+    /// Length in seconds: 1, or less in the last interval.
     pub length_s: f64,
     /// Requests due but not yet sent at the end of the interval.
     pub backlog: u64,
-    /// Counts of the interval. An answer counts when it arrives, whenever its request was due.
+    /// Counts of the interval. An answer counts in the interval in which it arrives, whenever its
+    /// request was due.
     pub tally: Tally,
 }
 
 /// Callback for each second and for the remainder at the end. The callback runs on a thread of its
-/// own with the lowest priority, so the load continues meanwhile.
+/// own with the lowest priority, while the load continues.
 pub type Watch<'a> = Box<dyn FnMut(&Interval) + Send + 'a>;
 
 /// Callback for the moment when all connections are open and the first request is about to be sent.
@@ -37,7 +38,7 @@ pub struct Control<'a> {
 
 impl<'a> Control<'a> {
     /// Creates a control that only ends the run, when `stop` becomes true. A signal handler can set
-    /// it.
+    /// `stop`.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
         Self { stop, begun: Mutex::new(None), watch: Mutex::new(None) }
     }
@@ -52,12 +53,12 @@ impl<'a> Control<'a> {
         Self { watch: Mutex::new(Some(Box::new(watch))), ..self }
     }
 
-    /// Ends the run now: nothing more is sent, and requests in flight count as unfinished.
+    /// Ends the run now. No further request is sent, and requests in flight count as unfinished.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if the run is to end.
+    /// Returns true if the run must end.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::tls::Tls;
 
-/// A run ended without figures.
+/// The reason why a run ended without figures.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The plan can't be carried out.
@@ -59,7 +59,7 @@ impl Error {
         Self::Tls { target, why: tls.why(cause) }
     }
 
-    /// Converts the error of a system call, for `map_err`.
+    /// Returns a function that converts the error of a system call, for `map_err`.
     pub(crate) fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> Self {
         move |cause| Self::System { what, cause: cause.into() }
     }

@@ -1,4 +1,5 @@
-//! Interval logs of `HdrHistogram`, format 1.3: a line holds one method's histogram of one second.
+//! Interval logs of `HdrHistogram`, format 1.3. Each line holds one method's histogram of one
+//! second.
 //!
 //! ```text
 //!  #[Histogram log format version 1.3]
@@ -8,9 +9,9 @@
 //!  Tag=GET,0.000,1.000,1.234,HISTFAAA…
 //! ```
 //!
-//! Values are nanoseconds; the maximum in each line, meant for people, is in milliseconds. The
-//! crate's own writer is not used: it borrows its file for its whole life and has no unit for the
-//! maximum.
+//! Values are in nanoseconds. The maximum in each line is in milliseconds, because it is meant for
+//! people. The crate's own writer is not used, because it borrows its file as long as it exists,
+//! and has no unit for the maximum.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -49,8 +50,8 @@ impl HdrLog {
         Ok(Self { out, serializer: V2DeflateSerializer::new(), bytes: Vec::new() })
     }
 
-    /// Adds the histogram of `length_s` seconds from `start_s` on. An empty histogram is not
-    /// written.
+    /// Adds the histogram of `length_s` seconds from `start_s` on. Does not write an empty
+    /// histogram.
     pub(crate) fn add(
         &mut self,
         tag: &str,

@@ -1,5 +1,6 @@
-//! Ctrl-C handling. The first signal ends a run early, with its results so far; the second ends the
-//! process at once, after removing the servers and files that it created for the run.
+//! Ctrl-C handling. The first signal ends a run early, with its results so far. The second signal
+//! ends the process at once, after removing the servers and files that the process created for the
+//! run.
 
 use std::fs;
 use std::io;
@@ -15,16 +16,16 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-/// Attempts to remove a directory, and the time between two of them: a process that was just killed
-/// may still write there.
+/// Attempts to remove a directory, and the time between two attempts. A process that was just
+/// killed may still write there.
 const ATTEMPTS: u32 = 100;
 const BETWEEN: Duration = Duration::from_millis(10);
 
 /// Resources that must not outlive the process: usually one server and its data, at times also
-/// those of the server before.
+/// those of the previous server.
 static OWNED: Mutex<Vec<CleanupTarget>> = Mutex::new(Vec::new());
 
-/// A resource that ends with this process, however the process ends.
+/// A resource that is removed when this process ends, however the process ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CleanupTarget {
     /// A process group.
@@ -33,7 +34,7 @@ pub(crate) enum CleanupTarget {
     Directory(PathBuf),
 }
 
-/// Guard of a resource: while it lives, the end of the process removes the resource.
+/// Guard of a resource. As long as the guard exists, the end of the process removes the resource.
 #[derive(Debug)]
 pub(crate) struct CleanupGuard(CleanupTarget);
 
@@ -71,9 +72,9 @@ pub fn until_interrupted() -> io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Removes all resources: processes first, because they would write their files again. The list
-/// stays locked until the process ends: a thread that notices the death of its server blocks on the
-/// lock, and can't end the process in another way.
+/// Removes all resources. Processes come first, because they would write their files again. The
+/// list stays locked until the process ends: a thread that notices the death of its server blocks
+/// on the lock, and can't end the process in another way.
 fn leave_nothing() -> MutexGuard<'static, Vec<CleanupTarget>> {
     let all = OWNED.lock();
     for owned in &*all {

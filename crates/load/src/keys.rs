@@ -9,7 +9,7 @@ use crate::zipf::Zipf;
 const MAX_KEY_LEN: usize = 1024;
 
 /// Most unanswered `PUT`s of a thread whose order is tracked: several for each of the most
-/// connections. Older ones are no longer waited for.
+/// connections. Older ones count as answered.
 const MAX_UNANSWERED: usize = 1 << 16;
 
 /// The order of keys.
@@ -17,13 +17,15 @@ const MAX_UNANSWERED: usize = 1 << 16;
 pub enum KeyOrder {
     /// 0, 1, 2 … over all connections together, from 0 again after the last.
     Sequential,
-    /// Each key once, far from the one before it, then all again: fills a store in unsorted order.
+    /// Each key once, far from the previous one, then all again. This order fills a store in
+    /// unsorted order.
     Scattered,
     /// Every key is equally likely.
     Uniform,
     /// Zipf's law with a theta of 0.99; popular keys are scattered over the key space.
     Zipf,
-    /// `PUT`s in sequence; other requests ask for one of this many keys last put and answered.
+    /// `PUT`s in sequence. Other requests read one of this many keys that were last put and
+    /// answered.
     Latest(u64),
 }
 
@@ -76,7 +78,7 @@ impl Keys {
     }
 }
 
-/// Mixes two numbers into one hash (Steele et al., SplitMix64's finalizer).
+/// Mixes two numbers into one hash (the finalizer of SplitMix64 by Steele et al.).
 pub(crate) fn mix(seed: u64, number: u64) -> u64 {
     let mut z = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -84,8 +86,8 @@ pub(crate) fn mix(seed: u64, number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Hands out key numbers to one thread. In every order but `Latest`, a key follows from the
-/// request's number alone, however many threads there are.
+/// Generates the key numbers of one thread. In every order but `Latest`, a key follows from the
+/// request's number alone, for any number of threads.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     count: u64,
@@ -95,21 +97,23 @@ pub(crate) struct Numbers {
 
 #[derive(Debug)]
 enum Order {
-    /// A fixed step from the request before: 1 for sequential keys, a long one for scattered keys.
+    /// A fixed step from the previous request's key: 1 for sequential keys, a long step for
+    /// scattered keys.
     Steps,
     Uniform,
     Zipf(Zipf),
     Latest(Latest),
 }
 
-/// The keys that one of several threads writes: `worker`, `worker + workers` …
+/// The keys that one of several threads writes: `worker`, `worker + workers`, `worker + 2 ·
+/// workers` …
 #[derive(Debug)]
 struct Latest {
     worker: u64,
     workers: u64,
-    /// Number of its last keys that requests ask for.
+    /// Number of the thread's last keys that requests read.
     window: u64,
-    /// Number of writes begun, and length of the answered prefix of them.
+    /// Number of writes begun. `done` is the length of their prefix that is answered.
     begun: u64,
     done: u64,
     /// Answered flags of the writes from `done` on.
@@ -136,8 +140,8 @@ impl Numbers {
         Self { count, step, order }
     }
 
-    /// Returns a request's key. A `PUT`'s key has its position among the thread's writes, for
-    /// [`Self::answered`].
+    /// Returns a request's key. The key of a `PUT` has its position among the thread's writes,
+    /// which [`Self::answered`] needs.
     pub(crate) fn next(&mut self, put: bool, number: u64, random: &mut fastrand::Rng) -> Key {
         let place = |rank: u64| {
             let place = u128::from(rank) * u128::from(self.step) % u128::from(self.count);
@@ -173,7 +177,7 @@ impl Latest {
             self.begun += 1;
             i128::from(self.begun) - 1
         } else {
-            // Before the first answer: one of the last keys of an earlier run.
+            // Before the first answer, a key of an earlier run is read.
             i128::from(self.done) - 1 - i128::from(random.u64(..self.window))
         };
         let number = i128::from(self.worker) + at * i128::from(self.workers);
@@ -196,8 +200,8 @@ impl Latest {
     }
 }
 
-/// Returns a step that visits all of `count` numbers: near the golden section, which spreads any
-/// run of visits evenly, and coprime to `count`.
+/// Returns a step that visits all of `count` numbers. The step is near the golden section of
+/// `count`, which spreads any sequence of visits evenly, and is coprime to `count`.
 fn scattering_step(count: u64) -> u64 {
     let golden = (count as f64 * 0.618_034) as u64;
     (golden..count).find(|&step| gcd(step, count) == 1).unwrap_or(1 % count)

@@ -1,7 +1,8 @@
-//! Properties of a kind of server, given by the caller. The load crate knows no server itself.
+//! Properties of a kind of server, which the caller gives. The load crate itself knows no kind of
+//! server.
 
-/// Paths and names by which a kind of server is asked for its keys, metrics and profiles. An empty
-/// field turns its feature off.
+/// Paths and names by which a kind of server gives its keys, metrics and profiles. An empty field
+/// turns its feature off.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ServerProfile {
     /// Name and version of the tool, for `run.json`.
@@ -13,7 +14,7 @@ pub struct ServerProfile {
     /// Metrics that are all zero while the server does no background work.
     pub idle: &'static [&'static str],
     /// Counters that grow while the server delays or refuses writes because flushes and compactions
-    /// are behind.
+    /// have fallen behind.
     pub held_back: &'static [&'static str],
     /// Metrics with a column in `timeline.csv`.
     pub timeline: &'static [&'static str],
@@ -27,12 +28,13 @@ pub struct ServerProfile {
     pub token_variable: &'static str,
     /// Environment variable with the certificate file to use without `--ca-file`.
     pub ca_variable: &'static str,
-    /// Path of the server's settings, a JSON object; fields of nested objects count as its own.
+    /// Path of the server's settings, a JSON object. Fields of nested objects count too.
     pub about_path: &'static str,
 }
 
 impl ServerProfile {
-    /// Returns the `Authorization` header's value, from the token variable.
+    /// Returns the value of the `Authorization` header, from the token variable, or `None` if that
+    /// variable is unset or empty.
     pub(crate) fn authorization(&self) -> Option<String> {
         let token = std::env::var(self.token_variable).ok();
         token.filter(|token| !token.is_empty()).map(|token| format!("Bearer {token}"))

@@ -1,11 +1,11 @@
-//! The client's machine, and times in RFC 3339 format.
+//! Description of the client's machine, and times in RFC 3339 format.
 
 use std::fs;
 use std::time::SystemTime;
 
 use crate::record::Machine;
 
-/// Describes this machine, as far as the system tells.
+/// Describes this machine, as far as the system gives the facts.
 pub fn machine() -> Machine {
     let uname = rustix::system::uname();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

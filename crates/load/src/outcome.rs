@@ -43,7 +43,7 @@ impl Figures {
         }
         let (mean, stdev) = (histogram.mean(), histogram.stdev());
         let (low, high) = ((mean - stdev).max(0.0).ceil() as u64, (mean + stdev).floor() as u64);
-        // Without a deviation, all samples are at the mean.
+        // Without a deviation, all samples equal the mean.
         let within = if low > high { histogram.len() } else { histogram.count_between(low, high) };
         Self {
             mean,
@@ -54,7 +54,7 @@ impl Figures {
     }
 }
 
-/// An address that a run did not use.
+/// An address of a target that a run did not use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     /// Name of the target with this address.
@@ -70,12 +70,13 @@ pub struct LeftOut {
 pub struct Outcome {
     /// Counts and latencies of all requests.
     pub tally: Tally,
-    /// Counts and latencies by target, if each had its own rate and connections; else empty.
+    /// Counts and latencies by target, if each target had its own rate and connections; otherwise
+    /// empty.
     pub by_target: Vec<(String, Tally)>,
-    /// Requests that were due; in a closed loop, requests sent. Each was answered, is unfinished,
-    /// or was lost by a read or write error.
+    /// Number of requests that were due, or in a closed loop, that were sent. Each was answered, is
+    /// unfinished, or was lost by a read or write error.
     pub planned: u64,
-    /// Start of the plan, the warm-up included: the origin of its times.
+    /// Start of the plan, with the warm-up. All times of the plan count from here.
     pub started: Instant,
     /// Duration of the plan.
     pub duration: Duration,
@@ -83,17 +84,18 @@ pub struct Outcome {
     pub client_cpu: Duration,
     /// Share of the plan's time that each thread spent on a CPU.
     pub busy: Vec<f64>,
-    /// Wall time since the end of the warm-up, the drain included.
+    /// Wall time since the end of the warm-up, with the drain.
     pub elapsed: Duration,
-    /// Requests due but not yet sent, at 20 moments of the run, the last at the end of the plan.
+    /// Requests due but not yet sent, at 20 moments of the run. The last moment is the end of the
+    /// plan.
     pub backlog: Vec<u64>,
     /// CPUs that the client may use.
     pub cpus: usize,
     /// Answers per second of one thread, sampled every 100 ms.
     pub thread_rates: Histogram<u64>,
-    /// Answers per second by target, if there is [`Self::by_target`].
+    /// Answers per second by target, if [`Self::by_target`] is not empty.
     pub thread_rates_by_target: Vec<Histogram<u64>>,
-    /// True if the run was interrupted: its figures end there.
+    /// True if the run was interrupted, so that its figures end there.
     pub interrupted: bool,
     /// Addresses that could not be reached at the start, while others of the same name could.
     pub left_out: Vec<LeftOut>,
@@ -149,35 +151,35 @@ impl Outcome {
         }
     }
 
-    /// Latencies of all methods together.
+    /// Returns the latencies of all methods together.
     pub fn both(&self) -> Latencies {
         self.tally.all_latencies()
     }
 
-    /// Number of answers, of any status.
+    /// Returns the number of answers of any status.
     pub fn answered(&self) -> u64 {
         self.tally.statuses.all()
     }
 
-    /// Answers per second within the plan's duration.
+    /// Returns the number of answers per second within the plan's duration.
     pub fn throughput(&self) -> f64 {
         let time = self.duration.min(self.elapsed).as_secs_f64();
         if time > 0.0 { self.tally.in_time as f64 / time } else { 0.0 }
     }
 
-    /// Counts for `run.json`.
+    /// Returns the counts for `run.json`.
     pub fn counts(&self) -> record::Counts {
         counts(&self.tally, self.planned)
     }
 
-    /// Summaries of the histograms for `run.json`: `intended`, `written` and `late`, of all methods
-    /// together, and of each method if there are several.
+    /// Returns the summaries of the histograms for `run.json`: `intended`, `written` and `late`, of
+    /// all methods together, and of each method if there are several.
     pub fn latencies(&self) -> Vec<record::Latency> {
         latencies(&self.tally)
     }
 }
 
-/// Counts for `run.json`: see [`Outcome::counts`].
+/// Returns the counts for `run.json`: see [`Outcome::counts`].
 pub fn counts(tally: &Tally, planned: u64) -> record::Counts {
     let Errors { connect, read, write, timeout } = tally.errors;
     record::Counts {
@@ -198,7 +200,7 @@ pub fn counts(tally: &Tally, planned: u64) -> record::Counts {
     }
 }
 
-/// Summaries of the histograms for `run.json`: see [`Outcome::latencies`].
+/// Returns the summaries of the histograms for `run.json`: see [`Outcome::latencies`].
 pub fn latencies(tally: &Tally) -> Vec<record::Latency> {
     let all = tally.all_latencies();
     let mut of = vec![("", &all)];
@@ -294,7 +296,7 @@ fn line(f: &mut fmt::Formatter<'_>, name: &str, h: &Histogram<u64>) -> fmt::Resu
 mod tests {
     use super::*;
 
-    /// The 99th percentile lies between two points of the spectrum, and here the values jump there.
+    /// The 99th percentile lies between two points of the spectrum, where the values jump here.
     #[test]
     fn percentiles_are_exact() {
         let mut histogram = Histogram::new_with_bounds(1, 1_000_000_000, 3).unwrap();

@@ -9,45 +9,45 @@ use crate::server::Endpoint;
 use crate::tls::Tls;
 use crate::url;
 
-/// Most connections of one run: a loopback client has some 28,000 ports, and a larger number calls
-/// for another kind of test.
+/// Most connections of one run. A client on loopback has some 28,000 ports, and a larger number
+/// calls for another kind of test.
 pub const MAX_CONNECTIONS: usize = 20_000;
 
-/// Most threads of one run: no machine gains from more.
+/// Most threads of one run. No known machine gains from more.
 pub const MAX_THREADS: usize = 256;
 
 /// Most URLs of one run.
 pub const MAX_TARGETS: usize = 64;
 
-/// Longest value in bytes: each request has a copy of one.
+/// Longest value in bytes. Each request has a copy of one value.
 pub const MAX_VALUE_LEN: usize = 16 << 20;
 
 /// Longest warm-up, duration and drain, each.
 pub const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
-/// Highest rate over all targets: above any client's, and low enough that a client that falls
-/// behind can still count every due request.
+/// Highest rate over all targets, in requests per second. No client reaches it, and a client that
+/// falls behind can still count every due request.
 pub const MAX_RATE: f64 = 1e7;
 
-/// Lowest rate: one request in about eleven days.
+/// Lowest rate, in requests per second: one request in about eleven days.
 const MIN_RATE: f64 = 1e-6;
 
 /// Placeholder of the key in a target's path.
 pub const KEY: &str = "{key}";
 
-/// Send times of requests.
+/// The moments at which requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// By plan, this many requests per second over all connections, whatever the server does.
+    /// By plan: this many requests per second over all connections, whatever the server does.
     Open(f64),
-    /// Each connection sends its next request when it has its answer.
+    /// In a closed loop: each connection sends its next request when the last one is answered.
     Closed,
 }
 
 /// Distribution of due times in an open loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// Equal intervals; slot i belongs to connection i mod connections, as in wrk2.
+    /// Equal intervals. Slot i belongs to connection i mod connections, as in wrk2.
     Even,
     /// Exponential intervals, as from many independent users. Any free connection of a thread takes
     /// the next slot.
@@ -66,15 +66,16 @@ pub enum TargetMode {
 /// A URL that receives requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Name for people; also the `Host` of requests made by this crate.
+    /// Name for people, and the `Host` of requests that this crate makes.
     pub name: String,
-    /// Addresses of the target. Connections are spread over all reachable ones.
+    /// Addresses of the target. Connections are spread over all addresses that can be reached.
     pub addresses: Vec<SocketAddr>,
     /// TLS settings, if the target uses TLS.
     pub tls: Option<Tls>,
-    /// Authorization for requests for the server's metrics, if any: `Bearer TOKEN`.
+    /// Authorization of requests for the server's metrics, such as `Bearer TOKEN`, if any.
     pub authorization: Option<String>,
-    /// Path and query; `{key}` stands for the key. Without it, all requests are alike.
+    /// Path and query, in which `{key}` stands for the key. Without `{key}`, all requests are
+    /// alike.
     pub path: String,
 }
 
@@ -85,7 +86,7 @@ impl Target {
         Self { name, addresses: vec![address], tls: None, authorization: None, path }
     }
 
-    /// `http://HOST:PORT`, or `https://…`.
+    /// Returns `http://HOST:PORT`, or `https://…`.
     pub(crate) fn origin(&self) -> String {
         url::origin(self.tls.is_some(), &self.name)
     }
@@ -107,7 +108,7 @@ pub type Write = fn(put: bool, number: u64, out: &mut Vec<u8>);
 pub enum Requests {
     /// `GET`, `PUT` and `DELETE` of the target's path with keys.
     Keys,
-    /// A function of the caller, called for each request.
+    /// A function of the caller, which is called for each request.
     Custom(Write),
     /// A Lua script for each thread.
     Script,
@@ -116,7 +117,7 @@ pub enum Requests {
 /// The plan of a run: its requests, targets, rate and duration.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The servers that get the requests.
+    /// The servers that receive the requests.
     pub targets: Vec<Target>,
     /// Distribution of the load over the targets.
     pub target_mode: TargetMode,
@@ -128,16 +129,16 @@ pub struct Plan {
     pub pace: Pace,
     /// Distribution of due times in an open loop.
     pub arrival: Arrival,
-    /// Time of sending before any request is counted.
+    /// Time for which requests are sent before any is counted.
     pub warmup: Duration,
     /// Time after the warm-up during which requests become due.
     pub duration: Duration,
-    /// Most requests; `u64::MAX` leaves the end to `duration`.
+    /// Most requests. With `u64::MAX`, only `duration` ends the run.
     pub limit: u64,
-    /// Time after `duration` for finishing due requests. A request not done by then counts as "at
-    /// least this long".
+    /// Time after `duration` in which due requests may finish. A request that is not done by then
+    /// counts with the time that it has taken so far.
     pub drain: Duration,
-    /// Time after which an answer counts as a timeout; the generator still waits for it.
+    /// Time after which an answer counts as a timeout. The generator still waits for the answer.
     pub timeout: Duration,
     /// Source of the requests.
     pub requests: Requests,
@@ -149,13 +150,14 @@ pub struct Plan {
     pub keys: Keys,
     /// Length in bytes of a `PUT`'s value, which is derived from the seed and the key.
     pub value_len: usize,
-    /// Compare each value read with the value that this seed and length produce.
+    /// True if each value read is compared with the value that this seed and length produce.
     pub verify: bool,
-    /// Further header lines, `Name: value`. A `Host` line replaces the target's.
+    /// Further header lines, `Name: value`. A `Host` line replaces the target's `Host`.
     pub headers: Vec<String>,
-    /// Record one latency, at the last answer, for requests that a script pipelines.
+    /// True if requests that a script pipelines count as one latency, which ends at the last
+    /// answer.
     pub batch_latency: bool,
-    /// Seed of keys, values, mix and arrivals: the same seed yields the same requests.
+    /// Seed of keys, values, mix and arrivals. The same seed yields the same requests.
     pub seed: u64,
 }
 
@@ -187,7 +189,7 @@ impl Plan {
         }
     }
 
-    /// Number of copies of the rate, connections and threads.
+    /// Returns the number of copies of the rate, connections and threads.
     pub(crate) fn copies(&self) -> usize {
         match self.target_mode {
             TargetMode::Each => self.targets.len(),
@@ -195,18 +197,18 @@ impl Plan {
         }
     }
 
-    /// Number of threads over all copies; a script is needed for each. With [`TargetMode::Each`],
-    /// thread w serves the target `w / threads`.
+    /// Returns the number of threads over all copies. A script is needed for each. With
+    /// [`TargetMode::Each`], thread w serves the target `w / threads`.
     pub fn workers(&self) -> usize {
         self.threads * self.copies()
     }
 
-    /// Number of connections over all threads and targets.
+    /// Returns the number of connections over all threads and targets.
     pub fn all_connections(&self) -> usize {
         self.connections * self.copies()
     }
 
-    /// Requests per second over all targets, in an open loop.
+    /// Returns the number of requests per second over all targets, or `None` in a closed loop.
     pub fn rate(&self) -> Option<f64> {
         match self.pace {
             Pace::Open(rate) => Some(rate * self.copies() as f64),
@@ -286,7 +288,7 @@ impl Plan {
     }
 }
 
-/// Returns true for a valid header name, RFC 9110 section 5.1.
+/// Returns true for a valid header name (RFC 9110 section 5.1).
 fn is_token(name: &str) -> bool {
     let other = b"!#$%&'*+-.^_`|~";
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || other.contains(&b))

@@ -1,5 +1,5 @@
-//! Handover of counts from threads to the collector, once a second. A thread neither waits nor
-//! creates nor clears histograms.
+//! Handover of counts from the threads to the collector, once a second. A thread neither waits for
+//! the collector, nor creates or clears histograms.
 //!
 //! ```text
 //!  worker ── full tally ──▶ collector: adds it to the run's and the second's, clears it
@@ -19,7 +19,7 @@ const SECOND: u64 = 1_000_000_000;
 /// Least length in seconds of the last interval; a shorter one without any counts is dropped.
 const LEAST_S: f64 = 0.01;
 
-/// Empty tallies of each thread: one to switch to, one in case the collector is late. If the
+/// Empty tallies of each thread: one to switch to, and one in case the collector is late. If the
 /// collector is later still, the thread keeps filling its current tally.
 pub(crate) const SPARES: usize = 2;
 
@@ -60,7 +60,7 @@ impl Publisher {
         self.next
     }
 
-    /// Hands over the counts up to `now`, if there is an empty tally to continue with.
+    /// Hands over the counts up to `now`, if the thread has an empty tally to continue with.
     pub(crate) fn publish(&mut self, now: u64, backlog: u64, tally: &mut Box<Tally>) {
         let at = now - self.warmup;
         let second = at / SECOND;
@@ -68,7 +68,8 @@ impl Publisher {
         let Ok(empty) = self.empty.try_recv() else { return };
         let tally = std::mem::replace(tally, empty);
         let (worker, second) = (self.worker, second - 1);
-        // The channel has room for all tallies. The send fails only once the collector is gone.
+        // The channel has space for all tallies, so that the send fails only once the collector is
+        // gone.
         let _ = self.full.try_send(Report { worker, second, at, backlog, ended: false, tally });
     }
 
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!(add(report(0, 0, false, 1)), []);
         assert_eq!(add(report(0, 1, false, 10)), []);
         assert_eq!(add(report(1, 0, false, 2)), [(0, 1.0, 12, 3)]);
-        // The second thread missed a second: its counts are in the next one.
+        // The second thread has missed a second, whose counts are in its next report.
         assert_eq!(add(report(1, 2, false, 20)), [(1, 1.0, 30, 10)]);
         assert_eq!(add(report(0, 2, true, 5)), [(2, 1.0, 25, 25)]);
         assert_eq!(add(report(1, 3, true, 7)), [(3, 0.25, 12, 7)]);

@@ -25,7 +25,7 @@ pub const FORMAT: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Run {
-    /// Version of the file's format: [`FORMAT`].
+    /// Version of the file's format, which is [`FORMAT`].
     pub format: u32,
     /// Source of the figures: `load`, or `import` for another tool's output.
     pub source: String,
@@ -33,32 +33,33 @@ pub struct Run {
     pub tool: String,
     /// The words of the command line.
     pub argv: Vec<String>,
-    /// Start time, RFC 3339 in UTC; empty if unknown.
+    /// Start time in RFC 3339, UTC. Empty if unknown.
     pub started: String,
     /// The machine of the client.
     pub machine: Machine,
     /// The plan of the run.
     pub plan: Planned,
-    /// True if Ctrl-C ended the run: its figures end there.
+    /// True if Ctrl-C ended the run, so that its figures end there.
     pub interrupted: bool,
-    /// Wall time in seconds without the warm-up, the drain included.
+    /// Wall time in seconds without the warm-up, with the drain.
     pub elapsed_s: f64,
-    /// Answers per second within the plan's duration; `None` if an imported output lacks it.
+    /// Answers per second within the plan's duration. `None` if an imported output does not give
+    /// them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<f64>,
     /// Counts of requests, answers and errors.
     pub counts: Counts,
     /// Latency histograms. The main one is `intended` of all methods.
     pub latency: Vec<Latency>,
-    /// Requests due but not yet sent, at equal intervals, the last at the plan's end.
+    /// Requests due but not yet sent, at equal intervals. The last value is as of the plan's end.
     pub backlog: Vec<u64>,
     /// CPU seconds of the client's threads in `elapsed_s`.
     pub client_cpu_s: f64,
     /// The servers, as far as they can be observed.
     pub servers: Vec<Server>,
-    /// Problems of the figures.
+    /// Problems with the figures.
     pub warnings: Vec<Warning>,
-    /// Values that an imported file lacks, in words.
+    /// Descriptions of the values that an imported file does not give.
     pub missing: Vec<String>,
     /// Recordings made during the run.
     pub profiles: Vec<Profile>,
@@ -72,7 +73,7 @@ pub struct Machine {
     pub host: String,
     /// Name of the processor model.
     pub cpu: String,
-    /// Number of its CPUs that the client may use.
+    /// Number of the machine's CPUs that the client may use.
     pub cpus: usize,
     /// Memory in bytes.
     pub memory: u64,
@@ -92,19 +93,19 @@ pub struct Planned {
     pub threads: usize,
     /// Connections of each copy, over all its threads.
     pub connections: usize,
-    /// Requests per second over all connections of a copy; `None` in a closed loop, or if unknown.
+    /// Requests per second over all connections of a copy. `None` in a closed loop, or if unknown.
     pub rate: Option<f64>,
-    /// True in a closed loop: each connection sends when it has its answer.
+    /// True in a closed loop, where each connection sends when its last request is answered.
     pub closed: bool,
     /// `even` or `poisson`.
     pub arrival: String,
-    /// Seconds before the measured time.
+    /// Length of the warm-up in seconds.
     pub warmup_s: f64,
-    /// Seconds of the measured time.
+    /// Length of the measured time in seconds.
     pub duration_s: f64,
     /// Description of the requests: the script's name, or keys and mix in words.
     pub requests: String,
-    /// The script's file in this directory; empty if there is none.
+    /// File name of the script in this directory. Empty without a script.
     pub script: String,
     /// Seed of all random choices.
     pub seed: u64,
@@ -114,7 +115,7 @@ pub struct Planned {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
-    /// Requests that were due; in a closed loop, requests sent.
+    /// Requests that were due, or in a closed loop, that were sent.
     pub planned: u64,
     /// Answers, of any status.
     pub answered: u64,
@@ -137,7 +138,7 @@ pub struct Counts {
     pub timeouts: u64,
     /// Values read that differ from the value written.
     pub wrong_values: u64,
-    /// Number of times that something other than HTTP/1.1 arrived; in place of an answer, it is a
+    /// Number of times that something other than HTTP/1.1 arrived. In place of an answer, this is a
     /// read error too.
     pub not_http: u64,
     /// Number of times that the server closed a connection after an answer and the client reopened
@@ -153,7 +154,7 @@ pub struct Counts {
 pub struct Latency {
     /// `intended`, `written` or `late`.
     pub from: String,
-    /// Method of the requests; empty means all.
+    /// Method of the requests. Empty for all methods together.
     pub method: String,
     /// Number of samples.
     pub count: u64,
@@ -165,8 +166,8 @@ pub struct Latency {
     pub min: f64,
     /// The greatest sample.
     pub max: f64,
-    /// Percentiles 0.5 to 1 of wrk2's short distribution and those used by objectives and tables.
-    /// These percentiles are exact, unlike the points of the spectrum.
+    /// Percentiles from 0.5 to 1: those of wrk2's short distribution, and those that objectives and
+    /// tables use. These percentiles are exact, unlike the points of the spectrum.
     pub percentiles: Vec<Point>,
     /// wrk2's detailed spectrum.
     pub spectrum: Vec<Point>,
@@ -177,9 +178,9 @@ pub struct Latency {
 pub struct Point {
     /// The percentile's value in milliseconds.
     pub value: f64,
-    /// Share of the samples that are no greater, 0–1.
+    /// Share of the samples that do not exceed the value, 0–1.
     pub quantile: f64,
-    /// Number of samples that are no greater.
+    /// Number of samples that do not exceed the value.
     pub count: u64,
 }
 
@@ -192,11 +193,13 @@ pub struct Server {
     /// Properties that the server reports (`/metrics`, `/v0/status` …), by name: version and
     /// settings.
     pub about: BTreeMap<String, String>,
-    /// CPU seconds of its process during the run; `None` if the process is not on this machine.
+    /// CPU seconds of the server's process during the run. `None` if the process is not on this
+    /// machine.
     pub cpu_s: Option<f64>,
-    /// Resident memory of its process at the end, in bytes.
+    /// Resident memory of the server's process at the end, in bytes.
     pub rss: Option<u64>,
-    /// Growth of its counters during the run, and final values of its gauges, by `/metrics` name.
+    /// Growth of the server's counters during the run, and final values of its gauges, by
+    /// `/metrics` name.
     pub metrics: BTreeMap<String, f64>,
 }
 
@@ -219,28 +222,30 @@ pub struct Profile {
     pub url: String,
     /// `cpu`, `alloc`, `lock` or `wall`.
     pub event: String,
-    /// Collapsed stacks (`a;b;c WEIGHT` a line), relative to the run's directory.
+    /// File with the collapsed stacks (a line `a;b;c WEIGHT` each), relative to the run's
+    /// directory.
     pub folded: String,
 }
 
 impl Planned {
-    /// Requests per second to all targets together; `None` in a closed loop, or if unknown.
+    /// Returns the number of requests per second to all targets together, or `None` in a closed
+    /// loop or if unknown.
     pub fn whole_rate(&self) -> Option<f64> {
-        // A record without a number of copies had one.
+        // A record that gives no number of copies is of one copy.
         self.rate.map(|rate| rate * self.copies.max(1) as f64)
     }
 }
 
 impl Run {
-    /// Returns the events that servers recorded during the run, whose cost is in their CPU time:
-    /// `cpu, lock`; empty without recordings.
+    /// Returns the events that servers recorded during the run, such as `cpu, lock`. The
+    /// recordings' cost is in the servers' CPU time. Empty without recordings.
     pub(crate) fn recorded(&self) -> String {
         let events: BTreeSet<&str> =
             self.profiles.iter().map(|profile| profile.event.as_str()).collect();
         events.into_iter().collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns true if the number of answers is known: a truncated output lacks it.
+    /// Returns true if the number of answers is known. A truncated output does not give it.
     pub fn is_counted(&self) -> bool {
         self.source != "import" || self.counts.answered > 0
     }
@@ -264,8 +269,8 @@ impl Run {
 
 impl Latency {
     /// Returns the value in milliseconds that a share of `quantile` (0–1) of the samples does not
-    /// exceed: one of `percentiles`, or else the spectrum's first point at or above it, which is no
-    /// less.
+    /// exceed. The value is one of `percentiles`, or else that of the spectrum's first point at or
+    /// above `quantile`, which is never too low.
     pub fn at(&self, quantile: f64) -> Option<f64> {
         let exact = self.percentiles.iter().find(|p| (p.quantile - quantile).abs() < 1e-9);
         let point = exact.or_else(|| self.spectrum.iter().find(|p| p.quantile >= quantile));
@@ -281,8 +286,8 @@ impl Latency {
     }
 }
 
-/// A search, a cold–hot series or a sweep: the contents of `series.json`. The runs are in
-/// directories beside that file.
+/// A search, a cold–hot series or a sweep: the contents of `series.json`. The directories of the
+/// runs are beside that file.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Series {
@@ -298,15 +303,15 @@ pub struct Series {
     pub started: String,
     /// The machine of the client.
     pub machine: Machine,
-    /// The objective in words: `p99<10ms,errors<0.1%`; empty if there is none.
+    /// The objective, such as `p99<10ms,errors<0.1%`. Empty without an objective.
     pub slo: String,
-    /// Command that started the server; empty if it was already running.
+    /// Command that started the server. Empty if the server was already running.
     pub server: Vec<String>,
     /// True if Ctrl-C ended the series.
     pub interrupted: bool,
     /// All runs, in order.
     pub trials: Vec<Trial>,
-    /// The findings; in a sweep, one per value.
+    /// The findings. A sweep has one for each value.
     pub findings: Vec<Finding>,
 }
 
@@ -314,16 +319,16 @@ pub struct Series {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Trial {
-    /// The run's directory, relative to the series'.
+    /// The run's directory, relative to the directory of the series.
     pub dir: String,
     /// Role of the run: `ceiling`, `bracket`, `bisect`, `confirm`, `profile`; in coldhot
     /// `put-cold`, `put-hot`, `get-cold`, `get-hot`.
     pub role: String,
-    /// The swept flag's value; empty without a sweep.
+    /// The value of the swept flag. Empty without a sweep.
     pub value: String,
-    /// Requests per second; `None` in a closed loop.
+    /// Requests per second. `None` in a closed loop.
     pub rate: Option<f64>,
-    /// `pass`, `fail` or `inconclusive`; empty if the run was not judged.
+    /// `pass`, `fail` or `inconclusive`. Empty if the run was not judged.
     pub verdict: String,
     /// Reason for the verdict, in words.
     pub why: String,
@@ -333,7 +338,7 @@ pub struct Trial {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Finding {
-    /// The swept flag's value; empty without a sweep.
+    /// The value of the swept flag. Empty without a sweep.
     pub value: String,
     /// The highest rate that passed.
     pub passes: Option<f64>,
@@ -341,8 +346,8 @@ pub struct Finding {
     pub fails: Option<f64>,
     /// Requests per second in a closed loop.
     pub ceiling: Option<f64>,
-    /// Limiting resource: `died` (the server did), `cpu`, `disk`, `lock`, `connections`, `client`,
-    /// `unknown`.
+    /// Limiting resource: `died` (the server ended), `cpu`, `disk`, `lock`, `connections`,
+    /// `client`, `unknown`.
     pub limit: String,
     /// Evidence for the limit, in words.
     pub why: String,
@@ -350,10 +355,11 @@ pub struct Finding {
     pub warnings: Vec<Warning>,
 }
 
-/// Returns the share of errors, as used by `compare`, reports and the last line of a run: answers
-/// that were neither 2xx nor 3xx or came later than the timeout (`bad`), and requests without an
-/// answer or a connection (`lost`), divided by all requests sent. A due request that was never sent
-/// is no error; throughput and backlog show it. `None` if nothing was sent.
+/// Returns the share of errors that `compare`, reports and the last line of a run show: the answers
+/// that were neither 2xx nor 3xx or came later than the timeout (`bad`), and the requests without
+/// an answer or a connection (`lost`), divided by all requests sent. A due request that was never
+/// sent does not count as an error; throughput and backlog show it. Returns `None` if nothing was
+/// sent.
 pub fn error_share(bad: f64, lost: f64, answered: f64) -> Option<f64> {
     let sent = answered + lost;
     (sent > 0.0).then(|| ((bad + lost) / sent).min(1.0))

@@ -1,5 +1,5 @@
-//! Incremental parser that finds the end of an HTTP/1.1 response in a stream of bytes. It keeps the
-//! status and, on request, head and body.
+//! Incremental parser that finds the end of an HTTP/1.1 response in a stream of bytes. The parser
+//! keeps the status and, on request, head and body.
 //!
 //! ```text
 //!  Head ─┬▶ Sized(left) ─────────────────────────┬▶ done
@@ -10,7 +10,7 @@
 
 use memchr::{memchr, memchr_iter};
 
-/// Longest response head or chunk line in bytes; no server worth measuring sends a longer one.
+/// Longest response head or chunk line, in bytes. No server worth measuring sends a longer one.
 const MAX_HEAD_LEN: usize = 16 << 10;
 
 /// Longest body that is kept, in bytes.
@@ -19,7 +19,7 @@ const MAX_KEPT_LEN: usize = 64 << 20;
 /// Length of the longest end marker, of a line or of a head.
 const LONGEST_END: usize = b"\n\r\n".len();
 
-/// A response that is not HTTP/1.1; its connection can't be used further.
+/// A response is not HTTP/1.1, so that its connection can't be used further.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BadReply;
 
@@ -43,7 +43,7 @@ pub(crate) struct Reply {
     pieces: Vec<u8>,
     status: u16,
     close: bool,
-    /// True for the answer to a `HEAD`, which has no body whatever its head says.
+    /// True for the answer to a `HEAD`, which has no body, whatever the answer's head says.
     bodiless: bool,
     keep: bool,
     head: Vec<u8>,
@@ -51,7 +51,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Creates a parser; with `keep`, it keeps head and body.
+    /// Creates a parser. With `keep`, the parser keeps head and body.
     pub(crate) fn new(keep: bool) -> Self {
         Self {
             state: ReplyState::Head,
@@ -74,12 +74,12 @@ impl Reply {
         self.body.clear();
     }
 
-    /// The head with its status line, if it is kept and the response is complete.
+    /// Returns the head with its status line, if heads are kept and the response is complete.
     pub(crate) fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// The body, if it is kept and the response is complete.
+    /// Returns the body, if bodies are kept and the response is complete.
     pub(crate) fn body(&self) -> &[u8] {
         &self.body
     }
@@ -88,12 +88,13 @@ impl Reply {
         self.state == ReplyState::Done
     }
 
-    /// The bytes of an incomplete head or line, or of one that could not be parsed.
+    /// Returns the bytes of an incomplete head or line, or of a head or line that could not be
+    /// parsed.
     pub(crate) fn pieces(&self) -> &[u8] {
         &self.pieces
     }
 
-    /// The status; valid once the response is complete.
+    /// Returns the status, which is valid once the response is complete.
     pub(crate) fn status(&self) -> u16 {
         self.status
     }
@@ -103,7 +104,7 @@ impl Reply {
         self.close
     }
 
-    /// Handles the end of the stream. Returns true if it completes the response.
+    /// Handles the end of the stream. Returns true if the end completes the response.
     pub(crate) fn end_of_stream(&mut self) -> bool {
         if self.state == ReplyState::UntilClose {
             self.state = ReplyState::Done;
@@ -111,7 +112,7 @@ impl Reply {
         self.is_done()
     }
 
-    /// Parses the bytes; returns how many of them belong to this response.
+    /// Parses the bytes. Returns the number of bytes that belong to this response.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<usize, BadReply> {
         let mut at = 0;
         while at < bytes.len() && self.state != ReplyState::Done {
@@ -161,8 +162,8 @@ impl Reply {
         Ok(())
     }
 
-    /// Calls `whole` with the bytes up to and including the end marker found by `end`, once they
-    /// are complete.
+    /// Calls `whole` with the bytes up to and including the end marker, once they are complete.
+    /// `end` finds the end marker.
     fn until(
         &mut self,
         bytes: &[u8],
@@ -215,7 +216,7 @@ impl Reply {
         while let Some(end) = memchr(b'\n', rest) {
             let line = &rest[..end];
             rest = &rest[end + 1..];
-            // Two headers matter, and few lines begin with their letters.
+            // Only three headers matter, and few lines begin with their first letters.
             if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
                 continue;
             }
@@ -229,7 +230,7 @@ impl Reply {
                     return Err(BadReply);
                 }
             } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-                // `chunked` must be the last coding.
+                // `chunked` counts only as the last coding.
                 let last = value.rsplit(|&byte| byte == b',').next().unwrap_or_default();
                 chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked");
             } else if name.eq_ignore_ascii_case(b"connection") {
@@ -241,7 +242,7 @@ impl Reply {
             self.head.extend_from_slice(head);
         }
         self.state = match self.status {
-            // The bytes that follow are not HTTP, and were not requested.
+            // After 101, the bytes that follow are not HTTP, and nobody asked for them.
             101 => {
                 self.close = true;
                 ReplyState::Done
@@ -282,8 +283,8 @@ impl Reply {
     }
 }
 
-/// Returns the length up to and including the empty line. Heads have few lines: checking the end of
-/// each costs less than setting up a search for the whole marker.
+/// Returns the length up to and including the empty line. Heads have few lines, so that checking
+/// the end of each costs less than setting up a search for the whole marker.
 fn end_of_head(bytes: &[u8]) -> Option<usize> {
     memchr_iter(b'\n', bytes)
         .map(|at| at + 1)
@@ -399,7 +400,8 @@ mod tests {
         assert!(reply.is_done() && reply.closes());
     }
 
-    /// The length of a head alone decides whether it is too long, not the way it arrives.
+    /// The length of a head alone decides whether the head is too long, and not the pieces in which
+    /// it arrives.
     #[test]
     fn what_is_too_long_is_refused_however_it_is_cut() {
         let head = |value: usize| format!("HTTP/1.1 204 No\r\nx: {}\r\n\r\n", "y".repeat(value));

@@ -22,7 +22,7 @@ impl Method {
     /// All methods, in order.
     pub const ALL: [Self; 4] = [Self::Get, Self::Put, Self::Delete, Self::Other];
 
-    /// The method as sent; `other` for those without a name of their own.
+    /// Returns the method as sent, or `other` for methods without a variant of their own.
     pub fn name(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -45,7 +45,7 @@ impl Method {
     }
 }
 
-/// The facts about a request that its answer needs.
+/// Facts about a request that are needed when its answer arrives.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestInfo {
     pub(crate) method: Method,
@@ -102,7 +102,7 @@ impl Head {
 }
 
 impl<'a> RequestBuilder<'a> {
-    /// Creates the maker of one thread of the plan.
+    /// Creates the builder of one thread of the plan.
     pub(crate) fn new(plan: &'a Plan, worker: usize, script: Option<&'a mut Script>) -> Self {
         let head = |target| {
             [Method::Get, Method::Put, Method::Delete].map(|method| Head::new(plan, target, method))
@@ -117,8 +117,8 @@ impl<'a> RequestBuilder<'a> {
         }
     }
 
-    /// Returns the random numbers of a request. The numbers follow from the request's number, not
-    /// from the request before, so every thread would make the same request.
+    /// Returns the random numbers of a request. The numbers follow from the request's number alone,
+    /// so that any thread would make the same request.
     fn random(&self, number: u64) -> fastrand::Rng {
         fastrand::Rng::with_seed(mix(self.plan.seed, number))
     }
@@ -132,12 +132,13 @@ impl<'a> RequestBuilder<'a> {
         self.method(&mut self.random(number))
     }
 
-    /// The script of the thread, if it has one.
+    /// Returns the thread's script, if there is one.
     pub(crate) fn script(&mut self) -> Option<&mut Script> {
         self.script.as_deref_mut()
     }
 
-    /// Writes the request with this number into the buffer, which holds the connection's last one.
+    /// Writes the request with this number into the buffer, which holds the connection's last
+    /// request.
     pub(crate) fn make(
         &mut self,
         number: u64,

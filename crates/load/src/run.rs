@@ -1,4 +1,4 @@
-//! Runs a plan: starts the threads together, and adds up their reports.
+//! Runs a plan: starts the threads together, and sums up their reports.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::AtomicBool;
@@ -18,14 +18,15 @@ use crate::script::Script;
 use crate::tally::Tally;
 use crate::worker::{CONNECT_LIMIT, Stops, Worker, WorkerEnd};
 
-/// Open files besides the connections: an epoll per thread, logs, and those of the rest of the
+/// Open files besides the connections: an epoll per thread, logs, and the other files of the
 /// process.
 const OTHER_FILES: u64 = 128;
 
-/// Nice value of threads that can wait.
+/// Nice value of threads that may wait for the CPU.
 const LOWEST_PRIORITY: i32 = 19;
 
-/// Time between telling the threads the start and the start itself: enough to wake them all.
+/// Time from telling the threads the start until the start itself, which is enough to wake them
+/// all.
 const LEAD: Duration = Duration::from_millis(5);
 
 /// Sends requests by `plan` and returns the results. Connecting takes at most 5 s; warm-up,
@@ -34,8 +35,8 @@ pub fn run(plan: &Plan) -> Result<Outcome, Error> {
     run_under(plan, &mut [], &Control::default())
 }
 
-/// Like [`run`], observed and ended by `control`. With [`Requests::Script`], `scripts` has one for
-/// each of [`Plan::workers`].
+/// Runs `plan` like [`run`], while `control` observes the run and may end it. With
+/// [`Requests::Script`], `scripts` has one script for each of [`Plan::workers`].
 pub fn run_under(
     plan: &Plan,
     scripts: &mut [Script],
@@ -61,7 +62,7 @@ pub fn run_under(
         for index in 0..plan.workers() {
             let (give, empty) = sync_channel(SPARES);
             for _ in 0..SPARES {
-                // The channel has room for all spares.
+                // The channel has space for all spare tallies.
                 let _ = give.try_send(Box::default());
             }
             empties.push(give);
@@ -93,14 +94,14 @@ pub fn run_under(
     })
 }
 
-/// Runs one thread: connects, reports it, and begins when all threads have. Returns `None` if the
-/// run was given up before.
+/// Runs one thread: connects, reports that, and begins when all threads are connected. Returns
+/// `None` if the run was given up before.
 fn carry_out(
     mut worker: Worker<'_>,
     ready: &SyncSender<Result<(), Error>>,
     start: &Receiver<Instant>,
 ) -> Result<Option<WorkerEnd>, Error> {
-    // Both channel calls fail only if the run is given up.
+    // Both calls on the channels fail only if the run is given up.
     let connected = worker.connect();
     let _ = ready.send(connected);
     match start.recv() {
@@ -120,7 +121,7 @@ impl Crew<'_> {
     /// Waits until all threads are connected, and starts them together.
     fn start(&mut self) -> Result<Instant, Error> {
         for ready in &self.ready {
-            // A thread that panicked sends nothing; joining it returns the panic.
+            // A thread that panicked sends nothing. Joining the thread returns the panic.
             ready.recv().unwrap_or(Ok(()))?;
         }
         let start = Instant::now() + LEAD;
@@ -139,16 +140,16 @@ impl Crew<'_> {
     }
 }
 
-/// Adds up the threads' reports until all threads have ended: per target if each target has threads
-/// of its own, else for all together.
+/// Sums up the threads' reports until all threads have ended: per target if each target has threads
+/// of its own, otherwise for all targets together.
 fn collect(
     plan: &Plan,
     control: &Control<'_>,
     reports: &Receiver<Report>,
     empties: &[SyncSender<Box<Tally>>],
 ) -> Vec<Tally> {
-    // Adding up takes a fraction of a millisecond per second, and must not delay threads that send
-    // on the same CPU. If the priority can't be lowered, it may.
+    // Summing up takes a fraction of a millisecond per second, and must not delay threads that send
+    // on the same CPU. If the priority can't be lowered, a delay is possible.
     let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
     let mut tallies = vec![Tally::default(); plan.copies()];
     let mut seconds = control.is_watched().then(|| Seconds::new(plan.workers()));
@@ -164,8 +165,8 @@ fn collect(
     tallies
 }
 
-/// Returns the addresses that accept a connection, if a name has several. A single address is
-/// returned unchecked: the thread that can't connect reports the error.
+/// Returns the addresses of a target that accept a connection, if there are several. A single
+/// address is returned unchecked, because the thread that can't connect reports the error.
 fn reachable(target: &Target, left_out: &mut Vec<LeftOut>) -> Vec<SocketAddr> {
     if target.addresses.len() < 2 {
         return target.addresses.clone();

@@ -1,7 +1,7 @@
 //! Writes a run's directory, as described in [`crate::record`], during the run.
 //!
-//! If a log can't be written, for example because the disk is full, the log is given up but not the
-//! run, whose figures matter more. [`RunDir::finish`] returns the first error.
+//! If a log can't be written, for example because the disk is full, the log is given up and the run
+//! continues, because the run's figures matter more. [`RunDir::finish`] returns the first error.
 
 use std::fs;
 use std::io;
@@ -22,7 +22,7 @@ const LOGS: [(&str, &str); 3] = [
     ("late", "How late requests were sent, by the client's own fault"),
 ];
 
-/// A run's directory can't be created or is incomplete.
+/// The reason why a run's directory can't be created, or is incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The directory is not empty.
@@ -47,13 +47,13 @@ pub struct RunDir {
     path: PathBuf,
     logs: Vec<HdrLog>,
     timeline: Option<Timeline>,
-    /// The first error.
+    /// The first error of any write.
     wrong: Option<Error>,
 }
 
 impl RunDir {
-    /// Creates the directory, or uses an empty one. `reported` names the timeline's columns of
-    /// servers' metrics.
+    /// Creates the directory, or uses an existing empty one. `reported` names the timeline's
+    /// columns with the servers' metrics.
     pub fn create(path: &Path, started: SystemTime, reported: &[String]) -> Result<Self, Error> {
         fs::create_dir_all(path).map_err(failed(path))?;
         if fs::read_dir(path).map_err(failed(path))?.next().is_some() {
@@ -69,7 +69,7 @@ impl RunDir {
         Ok(Self { path: path.to_owned(), logs, timeline: Some(timeline), wrong: None })
     }
 
-    /// Path of the directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -102,27 +102,27 @@ impl RunDir {
         self.wrong.get_or_insert_with(|| failed(&self.path.join(file))(cause));
     }
 
-    /// Adds a file, such as a recording.
+    /// Writes a further file, such as a recording.
     pub fn file(&mut self, name: &str, content: &[u8]) -> Result<(), Error> {
         let path = self.path.join(name);
         let parent = path.parent().unwrap_or(&self.path);
         fs::create_dir_all(parent).and_then(|()| fs::write(&path, content)).map_err(failed(&path))
     }
 
-    /// Removes the directory: there was no run.
+    /// Removes the directory, because there was no run.
     pub fn discard(self) {
         for (name, _) in LOGS {
             let _ = fs::remove_file(self.path.join(format!("{name}.hdr")));
         }
         let _ = fs::remove_file(self.path.join("timeline.csv"));
-        // A directory with other files stays.
+        // A directory with other files cannot be removed, and stays.
         let _ = fs::remove_dir(&self.path);
     }
 
-    /// Writes the files of the end. Returns the first error of the whole run.
+    /// Writes the files with the results. Returns the first error of the whole run.
     pub fn finish(mut self, run: &Run, output: &str) -> Result<(), Error> {
         let json = serde_json::to_vec_pretty(run).expect("all of it is plain data");
-        // Written even if a log is incomplete: these two matter most.
+        // These two files are written even if a log is incomplete, because they matter most.
         let output = self.file("output.txt", output.as_bytes());
         let json = self.file("run.json", &json);
         match self.wrong.take() {

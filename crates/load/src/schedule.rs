@@ -1,4 +1,4 @@
-//! Due times of requests. Each thread computes its own share without asking the others.
+//! Due times of requests. Each thread computes its own share, without synchronization.
 //!
 //! ```text
 //!  even      slot      0   1   2   3   4   5   6   7      due at slot / rate, from one start
@@ -11,8 +11,9 @@
 //!  closed    due when the connection is free
 //! ```
 //!
-//! Two cursors advance over a thread's slots: `due` with time, and `taken` with the connections
-//! that take due slots. The slots between them are the backlog, which is never held in memory.
+//! Two cursors advance over a thread's slots: `due` advances with time, and `taken` with the
+//! connections that take due slots. The slots between the two cursors are the backlog, which takes
+//! no memory.
 
 use std::time::Duration;
 
@@ -24,17 +25,17 @@ pub(crate) const SECOND: f64 = 1e9;
 /// A request to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// Number of the request over all threads, which decides its key.
+    /// Number of the request over all threads. The number determines the request's key.
     pub(crate) number: u64,
-    /// Due time in nanoseconds since the start; in a closed loop, the time since which its
-    /// connection could have sent.
+    /// Due time in nanoseconds since the start. In a closed loop, the time since which the
+    /// connection could have sent the request.
     pub(crate) intended: u64,
 }
 
 /// Result of advancing the time cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A slot is due, for this connection of the thread, or for any free one.
+    /// A slot is due, for this connection of the thread, or for any free connection.
     Due(Option<usize>),
     /// The next slot is due at this time.
     Later(u64),
@@ -46,17 +47,17 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     kind: Kind,
-    /// Index of the thread, and the number of threads.
+    /// Index of the thread. `workers` is the number of threads.
     worker: u64,
     workers: u64,
-    /// Requests per slot: more than one for pipelined requests.
+    /// Requests per slot. A script that pipelines has more than one.
     batch: u64,
     limit: u64,
     warmup: u64,
     end: u64,
     due: u64,
     taken: u64,
-    /// The slots of `due` after the warm-up.
+    /// Number of slots before `due` that are after the warm-up.
     planned: u64,
 }
 
@@ -70,13 +71,15 @@ enum Kind {
 #[derive(Debug)]
 struct Even {
     rate: f64,
-    /// Connections over all threads: the distance between two slots of a connection.
+    /// Number of connections over all threads, which is the distance between two slots of a
+    /// connection.
     stride: u64,
     /// The first slot of each of the thread's connections, ascending.
     first: Vec<u64>,
     /// The next slot that each connection takes.
     next: Vec<u64>,
-    /// Position of the time cursor: a connection, and the number of completed rounds over all.
+    /// Position of the time cursor: a connection. `round` is the number of completed rounds over
+    /// all connections.
     turn: usize,
     round: u64,
 }
@@ -87,7 +90,8 @@ struct Poisson {
     taken: Draw,
 }
 
-/// Random due times, drawn one after the other. Two draws with the same seed yield the same times.
+/// Random due times, which are drawn one after another. Two draws with the same seed yield the same
+/// times.
 #[derive(Debug, Clone)]
 struct Draw {
     random: fastrand::Rng,
@@ -107,8 +111,8 @@ impl Draw {
 }
 
 impl Schedule {
-    /// Creates the share of thread `worker`, which owns the connections numbered `owned` among all,
-    /// and sends `batch` requests at once.
+    /// Creates the share of thread `worker`. The thread owns the connections with the numbers
+    /// `owned` among all connections, and sends `batch` requests at once.
     pub(crate) fn new(plan: &Plan, worker: usize, owned: &[usize], batch: u64) -> Self {
         let rate = plan.rate().map(|rate| rate / batch as f64);
         let kind = match (rate, plan.arrival) {
@@ -150,7 +154,7 @@ impl Schedule {
         self.end = self.end.min(now);
     }
 
-    /// End of the schedule: no slot is due later.
+    /// Returns the end of the schedule. No slot is due later.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
@@ -160,12 +164,12 @@ impl Schedule {
         intended >= self.warmup
     }
 
-    /// Number of requests due after the warm-up; in a closed loop, of requests sent.
+    /// Returns the number of requests due after the warm-up, or in a closed loop, of requests sent.
     pub(crate) fn planned(&self) -> u64 {
         self.planned * self.batch
     }
 
-    /// Number of requests due but not taken.
+    /// Returns the number of requests that are due but not taken.
     pub(crate) fn backlog(&self) -> u64 {
         (self.due - self.taken) * self.batch
     }
@@ -216,7 +220,7 @@ impl Schedule {
     }
 
     /// Returns the request that a free connection of the thread can send now, if any. In a closed
-    /// loop it is due since `free`.
+    /// loop, the request is due since `free`.
     pub(crate) fn take(&mut self, connection: usize, free: u64, now: u64) -> Option<Slot> {
         let slot = match &mut self.kind {
             Kind::Even(even) => {
@@ -249,7 +253,7 @@ impl Schedule {
         Some(slot)
     }
 
-    /// Skips up to `most` requests that [`Self::take`] would return; returns their number.
+    /// Skips up to `most` requests that [`Self::take`] would return. Returns their number.
     pub(crate) fn skip(&mut self, connection: usize, most: u64) -> u64 {
         let skipped = match &mut self.kind {
             Kind::Even(even) => {
@@ -271,7 +275,7 @@ impl Schedule {
 }
 
 impl Even {
-    /// The next slot of the time cursor.
+    /// Returns the next slot of the time cursor.
     fn cursor(&self) -> u64 {
         self.first[self.turn] + self.round * self.stride
     }
@@ -291,18 +295,19 @@ impl Even {
     }
 }
 
-/// Returns the due time of a slot, in nanoseconds since the start. A float has 53 bits; a day in
-/// nanoseconds has 47.
+/// Returns the due time of a slot, in nanoseconds since the start. A float holds 53 bits exactly,
+/// and a day in nanoseconds takes 47.
 fn slot_at(slot: u64, rate: f64) -> u64 {
     (slot as f64 * SECOND / rate) as u64
 }
 
-/// Converts to nanoseconds. A plan's times are at most a day, which 64 bits hold.
+/// Converts a time to nanoseconds. A plan's times are at most a day, which 64 bits hold.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the connections of a thread, by their numbers among all, each with its target.
+/// Returns the connections of a thread, each by its number among all connections and with its
+/// target.
 pub(crate) fn owned(plan: &Plan, worker: usize) -> Vec<(usize, usize)> {
     let targets = plan.targets.len();
     (0..plan.all_connections())
@@ -310,7 +315,8 @@ pub(crate) fn owned(plan: &Plan, worker: usize) -> Vec<(usize, usize)> {
             TargetMode::Spread => {
                 (index % plan.threads == worker).then_some((index, index % targets))
             }
-            // Interleaved, so that each target has every n-th slot.
+            // The targets' connections are interleaved, so that each of n targets has every n-th
+            // slot.
             TargetMode::Each => {
                 let (target, of_target) = (index % targets, index / targets);
                 let owner = target * plan.threads + of_target % plan.threads;
@@ -411,8 +417,8 @@ mod tests {
             let plan = plan(threads, 10, Pace::Open(10_000.0), Arrival::Poisson);
             let slots = schedules(&plan).iter_mut().flat_map(|s| all(s, u64::MAX)).collect();
             let slots: Vec<Slot> = slots;
-            // A Poisson count of mean n has the standard deviation √n: six of them don't happen by
-            // chance.
+            // A Poisson count of mean n has the standard deviation √n. A deviation of six times
+            // that does not happen by chance.
             let off = (slots.len() as f64 - 100_000.0).abs();
             assert!(off < 6.0 * 100_000_f64.sqrt(), "{} slots", slots.len());
             let mut times: Vec<u64> = slots.iter().map(|slot| slot.intended).collect();

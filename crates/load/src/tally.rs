@@ -1,4 +1,4 @@
-//! Counts and latencies, of one thread in one second and of a whole run.
+//! Counts and latencies of one thread in one second, or of a whole run.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use hdrhistogram::Histogram;
 
 use crate::request::Method;
 
-/// Longest recorded latency in nanoseconds: an hour. Longer ones count as this.
+/// Longest recorded latency in nanoseconds: an hour. A longer latency counts as this.
 const LONGEST: u64 = 3_600_000_000_000;
 
 /// Significant decimal digits of a histogram: 0.1 %.
 const DIGITS: u8 = 3;
 
-/// Bytes kept of data that is not HTTP: enough to recognise the protocol.
+/// Bytes that are kept of data that is not HTTP, enough to recognise the protocol.
 const GARBAGE_LEN: usize = 60;
 
 /// Number of possible statuses, which have three digits.
@@ -22,12 +22,12 @@ const STATUSES: usize = 1000;
 #[derive(Debug, Clone)]
 pub struct Latencies {
     /// Time from the planned start until the answer was complete. Requests without an answer at the
-    /// end are included with the time they had waited.
+    /// end are included, with the time that they had waited.
     pub intended: Histogram<u64>,
     /// Time from the write of the request until the answer was complete.
     pub written: Histogram<u64>,
-    /// Time until the write, from the moment that the request was due *and* its connection free:
-    /// the client's own delay.
+    /// Time from the moment when the request was due *and* its connection free until the write,
+    /// which is the client's own delay.
     pub late: Histogram<u64>,
 }
 
@@ -37,14 +37,15 @@ impl Latencies {
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        // The bounds are the same, so no value can be out of range.
+        // The bounds are the same, so that no value can be out of range.
         self.intended += &other.intended;
         self.written += &other.written;
         self.late += &other.late;
     }
 
     fn clear(&mut self) {
-        // A reset touches every counter of a histogram, used or not.
+        // A reset touches every counter of a histogram, used or not, so that empty histograms are
+        // skipped.
         for histogram in [&mut self.intended, &mut self.written, &mut self.late] {
             if !histogram.is_empty() {
                 histogram.reset();
@@ -76,32 +77,33 @@ impl Statuses {
         self.0.iter_mut().zip(&other.0).for_each(|(sum, count)| *sum += count);
     }
 
-    /// Number of answers with this status.
+    /// Returns the number of answers with this status.
     pub fn of(&self, status: u16) -> u64 {
         self.0.get(usize::from(status)).copied().unwrap_or(0)
     }
 
-    /// Number of answers from `first` to `last` (inclusive).
+    /// Returns the number of answers with a status from `first` to `last` (inclusive).
     pub fn between(&self, first: u16, last: u16) -> u64 {
         (first..=last).map(|status| self.of(status)).sum()
     }
 
-    /// Number of answers with a status of 2xx.
+    /// Returns the number of answers with a status of 2xx.
     pub fn success(&self) -> u64 {
         self.between(200, 299)
     }
 
-    /// Number of answers neither 2xx nor 3xx: wrk2 prints it as `Non-2xx or 3xx responses`.
+    /// Returns the number of answers neither 2xx nor 3xx, which wrk2 prints as `Non-2xx or 3xx
+    /// responses`.
     pub fn refused(&self) -> u64 {
         self.all() - self.between(200, 399)
     }
 
-    /// Number of answers of any status.
+    /// Returns the number of answers of any status.
     pub fn all(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Number of answers by status.
+    /// Returns the number of answers by status.
     pub fn by_status(&self) -> BTreeMap<u16, u64> {
         (0..).zip(&self.0).filter(|(_, count)| **count > 0).map(|(s, count)| (s, *count)).collect()
     }
@@ -116,12 +118,13 @@ pub struct Errors {
     pub read: u64,
     /// Requests that could not be written.
     pub write: u64,
-    /// Answers later than the plan's timeout; the histograms include them too.
+    /// Answers later than the plan's timeout. The histograms include these too.
     pub timeout: u64,
 }
 
 impl Errors {
-    /// Number of requests sent, wholly or partly, that will never have an answer.
+    /// Returns the number of requests that were sent, wholly or partly, and will never have an
+    /// answer.
     pub fn lost(&self) -> u64 {
         self.read + self.write
     }
@@ -134,19 +137,19 @@ impl Errors {
     }
 }
 
-/// Received data that is not HTTP/1.1.
+/// Count of received data that are not HTTP/1.1.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NonHttp {
-    /// Occurrences in place of an answer; they are read errors too.
+    /// Occurrences in place of an answer, which are read errors too.
     pub answers: u64,
-    /// Occurrences without a request, as a greeting.
+    /// Occurrences without a request, such as a greeting.
     pub unasked: u64,
     /// Beginning of the first occurrence.
     pub first: Vec<u8>,
 }
 
 impl NonHttp {
-    /// Number of occurrences.
+    /// Returns the number of occurrences.
     pub fn all(&self) -> u64 {
         self.answers + self.unasked
     }
@@ -191,7 +194,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Latencies of one method, if it was used.
+    /// Returns the latencies of one method, if the method was used.
     pub fn latencies(&self, method: Method) -> Option<&Latencies> {
         self.latencies[method as usize].as_deref()
     }
@@ -200,7 +203,7 @@ impl Tally {
         self.latencies[method as usize].get_or_insert_with(|| Box::new(Latencies::new()))
     }
 
-    /// Latencies of all methods together.
+    /// Returns the latencies of all methods together.
     pub fn all_latencies(&self) -> Latencies {
         let mut all = Latencies::new();
         self.latencies.iter().flatten().for_each(|latencies| all.add(latencies));

@@ -6,8 +6,9 @@
 //!  p50_ms,p90_ms,p99_ms,p999_ms,max_ms,written_p99_ms,late_p99_ms, SERVER METRIC …
 //! ```
 //!
-//! Answers count when they arrive. Latencies are from the intended start, except the last two
-//! columns. A server's metrics are raw values summed over their labels: counters only grow.
+//! An answer counts in the second in which it arrives. Latencies are from the intended start,
+//! except those in the last two columns. A server's metrics are raw values, summed over their
+//! labels, so that counters only grow.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -17,7 +18,7 @@ use hdrhistogram::Histogram;
 
 use crate::control::Interval;
 
-/// Columns before the servers'.
+/// Columns before those with the servers' metrics.
 const COLUMNS: &str = "second,length_s,sent,answered,refused,lost,timeouts,connect_errors,bytes,\
                        backlog,p50_ms,p90_ms,p99_ms,p999_ms,max_ms,written_p99_ms,late_p99_ms";
 
@@ -27,7 +28,7 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// Creates the file; `reported` names the further columns.
+    /// Creates the file. `reported` names the columns with the servers' metrics.
     pub(crate) fn create(path: &Path, reported: &[String]) -> io::Result<Self> {
         let mut out = BufWriter::new(File::create(path)?);
         out.write_all(COLUMNS.as_bytes())?;
@@ -39,7 +40,7 @@ impl Timeline {
         Ok(Self { out })
     }
 
-    /// Adds a second; `reported` fills the further columns.
+    /// Adds a second. `reported` has the values of the columns with the servers' metrics.
     pub(crate) fn add(&mut self, interval: &Interval, reported: &[Option<f64>]) -> io::Result<()> {
         let Interval { start_s, length_s, backlog, tally } = interval;
         let latencies = tally.all_latencies();
@@ -71,7 +72,7 @@ impl Timeline {
     }
 }
 
-/// Formats a quantile in milliseconds; empty without samples.
+/// Formats a quantile in milliseconds. Empty without samples.
 fn ms(histogram: &Histogram<u64>, quantile: f64) -> String {
     if histogram.is_empty() {
         return String::new();

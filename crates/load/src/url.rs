@@ -1,4 +1,5 @@
-//! Target URLs, `http[s]://HOST[:PORT][/PATH][?QUERY]`, parsed as in wrk, and their addresses.
+//! Target URLs, `http[s]://HOST[:PORT][/PATH][?QUERY]`, which are parsed as in wrk, and their
+//! addresses.
 
 use std::fmt;
 use std::io;
@@ -15,17 +16,17 @@ pub struct Url {
     pub text: String,
     /// True for `https`.
     pub secure: bool,
-    /// Name or address; an IPv6 address has no brackets.
+    /// Name or address of the host. An IPv6 address has no brackets here.
     pub host: String,
-    /// Port, if given.
+    /// Port, if the URL gives one.
     pub port: Option<u16>,
-    /// Path and query; `/` if there is none.
+    /// Path and query, or `/` if there are none.
     pub path: String,
     /// True if the URL has a path or a query of its own.
     pub has_path: bool,
 }
 
-/// An invalid URL.
+/// The reason why a URL is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The scheme is missing or unknown.
@@ -94,7 +95,7 @@ impl Url {
         })
     }
 
-    /// `HOST[:PORT]`, as in the `Host` header.
+    /// Returns `HOST[:PORT]`, as in the `Host` header.
     pub fn authority(&self) -> String {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
@@ -104,7 +105,7 @@ impl Url {
         }
     }
 
-    /// Scheme and authority: `http[s]://HOST[:PORT]`.
+    /// Returns scheme and authority: `http[s]://HOST[:PORT]`.
     pub fn origin(&self) -> String {
         origin(self.secure, &self.authority())
     }
@@ -123,7 +124,7 @@ impl Url {
     }
 }
 
-/// Scheme and authority: `http[s]://HOST[:PORT]`.
+/// Returns scheme and authority: `http[s]://HOST[:PORT]`.
 pub(crate) fn origin(secure: bool, authority: &str) -> String {
     let scheme = if secure { "https" } else { "http" };
     format!("{scheme}://{authority}")

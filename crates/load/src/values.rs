@@ -4,15 +4,16 @@
 //!  value = ┌ 8 bytes of hash(seed, key) ┬ the random pool from offset hash(seed, key) on ┐
 //! ```
 //!
-//! The pool makes a value as cheap as a copy, and as incompressible as random bytes; the hash
-//! distinguishes two keys with the same offset, and reveals a value made of halves of two others.
+//! The pool makes a value as cheap as a copy, and as incompressible as random bytes. The hash
+//! distinguishes two keys with the same offset, and reveals a value that consists of parts of two
+//! others.
 
 use crate::keys::mix;
 
-/// Number of random bytes in the pool, beyond the length of a value. A power of two.
+/// Number of random bytes in the pool, besides as many as a value is long. A power of two.
 const POOL: usize = 64 << 10;
 
-/// Length of the hash at the front, in bytes.
+/// Length in bytes of the hash at the front of a value.
 const HASH_LEN: usize = 8;
 
 /// All values of one seed and length.

@@ -24,9 +24,9 @@ use crate::schedule::{Schedule, Slot, Step, nanos, owned};
 use crate::script::Script;
 use crate::tally::Tally;
 
-/// Greatest delay, in nanoseconds, with which the kernel may wake this thread. The kernel's default
-/// of 50 µs would be part of every latency; exact wake-ups for each slot of a fast plan would use
-/// up the CPU that sends.
+/// Most nanoseconds by which the kernel may wake this thread late. The kernel's default of 50 µs
+/// would be part of every latency. Exact wake-ups for each slot of a fast plan would use up the CPU
+/// that sends.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 
 /// Time limit for connecting at the start.
@@ -35,24 +35,25 @@ pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Pause before a broken connection reconnects, in nanoseconds.
 const RETRY_AFTER: u64 = 10_000_000;
 
-/// Longest sleep of a thread, in nanoseconds. After each sleep the thread checks whether the run is
-/// to end, and samples the rate of answers.
+/// Longest sleep of a thread, in nanoseconds. After each sleep the thread checks whether the run
+/// must end, and samples the rate of answers.
 const TICK: u64 = 100_000_000;
 
 /// Number of backlog samples.
 const BACKLOG_SAMPLES: u64 = 20;
 
-/// Bytes read at once: enough for a few answers; larger values take several reads.
+/// Bytes that are read at once, enough for a few answers. Larger values take several reads.
 const READ_LEN: usize = 64 << 10;
 
-/// Events handled at once; requests that become due meanwhile are sent between them.
+/// Events that are handled at once. Between two such groups, the thread sends requests that have
+/// become due.
 const MAX_EVENTS: usize = 256;
 
-/// Highest recorded rate of answers per second of one thread.
+/// Highest rate of answers per second of one thread that the histogram can record.
 const MAX_RATE: u64 = 1_000_000_000;
 
-/// Most samples for due requests that were never sent: in a longer backlog, several consecutive
-/// requests count as the first of them.
+/// Most samples for due requests that were never sent. In a longer backlog, several consecutive
+/// requests count with the time of the first of them.
 const MAX_UNSENT: u64 = 1_000_000;
 
 /// The results of a thread, besides its tally.
@@ -81,14 +82,15 @@ pub(crate) struct Worker<'a> {
     /// Due time of the next slot; `u64::MAX` if unknown.
     next_due: u64,
     waiting: usize,
-    /// Times at which connections are to be opened or to continue, with their indexes.
+    /// Times at which connections are opened or continue, each with the index of its connection.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Free connections, for slots that belong to no connection: the longest free first.
+    /// Free connections, for slots that belong to no connection. The connection that has been free
+    /// for longest comes first.
     free: VecDeque<usize>,
     inbox: Inbox,
     /// Number of pipelined requests.
     batch: u32,
-    /// True if the script wants to see the answers.
+    /// True if the script has a `response`, which sees the answers.
     wants_response: bool,
     /// True if the script delays requests.
     delays: bool,
@@ -109,7 +111,7 @@ pub(crate) struct Worker<'a> {
 pub(crate) struct Stops<'a> {
     /// The caller asks to end the run.
     pub(crate) asked: &'a AtomicBool,
-    /// A thread of the run failed.
+    /// Another thread of the run has failed.
     pub(crate) failed: &'a AtomicBool,
 }
 
@@ -127,7 +129,8 @@ struct Rates {
 }
 
 impl<'a> Worker<'a> {
-    /// Creates thread `worker` of the plan. `addresses` are the reachable ones of each target.
+    /// Creates thread `worker` of the plan. `addresses` are those addresses of each target that can
+    /// be reached.
     pub(crate) fn new(
         plan: &'a Plan,
         stops: Stops<'a>,
@@ -180,7 +183,7 @@ impl<'a> Worker<'a> {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// Opens all connections and waits for them.
+    /// Opens all connections, and waits until they are established.
     pub(crate) fn connect(&mut self) -> Result<(), Error> {
         rustix::thread::set_current_timer_slack(Some(TIMER_SLACK))
             .map_err(Error::system("timer slack"))?;
@@ -225,7 +228,7 @@ impl<'a> Worker<'a> {
         std::thread::sleep(start.saturating_duration_since(Instant::now()));
         self.start = start;
         if self.stops.now() {
-            // Connections may still be missing, and nothing was sent.
+            // Some connections may still be missing, and nothing was sent.
             self.schedule.stop(0);
             return Ok(self.finish());
         }
@@ -258,7 +261,7 @@ impl<'a> Worker<'a> {
             }
             let wake = if over { last } else { self.next_due.min(self.schedule.end()) };
             let wake = self.on_time(now, wake).min(self.publisher.next()).min(now + TICK);
-            // Sending took time.
+            // Sending has taken time.
             let sleep = wake.saturating_sub(self.now());
             wait(&self.epoll, &mut events, sleep)?;
             for event in &events {
@@ -280,7 +283,7 @@ impl<'a> Worker<'a> {
                 Step::Due(of) => {
                     let index = of.or_else(|| self.take_free());
                     if let Some(index) = index.filter(|&index| self.is_idle(index)) {
-                        // Sending the previous request took time.
+                        // Sending the previous request has taken time.
                         let now = self.now();
                         self.next(index, now);
                     }
@@ -299,7 +302,7 @@ impl<'a> Worker<'a> {
         loop {
             let index = self.free.pop_front()?;
             self.connections[index].listed = false;
-            // The connection may have closed since it was listed.
+            // The connection may have closed since it was listed as free.
             if self.is_idle(index) {
                 return Some(index);
             }
@@ -342,13 +345,14 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Handles an event; returns the time after it.
+    /// Handles an event of a connection. Returns the time after the event.
     fn ready(&mut self, index: usize, ended: bool) -> u64 {
         let connection = &mut self.connections[index];
         match connection.state {
             ConnectionState::Connecting => self.connected(index),
             ConnectionState::Waiting(request) => self.read(index, request, ended),
-            // No answer is awaited: the server closed the connection, or sent unrequested bytes.
+            // No answer is awaited, so that the server has closed the connection, or sent bytes
+            // unasked.
             ConnectionState::Idle | ConnectionState::Thinking => {
                 let received = connection.receive(self.inbox.open(ended), &mut self.tally.bytes);
                 let now = self.now();
@@ -361,7 +365,8 @@ impl<'a> Worker<'a> {
                             self.tally.garbage.keep(connection.garbage(&self.inbox));
                         }
                     }
-                    // Reconnects at once, but not repeatedly to a server that answers nothing.
+                    // Reconnects at once, but waits if the server has answered nothing on the last
+                    // connection.
                     let pause = if connection.proven { 0 } else { RETRY_AFTER };
                     connection.close();
                     self.timers.push(Reverse((now + pause, index)));
@@ -422,7 +427,7 @@ impl<'a> Worker<'a> {
         let connection = &mut self.connections[index];
         match connection.finish_connect() {
             Ok(true) => {
-                // A handshake takes time.
+                // The handshake has taken time.
                 let now = self.now();
                 self.connections[index].ready = now;
                 self.free(index, now);
@@ -486,7 +491,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Marks the connection as free, after any delay that the script asks for.
+    /// Marks the connection as free, after the delay that the script asks for, if any.
     fn free(&mut self, index: usize, now: u64) {
         self.connections[index].state = ConnectionState::Idle;
         if let Some(script) = self.maker.script() {
@@ -517,8 +522,8 @@ impl<'a> Worker<'a> {
         self.give_up(index, now);
     }
 
-    /// Notes a TLS refusal: a server that rejects the client's certificate, or requires one, says
-    /// so only after the handshake. Such a server will refuse the next attempt too.
+    /// Notes a TLS refusal. A server that rejects the client's certificate, or requires one, says
+    /// so only after the handshake, and will refuse the next attempt too.
     fn note_refusal(&mut self, index: usize) {
         let connection = &self.connections[index];
         let tls = self.plan.targets[connection.target].tls.as_ref();
@@ -539,7 +544,7 @@ impl<'a> Worker<'a> {
         self.timers.push(Reverse((now + RETRY_AFTER, index)));
     }
 
-    /// Handles expired timers; returns the next time to do so, at most `wake`.
+    /// Handles expired timers. Returns the time of the next one, at most `wake`.
     fn on_time(&mut self, now: u64, wake: u64) -> u64 {
         while let Some(&Reverse((at, index))) = self.timers.peek() {
             if at > now {
@@ -554,7 +559,7 @@ impl<'a> Worker<'a> {
                     connection.ready = at;
                     self.next(index, now);
                 }
-                // The connection was closed while it was thinking, and is open again.
+                // The connection was closed while the script delayed it, and is open again.
                 ConnectionState::Connecting
                 | ConnectionState::Idle
                 | ConnectionState::Waiting(_) => {}
@@ -571,7 +576,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Does the periodic work: hands over figures, and samples backlog and rate.
+    /// Does the periodic work: hands over counts, and samples backlog and rate.
     fn keep_count(&mut self, now: u64) {
         if now < self.warmup {
             return;
@@ -597,7 +602,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Counts unanswered requests as having taken at least until now.
+    /// Ends the thread. Each unanswered request counts with the time that it has taken so far.
     fn finish(mut self) -> WorkerEnd {
         let now = self.now();
         let left = self.schedule.backlog();
@@ -639,7 +644,7 @@ impl<'a> Worker<'a> {
         ended
     }
 
-    /// Counts `count` unanswered requests in `batches` batches.
+    /// Counts `count` unanswered requests, in `batches` batches, each with the latency `waited`.
     fn unfinished(&mut self, method: Method, waited: u64, batches: u64, count: u64) {
         let samples = if self.plan.batch_latency { batches } else { count };
         self.tally.latencies_mut(method).intended.saturating_record_n(waited, samples);

@@ -1,18 +1,18 @@
-//! Random numbers by Zipf's law: the i-th most popular has a probability proportional to 1 /
+//! Random numbers by Zipf's law: the i-th most popular number has a probability proportional to 1 /
 //! i^theta.
 //!
 //! The method is that of J. Gray et al., "Quickly Generating Billion-Record Synthetic Databases",
 //! SIGMOD 1994, section 3.2, with the constant that YCSB uses (B. Cooper et al., "Benchmarking
 //! Cloud Serving Systems with YCSB", SoCC 2010).
 
-/// The skew: with 0.99, the most popular of a million keys gets some 7 % of all requests.
+/// The skew theta. With 0.99, the most popular of a million keys gets some 7 % of all requests.
 const THETA: f64 = 0.99;
 
 /// Terms of the zeta sum that are added one by one. The rest is approximated by an integral, whose
 /// error is less than 1e-9 of the sum.
 const EXACT_TERMS: u64 = 100_000;
 
-/// Draws ranks: 0 is the most popular.
+/// Draws ranks. Rank 0 is the most popular.
 #[derive(Debug, Clone)]
 pub(crate) struct Zipf {
     count: u64,
@@ -51,7 +51,7 @@ fn zeta(count: u64) -> f64 {
     if count <= EXACT_TERMS {
         return zeta_exact(count);
     }
-    // Euler and Maclaurin: the integral, and half of the first and the last term.
+    // Euler–Maclaurin: the integral, and half of the first and the last term.
     let (from, to) = (EXACT_TERMS as f64, count as f64);
     let integral = (to.powf(1.0 - THETA) - from.powf(1.0 - THETA)) / (1.0 - THETA);
     zeta_exact(EXACT_TERMS) + integral + (to.powf(-THETA) - from.powf(-THETA)) / 2.0
@@ -76,7 +76,7 @@ mod tests {
             let law = ((rank + 1) as f64).powf(-THETA) / zeta_exact(count);
             assert!((share - law).abs() < 0.01, "rank {rank}: {share}, by law {law}");
         }
-        // Beyond the first two ranks the method is an approximation, accurate for sums.
+        // Beyond the first two ranks, the method is an approximation, which is accurate for sums.
         let share = |ranks: usize| {
             seen[..ranks].iter().map(|&n| f64::from(n)).sum::<f64>() / f64::from(draws)
         };

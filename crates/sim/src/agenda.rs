@@ -1,5 +1,5 @@
-//! A queue of future events, ordered by time; events of the same microsecond keep the order in
-//! which they were added.
+//! A queue of future events in the order of their times. Events of the same microsecond keep the
+//! order in which they were added.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -32,7 +32,7 @@ impl<T> Ord for Entry<T> {
     }
 }
 
-/// The event queue: see the module.
+/// The event queue, from which the event with the earliest time is removed first.
 #[derive(Debug)]
 pub(crate) struct EventQueue<T> {
     entries: BinaryHeap<Reverse<Entry<T>>>,

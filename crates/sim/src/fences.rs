@@ -1,5 +1,5 @@
-//! Checks that the fences of a key grow with each conditional write: in the order of answers seen
-//! by clients, and in the order of the steps in their tags.
+//! Checks that the fences of a key's conditional writes grow, both in the order in which clients
+//! received the answers, and in the order of the steps in the writes' tags.
 
 use std::collections::BTreeMap;
 

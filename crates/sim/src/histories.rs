@@ -1,6 +1,6 @@
-//! Contended keys: a few keys whose writes all have conditions or majority quorums, so that each
-//! key is a linearizable register to its clients. The requests and answers of each key are recorded
-//! as a history, which is checked at the end.
+//! Contended keys: a few keys that are written only conditionally or with majority quorums, so that
+//! each key is a linearizable register to its clients. The requests and answers of each key are
+//! recorded as a history, whose linearizability is checked at the end of a run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,17 +18,17 @@ use crate::values::{decode, encode, value_of};
 /// Prefix of the keys' names.
 const PREFIX: &str = "contended-";
 
-/// Most configurations in the search for one key's order: some seconds.
+/// Most configurations that the search for one key's order visits, which takes some seconds.
 const MOST_CONFIGURATIONS: usize = 2_000_000;
 
-/// Outcomes of operations on contended keys.
+/// Numbers of operations on contended keys, by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Contended {
     /// Reads and plain writes that were answered.
     pub plain: u64,
     /// Conditional writes that took effect.
     pub changed: u64,
-    /// Conditional writes whose condition was not met, or that are impossible.
+    /// Conditional writes whose condition was not met, or whose change is impossible.
     pub unmet: u64,
     /// Operations that were refused, or failed without effect.
     pub failed: u64,
@@ -79,9 +79,9 @@ pub(crate) struct Wanted {
 /// Retry state of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// Sent without an idempotency key, so never again.
+    /// The write has no idempotency key, so the client never sends it again.
     Once,
-    /// Sent with an idempotency key.
+    /// The first attempt of a write with an idempotency key.
     First,
     /// A retry of the write first sent under this number.
     Again(u64),
@@ -130,7 +130,8 @@ struct Kept {
     /// True if the operation had no effect, or is a read without an answer.
     is_void: bool,
     is_plain: bool,
-    /// The first version of a plain write, and whether the write was given another.
+    /// Version that a plain write was first given. `is_reissued` is true once the write has
+    /// another.
     first: Option<Version>,
     is_reissued: bool,
     /// Fence of a conditional write that took effect; 0 = none was returned.
@@ -140,7 +141,7 @@ struct Kept {
 #[derive(Debug, Default)]
 struct OfKey {
     kept: BTreeMap<u64, Kept>,
-    /// True once later answers no longer count.
+    /// True once the key is abandoned. Later answers no longer count.
     is_over: bool,
 }
 
@@ -148,8 +149,8 @@ struct OfKey {
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
     of_keys: BTreeMap<Bytes, OfKey>,
-    /// Greatest lag, in milliseconds, of a conditional write's time of evaluation behind every wall
-    /// clock: it may be evaluated by a comparison with other nodes' clocks from earlier.
+    /// Most milliseconds by which a conditional write may be evaluated behind every wall clock. A
+    /// leader may take its time from an earlier comparison with other nodes' clocks.
     pub(crate) lag_ms: u64,
     /// Number of times that all keys were abandoned for new ones.
     generation: u32,
@@ -167,7 +168,8 @@ impl Histories {
         Bytes::from(format!("{PREFIX}{}-{name}", self.generation))
     }
 
-    /// Records the start of an operation. No clock that may evaluate it is behind `earliest_ms`.
+    /// Records the start of an operation. No clock by which the operation may be evaluated is
+    /// behind `earliest_ms`.
     pub(crate) fn begin(&mut self, number: u64, now: u64, earliest_ms: u64, asked: &Asked) {
         let put = Change::Put(value_of(number));
         let (is_plain, asked_for) = match &asked.what {
@@ -188,7 +190,7 @@ impl Histories {
         let earliest_ms = earliest_ms.saturating_sub(self.lag_ms);
         let life = Life { expiry_ms: 0, evaluated_ms: (earliest_ms, u64::MAX) };
         let operation = Operation { number, call: now, asked: asked_for, life, end };
-        // A retry is the same write, unless it finds its condition not met.
+        // A retry is part of the first attempt's operation, unless its condition is not met.
         let sent = match &asked.what {
             What::Change(wanted) => wanted.sent,
             _ => Sent::Once,
@@ -218,7 +220,7 @@ impl Histories {
         }
     }
 
-    /// Notes that a clock is set back: open operations may be evaluated by it.
+    /// Notes that a clock is set back to `wall_ms`. Open operations may be evaluated at that time.
     pub(crate) fn clock_is_at(&mut self, wall_ms: u64) {
         let all = self.of_keys.values_mut().flat_map(|of_key| of_key.kept.values_mut());
         for kept in all.filter(|kept| kept.operation.end == End::Unknown) {
@@ -228,8 +230,8 @@ impl Histories {
     }
 
     /// Notes that a plain write is sent to a replica, perhaps with another version than its first.
-    /// No read may ever show the first one, because a conditional write is based on the new
-    /// version.
+    /// The version must be recorded here, because perhaps no read ever shows the plain write's
+    /// record: a conditional write that is based on the new version may replace it.
     pub(crate) fn is_sent(&mut self, key: &Bytes, record: &Record) {
         if is_contended(key)
             && let Some((number, version)) = write_of(record)
@@ -238,7 +240,7 @@ impl Histories {
         }
     }
 
-    /// Records the outcome of an operation; returns any error that the outcome shows by itself. No
+    /// Records the outcome of an operation. Returns the error if the outcome alone proves one. No
     /// clock that evaluated the operation was ahead of `latest_ms`.
     pub(crate) fn end(
         &mut self,
@@ -252,7 +254,7 @@ impl Histories {
             _ => (number, number),
         };
         let is_again = again != number;
-        // The first attempt may still be in transit, and find its condition met later.
+        // The first attempt may still be in transit, and fail its condition later.
         let unmet = matches!(
             outcome,
             ClientOutcome::Answer(Answer::Done(Done::Unmet { .. } | Done::Impossible(_), _))
@@ -319,8 +321,8 @@ impl Histories {
         None
     }
 
-    /// Abandons the keys, because acknowledged writes may be lost without a fault of the cluster:
-    /// clients continue with new keys.
+    /// Abandons the keys, because acknowledged writes may be lost without a bug in the cluster.
+    /// Clients continue with new keys.
     pub(crate) fn give_up_keys(&mut self) {
         self.generation += 1;
         self.of_keys.values_mut().for_each(|of_key| of_key.is_over = true);
@@ -373,8 +375,8 @@ impl OfKey {
 }
 
 impl Kept {
-    /// Records the latest time of evaluation of an answered operation, and the expiry of the value
-    /// found.
+    /// Records the latest time at which an answered operation was evaluated, and the expiry of the
+    /// value that a read returned.
     fn evaluated(&mut self, latest_ms: u64, outcome: &ClientOutcome) {
         let Life { expiry_ms, evaluated_ms: (_, latest) } = &mut self.operation.life;
         *latest = latest_ms;
@@ -410,8 +412,7 @@ fn condition_of(condition: &protocol::Condition) -> Condition {
     }
 }
 
-/// Converts the answer to a conditional write, or returns the error that the answer shows by
-/// itself.
+/// Converts the answer to a conditional write. Returns an error if the answer alone proves one.
 fn response_of(done: Done, number: u64, operation: &Operation) -> Result<Response, String> {
     Ok(match done {
         Done::Changed { tag, result, .. } => Response::Changed { tag: tag_of(tag), sum: result },
@@ -430,7 +431,7 @@ fn tag_of(protocol::Tag { version, last }: protocol::Tag) -> Tag {
     Tag { family: (time, origin), last }
 }
 
-/// Converts the answer to a read; `None` if no client can have written the value.
+/// Converts the answer to a read. Returns `None` if no client can have written the value.
 fn found(key: &[u8], record: Option<&Record>) -> Option<Option<(linear::Value, Tag)>> {
     let Some(record) = record else { return Some(None) };
     let tag = tag_of(protocol::Tag::of(record));

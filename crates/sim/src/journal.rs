@@ -1,11 +1,11 @@
-//! The journal of a run: one line per event, hashed, so that two runs can be compared by one
-//! number, and printed on request.
+//! The journal of a run: one line for each event. The hash of all lines shows whether two runs are
+//! equal. The lines are printed on request.
 
 use std::fmt::{self, Write};
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// The journal of a run: see the module.
+/// The journal of a run, with the hash of the lines so far.
 pub(crate) struct Journal {
     hash: Xxh3,
     print: bool,

@@ -1,6 +1,6 @@
 //! Simulates whole kvorum clusters in one thread: the production protocol and engine on simulated
 //! machines, disks, clocks and networks, with clients and a checker. One seed determines
-//! everything, so every failure found by a sweep can be replayed line by line.
+//! everything, so that every failure found by a sweep can be replayed event by event.
 //!
 //! ```text
 //!   seed ─▶ plan ─▶ world: faults during requests ─▶ all heals ─▶ it must serve, hold, agree
@@ -44,17 +44,18 @@ pub struct Report {
     pub faults: u64,
     /// Number of layout changes decided.
     pub changes: u64,
-    /// Number of layout changes that had moved keys when all was settled again.
+    /// Number of layout changes that moved keys and were settled again.
     pub moves: u64,
     /// Number of nodes that joined: members of a settled layout that were not members before.
     pub joined: u64,
-    /// Number of nodes that left: members no longer.
+    /// Number of nodes that left: members of a settled layout that were not members of the next
+    /// one.
     pub left: u64,
     /// The length of the run, in simulated microseconds.
     pub micros: u64,
-    /// Number of events.
+    /// Number of lines in the journal.
     pub events: u64,
-    /// Hash of all events: equal runs have equal hashes.
+    /// Hash of the journal: equal runs have equal hashes.
     pub hash: u64,
     /// Number of messages between nodes.
     pub messages: u64,

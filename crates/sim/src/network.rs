@@ -1,6 +1,6 @@
-//! Simulated connections between loops, with TCP's behaviour: bytes arrive in order or not at all,
-//! in other pieces than sent, are retransmitted until they arrive, and the loss of the other end is
-//! noticed late or never.
+//! Simulated connections between loops, with TCP's behaviour. Bytes arrive in order or not at all,
+//! in other pieces than they were sent, and are retransmitted until they arrive. An end notices the
+//! loss of the other end late or never.
 //!
 //! ```text
 //!  dialer (end 0) ══ pipe: in transit, arrived ═════▶ acceptor (end 1)
@@ -8,22 +8,23 @@
 //! ```
 //!
 //! Bytes within a pipe stay in order; different pipes and connections have no common order. Bytes
-//! lost to a blocked path are retransmitted when it heals. An end that closes leaves part of its
-//! bytes in transit, in its own or in the other machine's buffers: they may arrive after the dialer
-//! has given up the connection, and even after it has sent the same bytes again on another one. A
-//! closed end receives nothing.
+//! lost to a blocked path are retransmitted when the path heals. When an end closes, part of its
+//! bytes stay in transit, in its own or in the other machine's buffers. These bytes may arrive
+//! after the dialer has given up the connection, and even after the dialer has sent the same bytes
+//! again on another connection. A closed end receives nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::random::Random;
 
-/// Bytes that a pipe holds before the other end reads them: the buffers of two sockets.
+/// Bytes that a pipe holds before the other end reads them, as the buffers of two sockets do.
 const SOCKET_BYTES: usize = 128 << 10;
 
 /// Writes per thousand that arrive in two parts.
 const SPLIT: u64 = 60;
 
-/// Delay of a retransmission in microseconds: TCP's least and a usual second timeout.
+/// Least and greatest delay of a retransmission, in microseconds: TCP's shortest timeout, and a
+/// usual second one.
 const AGAIN_MICROS: (u64, u64) = (200_000, 400_000);
 
 /// One end of a connection: a loop of a node, in one incarnation of its process.
@@ -37,13 +38,13 @@ pub(crate) struct LoopEnd {
 
 #[derive(Debug, Default)]
 struct Pipe {
-    /// Bytes in transit, by time of arrival; `None` = the other end is gone.
+    /// Bytes in transit, by time of arrival. `None` = the other end is gone.
     queue: VecDeque<(u64, Option<Vec<u8>>)>,
     /// Arrival time of the last entry.
     last: u64,
     /// Bytes that have arrived and are not yet read.
     arrived: Vec<u8>,
-    /// True if nothing follows those bytes.
+    /// True if the stream ends after the bytes that have arrived.
     ended: bool,
     /// Number of bytes in transit or unread.
     bytes: usize,
@@ -53,7 +54,7 @@ struct Pipe {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) ends: [LoopEnd; 2],
-    /// Pipes, by the end that they lead to.
+    /// Pipes, each under the index of its receiving end.
     pipes: [Pipe; 2],
 }
 
@@ -73,7 +74,7 @@ struct Path {
 pub(crate) struct Speed {
     pub(crate) least_micros: u64,
     pub(crate) most_micros: u64,
-    /// Bytes of messages that may wait on a connection.
+    /// Most bytes of messages that may wait on a connection.
     pub(crate) buffer: usize,
 }
 
@@ -87,7 +88,7 @@ pub(crate) struct Network {
     connections: BTreeMap<u64, Connection>,
     next: u64,
     random: Random,
-    /// Number of messages sent, and of their bytes.
+    /// Number of messages sent, and number of bytes sent.
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
 }
@@ -180,8 +181,8 @@ impl Network {
         self.connections.keys().copied().collect()
     }
 
-    /// Accepts as many of `bytes` as the sockets' buffers take; returns their number, and the times
-    /// at which bytes arrive.
+    /// Accepts as many of `bytes` as the sockets' buffers have space for. Returns the number of
+    /// accepted bytes, and the times at which they arrive.
     pub(crate) fn write(
         &mut self,
         now: u64,
@@ -212,7 +213,7 @@ impl Network {
         (taken.len(), times)
     }
 
-    /// Delivers the due bytes to an end; returns that end if it is open.
+    /// Delivers the due bytes to an end. Returns the end if it is open.
     pub(crate) fn arrive(&mut self, now: u64, id: u64, end: usize) -> Option<LoopEnd> {
         let connection = self.connections.get(&id)?;
         let (to, from) = (connection.ends[end].node, connection.ends[1 - end].node);
@@ -228,7 +229,7 @@ impl Network {
         Some(connection.ends[end]).filter(|end| end.open)
     }
 
-    /// Returns the bytes that have arrived at an end, and true if the stream ends there.
+    /// Returns the bytes that have arrived at an end, and true if the stream ends after them.
     pub(crate) fn read(&mut self, id: u64, end: usize) -> (Vec<u8>, bool) {
         let Some(connection) = self.connections.get_mut(&id) else { return (Vec::new(), true) };
         let pipe = &mut connection.pipes[end];
@@ -237,7 +238,7 @@ impl Network {
         (bytes, pipe.ended)
     }
 
-    /// Returns true if an end has unread bytes.
+    /// Returns true if an end has unread bytes, or the end of the stream.
     pub(crate) fn is_readable(&self, id: u64, end: usize) -> bool {
         self.connections.get(&id).is_some_and(|connection| {
             let pipe = &connection.pipes[end];
@@ -245,16 +246,17 @@ impl Network {
         })
     }
 
-    /// Returns the arrival time of bytes lost to a path that now heals, if there are any.
+    /// Returns the time at which bytes that a blocked path held back arrive, now that the path
+    /// heals, or `None` if there are no such bytes.
     pub(crate) fn resend(&mut self, now: u64, id: u64, end: usize) -> Option<u64> {
         let waits = self.connections.get(&id)?.pipes[end].queue.front();
         let waits = waits.is_some_and(|(at, _)| *at <= now);
         waits.then(|| now + self.random.between(0, AGAIN_MICROS.1))
     }
 
-    /// Closes an end: part of its sent bytes still arrive, and nothing arrives at it any more. If
-    /// the close `is_noticed`, returns the time at which the other end notices; otherwise the other
-    /// end must find out.
+    /// Closes an end. Part of the bytes that the end has sent still arrive; nothing arrives at the
+    /// closed end. If the close `is_noticed`, returns the time at which the other end notices the
+    /// close; otherwise the other end must find out by itself.
     pub(crate) fn close(&mut self, now: u64, id: u64, end: usize, is_noticed: bool) -> Option<u64> {
         let connection = self.connections.get(&id)?;
         let (a, b) = (connection.ends[end].node, connection.ends[1 - end].node);
@@ -281,9 +283,9 @@ impl Network {
         self.connections.len() as u64
     }
 
-    /// Restarts a machine, which knows nothing of the connections of its earlier incarnations: a
-    /// ping on one of those is answered by a reset. Returns the connections, the ends and the
-    /// times.
+    /// Sends resets for the connections of a machine's earlier incarnations, which the restarted
+    /// machine does not know: TCP answers a ping on such a connection with a reset. Returns each
+    /// connection, its remaining end, and the time at which the reset arrives.
     pub(crate) fn reset(&mut self, now: u64, node: usize) -> Vec<(u64, usize, u64)> {
         let mut resets = Vec::new();
         for (id, connection) in &mut self.connections {
@@ -298,7 +300,8 @@ impl Network {
 }
 
 impl Pipe {
-    /// Adds bytes that arrive no earlier than those added before.
+    /// Adds bytes, which arrive no earlier than the bytes added before. Returns the time of
+    /// arrival.
     fn put(&mut self, at: u64, bytes: Option<&[u8]>) -> u64 {
         self.last = self.last.max(at);
         self.bytes += bytes.map_or(0, <[u8]>::len);
@@ -306,7 +309,7 @@ impl Pipe {
         self.last
     }
 
-    /// Drops the tail of the bytes in transit, at any byte.
+    /// Drops the tail of the bytes in transit, from a random byte on.
     fn cut(&mut self, random: &mut Random) {
         let kept = random.between(0, self.queue.len() as u64) as usize;
         for (_, bytes) in self.queue.drain(kept..) {

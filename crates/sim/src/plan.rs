@@ -1,5 +1,5 @@
-//! Parameters of a run, drawn from its seed. Every seed is a different mix of faults, after the
-//! swarm testing of Groce et al. (2012): most runs have few kinds of faults, often.
+//! Parameters of a run, drawn from its seed. Every seed is another mix of faults, after the swarm
+//! testing of Groce et al. (2012): most runs have few kinds of faults, which happen often.
 
 use std::time::Duration;
 
@@ -36,9 +36,9 @@ pub enum Fault {
     Partition,
     /// A node's messages pass in one direction only.
     OneWay,
-    /// Two halves that only one node connects.
+    /// The nodes split into two halves that only one node can reach.
     Bridge,
-    /// A partition that comes and goes.
+    /// A partition begins and ends repeatedly.
     Flapping,
     /// Packets are lost.
     Loss,
@@ -57,8 +57,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Returns true if the fault ends no process and disturbs no clock: then nothing is forgotten,
-    /// and all replicas become equal without help.
+    /// Returns true if the fault ends no process and disturbs no clock. After such faults no node
+    /// has forgotten anything, and all replicas become equal without a repair round.
     pub(crate) fn forgets_nothing(self) -> bool {
         matches!(
             self,
@@ -126,9 +126,9 @@ pub struct Plan {
     pub own_keys: usize,
     /// Number of clients that use only contended keys.
     pub contenders: usize,
-    /// Number of contended keys, whose writes have conditions.
+    /// Number of contended keys, most of whose writes have conditions.
     pub contended_keys: usize,
-    /// Writes per thousand of these clients that have no condition.
+    /// Writes of these clients, per thousand, that have no condition.
     pub plain_writes: u64,
     /// Writes per thousand whose value expires.
     pub expiring: u64,
@@ -162,30 +162,30 @@ pub struct Plan {
     pub skew_micros: u64,
     /// Microseconds between two ticks of the wall clocks: coarse ticks produce equal version times.
     pub clock_micros: u64,
-    /// Longest time between two layout changes, in microseconds; 0 = no changes.
+    /// Longest time between two layout changes, in microseconds; 0 = there are no changes.
     pub change_micros: u64,
     /// Changes per thousand that move keys; the others affect only the metadata quorum.
     pub moves: u64,
-    /// Of the changes that move keys, those per thousand in which nodes join, leave or are lost.
+    /// Changes that move keys, per thousand, in which nodes join, leave or are lost.
     pub members: u64,
     /// Most nodes that may join during the run.
     pub joiners: usize,
-    /// Changes per thousand that are reverted, of those that meet a move whose reads have not
-    /// switched; the others have no effect.
+    /// Of the changes drawn while the reads of a move have not switched yet, those per thousand
+    /// that revert the move. The others have no effect.
     pub aborts: u64,
     /// Changes per thousand that create or revoke a token, whether keys move or not.
     pub tokens: u64,
-    /// Ticks of a node of a thousand before which it drops one of its background tasks.
+    /// Ticks of a node, per thousand, before which the node drops one of its background tasks.
     pub task_drops: u64,
     /// Parameters of repair rounds.
     pub rounds: RoundConfig,
-    /// True if nodes begin as members. Otherwise each first asks all others for their records.
+    /// True if nodes begin as members. Otherwise each node first asks all others for its records.
     pub founded: bool,
-    /// True if each node keeps a connection to each other node, as in production. A simulation of
-    /// thousands of nodes would consist of nothing else.
+    /// True if each node keeps a connection to each other node, as in production. In simulations of
+    /// thousands of nodes, these connections would leave time for nothing else.
     pub keeps_links: bool,
     pub(crate) speed: Speed,
-    /// Print every line of the journal.
+    /// True if every line of the journal is printed.
     pub log: bool,
 }
 
@@ -222,7 +222,8 @@ impl Plan {
             max_skew_micros: 500_000,
             skew_micros: *random.pick(&[0, 1_000, 100_000, 240_000]),
             clock_micros: *random.pick(&[1, 1, 1_000, 16_000]),
-            // Drawn from separate generators, so that the rest of a seed's run stays the same.
+            // Drawn from separate generators, so that the rest of the run of an old seed stays the
+            // same.
             change_micros: *Random::new(seed ^ 0x1a70).pick(&[0, 0, 300_000, 3_000_000]),
             moves: *Random::new(seed ^ 0x30fe5).pick(&[0, 100, 300, 1000]),
             members: *Random::new(seed ^ 0x3e3b).pick(&[0, 0, 300, 1000]),
@@ -247,7 +248,8 @@ impl Plan {
         }
     }
 
-    /// Draws the parameters of repair rounds; mostly rounds follow one another at once.
+    /// Draws the parameters of repair rounds. Most plans start a round as soon as the last has
+    /// ended.
     fn some_rounds(random: &mut Random) -> RoundConfig {
         let full_interval_micros = *random.pick(&[0, 0, u64::MAX]);
         let settled_micros = *random.pick(&[0, 3_000_000]);
@@ -256,7 +258,7 @@ impl Plan {
         RoundConfig { interval_micros, full_interval_micros, share, settled_micros }
     }
 
-    /// Requests frequent layout changes that move keys, if `wanted`.
+    /// Makes layout changes that move keys frequent, if `wanted`.
     pub fn has_moves(&mut self, wanted: bool) {
         if wanted && self.change_micros == 0 {
             self.change_micros = MOVES_MICROS;
@@ -271,17 +273,17 @@ impl Plan {
         self.change_micros > 0 && self.moves > 0 && self.members > 0
     }
 
-    /// Number of ids that may be given to nodes, each once.
+    /// Returns the number of ids that may be given to nodes. Each id is given only once.
     pub(crate) fn ids(&self) -> usize {
         self.nodes + if self.changes_members() { self.joiners } else { 0 }
     }
 
-    /// Least number of nodes at any time, so that a request may name as many.
+    /// Returns the least number of nodes at any time. A request may name this many replicas.
     pub(crate) fn least_nodes(&self) -> usize {
         if self.changes_members() { self.nodes.min(3) } else { self.nodes }
     }
 
-    /// Returns true if no process ends and no clock goes wrong.
+    /// Returns true if no fault of the plan ends a process or disturbs a clock.
     pub(crate) fn forgets_nothing(&self) -> bool {
         self.faults.iter().all(|fault| fault.forgets_nothing())
     }

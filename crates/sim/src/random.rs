@@ -1,6 +1,6 @@
 //! Random numbers, reproducible from a seed.
 
-/// Further distributions over the generator that simulated disks use too.
+/// The generator of the simulated disks, with further distributions.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(lsm::disk::Random);
 
@@ -13,7 +13,7 @@ impl Random {
         self.0.number()
     }
 
-    /// Creates an independent generator: drawing from it does not affect this one.
+    /// Creates an independent generator. Draws from the new generator do not affect this one.
     pub(crate) fn fork(&mut self) -> Self {
         Self::new(self.number())
     }

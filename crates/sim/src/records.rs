@@ -1,5 +1,5 @@
-//! Writes of the simulated clients. Every record identifies its write, tombstones too, even after
-//! the record was given a new version.
+//! Writes of the simulated clients. Every record identifies its write, even a tombstone, and even
+//! after the record was given a new version.
 
 use lsm::Fields;
 use protocol::{Kind, Record};
@@ -7,7 +7,7 @@ use protocol::{Kind, Record};
 use crate::histories::is_contended;
 use crate::values;
 
-/// A client's write, counted from 1. The record's extension carries it.
+/// The number of a client's write, counted from 1, which the record's extension carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WriteId(pub(crate) u64);
 
@@ -34,7 +34,8 @@ pub(crate) fn make(key: &[u8], write: WriteId, fields: Fields<'_>) -> Record {
     Record::new(key, &Fields { extension, ..fields }, &value)
 }
 
-/// Returns the write of a record; `None` if the record's contents are not that write's.
+/// Returns the write that a record identifies, or `None` if the record's contents differ from those
+/// of that write.
 pub(crate) fn write_of(key: &[u8], record: &Record) -> Option<WriteId> {
     let view = record.view();
     let write = WriteId(u64::from_le_bytes(view.extension().try_into().ok()?));
@@ -42,10 +43,12 @@ pub(crate) fn write_of(key: &[u8], record: &Record) -> Option<WriteId> {
     whole.then_some(write)
 }
 
-/// Length above which replicas first report only an outline of a record: about one record in three.
+/// Length in bytes above which replicas first report only an outline of a record. About one record
+/// in three is longer.
 pub(crate) const BRIEF_BYTES: u32 = 180;
 
-/// Returns the value of a write: usually short; one in 64 is long enough to be sent in pieces.
+/// Returns the value of a write. Most values are short; one in 64 is long enough to be sent in
+/// pieces.
 fn value_of(write: WriteId) -> Vec<u8> {
     let len = match write.0 % 16 {
         0 if write.0.is_multiple_of(64) => 40_000,

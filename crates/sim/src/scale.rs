@@ -1,5 +1,5 @@
 //! Costs of a cluster by its number of nodes: the messages of an operation, the hints for a node
-//! that was away, and the protocol's own data structures, for measuring their memory.
+//! that was away, and the memory of the protocol's data structures.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::world::World;
 /// Simulated seconds of each part of a measurement.
 const SECONDS: u64 = 5;
 
-/// An interval after which no change happens during a run.
+/// An interval in microseconds that is longer than any run, so that no change happens.
 const NEVER: u64 = 1 << 60;
 
 /// The counts of a measurement.
@@ -23,13 +23,13 @@ const NEVER: u64 = 1 << 60;
 pub struct Scale {
     /// Number of requests that were answered without an error.
     pub answered: u64,
-    /// Number of messages between nodes meanwhile, replies included.
+    /// Number of messages between nodes while those requests ran, replies included.
     pub messages: u64,
     /// Number of connections at the end.
     pub connections: u64,
     /// Number of hints stored for a node that was away.
     pub hints: u64,
-    /// Number of nodes that stored them.
+    /// Number of nodes that stored those hints.
     pub holders: u64,
     /// Simulated microseconds from the node's return until it had all hints.
     pub hint_micros: u64,
@@ -60,8 +60,8 @@ pub struct Traffic {
     pub micros: u64,
 }
 
-/// Traffic of a cluster that grows without clients: at rest before, from the plan until all nodes
-/// use the last layout, and at rest after it.
+/// Traffic of a cluster that grows without clients: at rest before the change, from the plan until
+/// all nodes use the last layout, and at rest afterwards.
 #[derive(Debug, Clone, Copy)]
 pub struct Growth {
     /// Number of nodes before any joins.
@@ -76,8 +76,8 @@ pub struct Growth {
     pub after: Traffic,
 }
 
-/// Runs a cluster of `nodes` nodes with `loops` loops each, without faults, clients and repair
-/// rounds, which `joiners` nodes join.
+/// Runs a cluster of `nodes` nodes with `loops` loops each, without faults, clients or repair
+/// rounds. `joiners` nodes join the cluster.
 pub fn measure_growth(nodes: usize, joiners: usize, loops: usize, seed: u64) -> Growth {
     let mut plan = Plan::of(seed);
     (plan.nodes, plan.joiners, plan.loops, plan.replicas) = (nodes, joiners, loops, 3);
@@ -88,7 +88,7 @@ pub fn measure_growth(nodes: usize, joiners: usize, loops: usize, seed: u64) -> 
     World::new(plan).grows(joiners, SECONDS * 1_000_000)
 }
 
-/// The protocol's memory for one node of a cluster, without the topology, which is shared here and
+/// The protocol's data structures for one node of a cluster. The topology is shared here, and
 /// measured separately.
 #[derive(Debug)]
 pub struct Parts {
@@ -96,7 +96,7 @@ pub struct Parts {
     _node: Background,
 }
 
-/// Creates the parts of `sets` nodes.
+/// Creates the protocol's data structures of `sets` nodes.
 pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
     let config =
         Config { deadline_micros: 1_000_000, max_skew_micros: 500_000, brief_bytes: BRIEF_BYTES };

@@ -19,28 +19,29 @@ use server::identity::OwnRecords;
 use crate::plan::Plan;
 use crate::random::Random;
 
-/// The recipient of a batch's outcome.
+/// The recipient of a batch's outcome, with what the batch contains.
 #[derive(Debug)]
 pub(crate) enum BatchOwner {
-    /// A loop, for these writes of a turn.
+    /// A loop, for the writes of one turn.
     Loop(usize, Vec<WritePurpose>),
-    /// A loop, for another node that waits for it.
+    /// A loop, for records of the node itself (a promise, for example) that another node asked for.
     Kept(usize, OpId, OwnRecords),
-    /// The node's task.
+    /// The node's task, for records of the node itself.
     Task(OwnRecords),
-    /// The clock: its bound is durable.
+    /// The clock, for a bound of its versions.
     Clock(u64),
 }
 
 /// A node's store: see the module.
 pub(crate) struct Store {
     engine: Engine,
-    /// True if background work found no space: a refusal is then for lack of space.
+    /// True if the last background work found no space. A refusal is then reported as a lack of
+    /// space.
     starved: bool,
     waiting: Vec<(BatchOwner, Batch)>,
     committing: Vec<(BatchOwner, Batch)>,
     compactions: Compactions,
-    /// Progress of the compaction in progress.
+    /// State of the requested compaction, while one runs.
     compaction: Option<FullCompaction>,
 }
 
@@ -57,7 +58,7 @@ impl Store {
         &self.engine
     }
 
-    /// Returns the reason if no write is accepted at the moment.
+    /// Returns the reason why no write is accepted at the moment, or `None` if writes are accepted.
     pub(crate) fn refusal(&self) -> Option<Error> {
         if self.engine.backlog() != Backlog::Full {
             return None;
@@ -69,30 +70,31 @@ impl Store {
         })
     }
 
-    /// Queues a batch. Returns true if [`Store::begin`] should begin a group.
+    /// Queues a batch. Returns true if the caller should begin a group by [`Store::begin`].
     pub(crate) fn submit(&mut self, asker: BatchOwner, batch: Batch) -> bool {
         self.waiting.push((asker, batch));
         self.committing.is_empty()
     }
 
     /// Moves all waiting batches into a group, which [`Store::end`] ends after a sync. Returns true
-    /// if there are any.
+    /// if the group has any batch.
     pub(crate) fn begin(&mut self) -> bool {
         assert!(self.committing.is_empty(), "one group at a time");
         self.committing = mem::take(&mut self.waiting);
         !self.committing.is_empty()
     }
 
-    /// Commits the group; returns its outcome and the recipients.
+    /// Commits the group. Returns the outcome and the recipients of the group's batches.
     pub(crate) fn end(&mut self) -> (Result<(), Error>, Vec<BatchOwner>) {
         let group = mem::take(&mut self.committing);
         let result = self.engine.commit(group.iter().map(|(_, batch)| batch)).map(drop);
         (result, group.into_iter().map(|(asker, _)| asker).collect())
     }
 
-    /// Does one step of each kind of background work. Returns true if there was any.
+    /// Does one step of each kind of background work. Returns true if there was any work.
     pub(crate) fn work(&mut self) -> bool {
-        // A failed step is tried again, or has failed the store, which later writes report.
+        // A failed step is tried again, or has failed the store; later writes then report the
+        // failure.
         let _ = self.engine.prepare_segment();
         let steps = [self.engine.flush_one(), self.engine.compact_one()];
         self.engine.delete_obsolete_tables();
@@ -106,7 +108,8 @@ impl Store {
         self.compactions.request_anew(Moment::default(), 0)
     }
 
-    /// Returns whether that compaction, or one after it, succeeded; `None` if neither has ended.
+    /// Returns whether that compaction, or one after it, succeeded. Returns `None` if neither has
+    /// ended.
     pub(crate) fn compacted(&self, number: u64) -> Option<bool> {
         self.compactions.has_done(number)
     }
@@ -132,31 +135,31 @@ impl Store {
         true
     }
 
-    /// Syncs the writes that `interval` leaves unsynced.
+    /// Syncs the writes that sync mode `interval` leaves unsynced.
     pub(crate) fn sync(&self) {
-        // A failure fails the store, which later writes report.
+        // A failed sync fails the store, and later writes report the failure.
         let _ = self.engine.sync_log();
     }
 
-    /// Ends the process. The group being committed may have reached the disk in part: power fails,
-    /// or the process is killed, within one of the next calls to the disk.
+    /// Ends the process as by a kill or a loss of power. The group being committed may have reached
+    /// the disk in part: the end falls on one of the next calls to the disk.
     pub(crate) fn die(self, disk: &MemDisk, random: &mut Random) {
         if !self.committing.is_empty() && random.permille(700) {
             disk.crash_after(random.below(4));
-            // No one waits for the outcome.
+            // The recipients ended with the process.
             let _ = self.engine.commit(self.committing.iter().map(|(_, batch)| batch));
         }
     }
 
     /// Closes the store cleanly.
     pub(crate) fn close(self) {
-        // An unclean close is recovered at the next open.
+        // The next open recovers the store if this close fails.
         let _ = self.engine.close();
     }
 }
 
-/// Returns options with small sizes, so that a minute of a simulated client's writes is rotated,
-/// flushed and compacted.
+/// Returns options with sizes so small that the writes of one simulated minute cause rotations,
+/// flushes and compactions.
 fn options(store_id: u64, plan: &Plan) -> Options {
     Options {
         new_store_id: store_id,

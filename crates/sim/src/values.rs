@@ -1,13 +1,14 @@
-//! Values of contended keys: numbers, which additions can change, and texts. Each write has a
-//! unique value, so that a value identifies its write.
+//! Values of contended keys: numbers, to which conditional writes can add, and texts. Each write
+//! has a unique value, which identifies the write.
 
 use linear::Value;
 use protocol::Record;
 
-/// Upper bound on the sum of all additions to a number, so that it stays distinct from the next.
+/// Distance between two written numbers. The sum of all additions to a number is smaller, so that a
+/// sum never equals the next number.
 const APART: i64 = 1 << 32;
 
-/// Returns the value that an operation writes, by its number: one in eight is a text.
+/// Returns the value that the write with this number writes. One value in eight is a text.
 pub(crate) fn value_of(number: u64) -> Value {
     if number % 8 == 7 { Value::Text(number) } else { Value::Number(number as i64 * APART) }
 }
@@ -18,7 +19,7 @@ pub(crate) fn encode(value: Value) -> Vec<u8> {
         Value::Number(number) => return number.to_string().into_bytes(),
         Value::Text(text) => text,
     };
-    // Longer than the records that replicas report at once; some are long enough to be sent in
+    // Longer than a record that replicas report at once. Some texts are long enough to be sent in
     // pieces.
     let len = if text % 64 == 63 { 40_000 } else { 8 + text as usize % 512 };
     let mut bytes = format!("text {text} ").into_bytes();
@@ -26,8 +27,8 @@ pub(crate) fn encode(value: Value) -> Vec<u8> {
     bytes
 }
 
-/// Decodes the value of a record: `Some(None)` for a tombstone; `None` if no client can have
-/// written it.
+/// Decodes the value of a record. Returns `Some(None)` for a tombstone, and `None` if no client can
+/// have written the record.
 pub(crate) fn decode(key: &[u8], record: &Record) -> Option<Option<Value>> {
     if !record.verifies(key) {
         return None;

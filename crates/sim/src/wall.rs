@@ -1,16 +1,15 @@
-//! A machine's clocks: the wall clock, which may be wrong, drift and jump; and the monotonic clock,
-//! which drifts.
+//! A machine's clocks. The wall clock may be wrong, drift and jump; the monotonic clock drifts.
 
 /// True time 0 in microseconds since 1970.
 const EPOCH: i64 = 1_700_000_000_000_000;
 
-/// The clocks of a machine: see the module. All times are in microseconds, drift is in millionths.
+/// The clocks of a machine. All times are in microseconds, and drift is in millionths.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wall {
     offset: i64,
     drift: i64,
     since: u64,
-    /// Tick of the wall clock: it shows multiples of this.
+    /// Resolution of the wall clock, which shows only multiples of this.
     grain: u64,
 }
 
@@ -25,12 +24,12 @@ impl Wall {
         wall - wall % self.grain
     }
 
-    /// Returns how far the wall clock is ahead of true time.
+    /// Returns by how much the wall clock is ahead of true time; negative = behind.
     pub(crate) fn offset(&self, now: u64) -> i64 {
         self.offset + (now - self.since) as i64 * self.drift / 1_000_000
     }
 
-    /// Sets the wall clock.
+    /// Sets the wall clock to `offset` ahead of true time.
     pub(crate) fn set(&mut self, now: u64, offset: i64) {
         *self = Self { offset, since: now, ..*self };
     }

@@ -1,5 +1,5 @@
-//! A few seeds of every run of the tests. More are nightly: seeds that once found something and
-//! take seconds, and those of `cargo run --release -p sim -- sweep` (`.ci/nightly`).
+//! Runs of a few seeds, in every run of the tests. `.ci/nightly` runs more: the seeds that once
+//! found a bug and take seconds, and a sweep by `cargo run --release -p sim -- sweep`.
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::thread;
 
 use sim::{Fault, Plan, run};
 
-/// Seeds of one run, half a second each. `KVORUM_SEEDS=N` adds N.
+/// Returns the number of seeds of one run, which take half a second each. `KVORUM_SEEDS=N` adds N.
 fn seeds() -> u64 {
     let more = std::env::var("KVORUM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
     12 + more
@@ -38,8 +38,8 @@ fn whatever_goes_wrong_the_cluster_keeps_what_it_promised() {
     thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(go_through))));
 }
 
-/// Nodes that lose their disks while they are about to leave, and joining nodes that receive
-/// proofs; a node removed while its clock is days ahead; and ids, which are given once.
+/// Nodes lose their disks while they are about to leave, and joining nodes receive proofs; a node
+/// is removed while its clock is days ahead; and ids must be given only once.
 #[test]
 #[ignore = "nightly: four long seeds"]
 fn what_held_up_changes_of_the_members_does_so_no_more() {
@@ -53,8 +53,8 @@ fn what_held_up_changes_of_the_members_does_so_no_more() {
     }
 }
 
-/// A node starts while its clock is minutes ahead, and an older copy of its directory is put back:
-/// its next process is fenced by that start until it is restarted after that time.
+/// A node starts while its clock is minutes ahead, and an older copy of its directory is put back.
+/// The next process is fenced by the earlier start, until a restart after that start's time.
 #[test]
 #[ignore = "nightly: a long seed"]
 fn an_older_copy_whose_clock_was_ahead_serves_after_a_restart() {
@@ -62,8 +62,8 @@ fn an_older_copy_whose_clock_was_ahead_serves_after_a_restart() {
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
-/// A bit flips in the only copy of a value; a repair round gives up its block, and a read finds no
-/// value before the disk is replaced.
+/// A bit flips in the only copy of a value. A repair round gives up the block with the bit, and a
+/// read finds no value before the disk is replaced.
 #[test]
 fn what_one_rotten_disk_alone_held_is_nobodys_loss() {
     let mut plan = Plan::of(940_000);
@@ -74,8 +74,8 @@ fn what_one_rotten_disk_alone_held_is_nobodys_loss() {
 }
 
 /// Seed 30245: a node with a full disk holds one of a record's two copies, and a round brings the
-/// record to a node beyond the replicas; a read must find the record all the same. Seed 30013: a
-/// node that is down, and has lost its disk, would become the only member of the metadata quorum.
+/// record to a node that is not a replica; a read must still find the record. Seed 30013: a node
+/// that is down, and has lost its disk, would become the only member of the metadata quorum.
 #[test]
 #[ignore = "nightly: two long seeds"]
 fn holders_past_the_copies_and_councils_that_are_down_count_for_nothing() {
@@ -108,8 +108,9 @@ fn a_watermark_that_is_ahead_ends_no_value() {
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
-/// Of two nodes that hold a record one is lost. The other one's clock was five minutes ahead once,
-/// and left a record over it that nobody takes yet; then that node leaves.
+/// One of the two nodes that hold a record is lost. The clock of the other node was five minutes
+/// ahead once, and left a future record over the first one that no node accepts yet; then that node
+/// leaves.
 #[test]
 fn what_a_future_record_hides_is_not_lost_with_the_node_that_leaves() {
     let mut plan = Plan::of(161_047);
@@ -120,7 +121,8 @@ fn what_a_future_record_hides_is_not_lost_with_the_node_that_leaves() {
 }
 
 /// A node whose name sorts before all others joins, and the change is reverted before the cluster
-/// has an id. The previous founder has already heard from all others, and is told nothing new.
+/// has an id. The previous founder has already heard from all other nodes, so that no further
+/// message reaches it.
 #[test]
 fn a_founder_whose_place_another_one_had_for_a_moment_founds_all_the_same() {
     let report = run(&Plan::of(20_066));
@@ -147,7 +149,7 @@ fn on_a_sunny_day_every_request_succeeds() {
     assert!(report.tally.reads > 100 && report.tally.writes > 100);
 }
 
-/// A protocol that always fails would be linearizable too.
+/// Guards against a protocol that fails every request, which would be linearizable too.
 #[test]
 fn on_a_sunny_day_conditional_writes_succeed() {
     for (plain_writes, most_unknown) in [(0, 0), (100, 50)] {
@@ -160,9 +162,10 @@ fn on_a_sunny_day_conditional_writes_succeed() {
         let told = report.contended;
         let all = told.changed + told.unmet + told.failed + told.unknown;
         assert!(told.changed > 300 && told.unmet > 300, "{told}");
-        // Writes are refused until each clock has a durable bound.
+        // Until a clock has a durable bound, its node refuses writes.
         assert!(told.failed * 20 < all, "{told}");
-        // A plain write between two attempts of a conditional write hides the outcome of the first.
+        // A plain write between two attempts of a conditional write hides the outcome of the first
+        // attempt.
         assert!(told.unknown * 1000 <= most_unknown * all, "{told}");
         assert_eq!(told.gave_up, 0, "{told}");
     }

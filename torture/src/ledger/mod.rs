@@ -1,4 +1,5 @@
-//! Record of the writes and their answers, kept outside the faults, and the checks of later reads.
+//! Record of the clients' writes and their answers, in a process that no fault reaches, and checks
+//! of later reads against the record.
 //!
 //! ```text
 //!  attempts on a key:   ├─ a: ok ─┤  ├─ b: ok ─┤
@@ -6,9 +7,10 @@
 //!  may be found after:  b or c. Not a: b began after a had ended, so b is newer.
 //! ```
 //!
-//! Oracle A: a value found is that of an attempt after which no *acknowledged* one began. Oracle F:
-//! the value is that of an attempt on this key, byte by byte, and not of one answered "not done".
-//! Oracle P: lost writes are the last ones, without holes, and no older than the sync interval.
+//! Oracle A: a value found is that of an attempt after whose end no *acknowledged* attempt began.
+//! Oracle F: the value is that of an attempt on this key, byte by byte, and not that of an attempt
+//! that was refused. Oracle P: the lost writes are the last ones, without holes, and no older than
+//! the sync interval.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,23 +21,23 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::Failure;
 use crate::random::Random;
 
-/// The node's answer to a write.
+/// The outcome of a write, by the node's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
     /// The node acknowledged the write.
     Ok,
-    /// Refused: the write has no effect and never will.
+    /// The node refused the write, which has no effect and will have none.
     Failed,
-    /// No answer, or one that says the outcome is unknown.
+    /// No answer, or an answer that the outcome is unknown.
     Unknown,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
-    /// The value's tag; `None` = a delete, or the initial absence.
+    /// The value's tag. `None` = a delete, or the initial absence of the key.
     tag: Option<u64>,
     begun: Duration,
-    /// Time of the answer; `None` = there was none.
+    /// Time of the answer. `None` = no answer came, or the outcome is unknown.
     ended: Option<Duration>,
     said: Said,
 }
@@ -48,16 +50,16 @@ pub struct Ticket {
     place: usize,
 }
 
-/// State of the process that received the attempts.
+/// State of the process that received the attempts, at a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
-    /// The process is still running: writes with an unknown outcome may still take effect.
+    /// The process still runs, so that a write with an unknown outcome may still take effect.
     Same,
-    /// The process has ended: writes with an unknown outcome can't take effect later than that.
+    /// The process has ended. A write with an unknown outcome cannot take effect any more.
     New,
 }
 
-/// The kind of a wrong answer to a read.
+/// The kinds of wrong answers to a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
     /// A value older than the newest acknowledged one.
@@ -73,7 +75,7 @@ pub enum Wrong {
 pub struct Tally {
     /// Number of keys checked.
     pub keys: usize,
-    /// Number of keys on which an acknowledged write, and anything newer, is missing.
+    /// Number of keys that have lost an acknowledged write, and everything newer.
     pub lost: usize,
     /// Time from the acknowledgment of the oldest lost write to the cut.
     pub window: Duration,
@@ -103,7 +105,7 @@ impl Ledger {
         self.begun.elapsed()
     }
 
-    /// Records the start of a write, and returns its value of about `len` bytes.
+    /// Records the start of a write. Returns the value to write, of about `len` bytes.
     pub fn put(&self, key: &str, len: usize) -> (Ticket, Vec<u8>) {
         let tag = self.tags.fetch_add(1, Ordering::Relaxed);
         (self.begin(key, Some(tag)), value_of(key, tag, len))
@@ -138,8 +140,8 @@ impl Ledger {
         }
     }
 
-    /// Returns the numbers of acknowledged, refused and unknown writes since the last check of a
-    /// new process.
+    /// Returns the numbers of acknowledged, refused and unknown writes. A check of a new process
+    /// replaces the attempts on each key by one acknowledged attempt.
     pub fn counts(&self) -> (usize, usize, usize) {
         let keys = self.lock();
         let of = |said| keys.values().flatten().filter(|a| a.said == said).count();
@@ -147,7 +149,7 @@ impl Ledger {
         (of(Said::Ok), of(Said::Failed), of(Said::Unknown) - never)
     }
 
-    /// Acknowledged writes that began after `moment`.
+    /// Returns the number of acknowledged writes that began after `moment`.
     pub fn acknowledged_after(&self, moment: Duration) -> usize {
         let keys = self.lock();
         keys.values().flatten().filter(|a| a.said == Said::Ok && a.begun > moment).count()
@@ -158,7 +160,7 @@ impl Ledger {
         self.lock().keys().cloned().collect()
     }
 
-    /// Checks whether a read of `key` may return `found`, while nothing else writes the key.
+    /// Checks that a read of `key` may return `found`, while no write of the key is in progress.
     pub fn check_read(&self, key: &str, found: Option<&[u8]>) -> Result<(), Failure> {
         match self.wrong(key, found)? {
             None => Ok(()),
@@ -171,8 +173,8 @@ impl Ledger {
         }
     }
 
-    /// Returns the wrong answer as a finding that can be counted. A value that no client wrote, or
-    /// whose write was refused, is an error.
+    /// Returns the kind of a wrong answer, which callers count, or `None` if the answer is right. A
+    /// value that no client wrote, or whose write was refused, is an error.
     pub fn wrong(&self, key: &str, found: Option<&[u8]>) -> Result<Option<Wrong>, Failure> {
         let keys = self.lock();
         let Some(attempts) = keys.get(key) else {
@@ -201,8 +203,8 @@ impl Ledger {
         keys.iter().filter(|(_, attempts)| was(attempts)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Checks oracles A and F over all keys. With a new process, the found values become those that
-    /// must stay.
+    /// Checks oracles A and F over all keys. After a check of a new process, the found values count
+    /// as acknowledged.
     pub fn check(
         &self,
         found: &BTreeMap<String, Vec<u8>>,
@@ -224,7 +226,7 @@ impl Ledger {
         Ok(Tally { keys: keys.len(), ..Tally::default() })
     }
 
-    /// Checks that each found key has a value that was written to it at some time.
+    /// Checks that each found value was once written to its key.
     pub fn check_written(&self, found: &BTreeMap<String, Vec<u8>>) -> Result<(), Failure> {
         let keys = self.lock();
         no_strangers(&keys, found)?;
@@ -236,9 +238,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Checks oracles P and F after all unsynced writes were lost at `cut`: the remaining writes
-    /// are a prefix of the acknowledged ones, and the lost writes are at most `most` older than the
-    /// cut.
+    /// Checks oracles P and F after all unsynced writes were lost at `cut`. The remaining writes
+    /// must be a prefix of the acknowledged ones, and the lost writes must have been acknowledged
+    /// at most `most` before the cut.
     pub fn check_prefix(
         &self,
         found: &BTreeMap<String, Vec<u8>>,
@@ -254,8 +256,8 @@ impl Ledger {
         for (key, attempts) in keys.iter() {
             let tag = found.get(key).map(|value| tag_of(key, value)).transpose()?;
             let kept = candidates(key, attempts, tag)?;
-            // Among the possible attempts, the oldest proves the least survival, the newest the
-            // least loss.
+            // Several attempts may have left the value. The oldest of them proves the least about
+            // what survived, and the newest the least about what was lost.
             let begun = kept.iter().map(|candidate| candidate.begun).min().unwrap_or_default();
             if begun > newest.0 {
                 newest = (begun, key);
@@ -299,7 +301,7 @@ fn no_strangers(
     }
 }
 
-/// Returns the attempts that can have left `tag`.
+/// Returns the attempts that may have left `tag`, or an error if only refused attempts could have.
 fn candidates<'a>(
     key: &str,
     attempts: &'a [Attempt],
@@ -321,8 +323,8 @@ fn superseded(candidate: &Attempt, attempts: &[Attempt], process_ended: Option<D
     first_lost(candidate, attempts, process_ended).is_some()
 }
 
-/// Returns the acknowledgment time of the first acknowledged attempt that is certainly newer than
-/// `candidate`.
+/// Returns the time of the first acknowledgment of an attempt that is certainly newer than
+/// `candidate`, or `None` without such an attempt.
 fn first_lost(
     candidate: &Attempt,
     attempts: &[Attempt],
@@ -338,7 +340,7 @@ fn lost(key: &str, tag: Option<u64>, attempts: &[Attempt]) -> String {
     format!("{key} holds {tag:?}, but the last attempts on it were {:?}", &attempts[from..])
 }
 
-/// Returns the value of a tag: it names its key and tag, and every byte is derived from them.
+/// Returns the value of a tag. The value names its key and tag, from which every byte is derived.
 fn value_of(key: &str, tag: u64, len: usize) -> Vec<u8> {
     let mut value = format!("{key} {tag} {len} ").into_bytes();
     let mut random = Random::new(tag);

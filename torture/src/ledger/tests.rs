@@ -1,4 +1,4 @@
-//! The checks must detect each kind of error.
+//! Tests that the ledger's checks detect each kind of error.
 
 use super::*;
 

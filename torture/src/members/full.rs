@@ -1,6 +1,6 @@
-//! A joining node's disk has no space for the data that moves to it. Requests continue, and `kvorum
-//! cluster status` names the node and the reason; the change can be reverted, and completes without
-//! help once there is space.
+//! A joining node's disk has no space for the data that moves to it. Requests must continue, and
+//! `kvorum cluster status` must name the node and the reason. The change can be reverted, and must
+//! complete without help once there is space.
 
 use std::fs;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::prober::{Pace, ProbeFigures, Prober};
 use crate::restarts::all_succeeded;
 use crate::{Failure, Setup};
 
-/// Sizes of the joining node's disk, before and after it is enlarged.
+/// Sizes of the joining node's disk in MiB, before it is enlarged and as enlarged.
 const DISK_MIB: u64 = 24;
 const ROOM_MIB: u64 = 512;
 
-/// Number of values of 100 kB: three quarters of them move to the fourth node.
+/// Number of values of 100 kB. Three quarters of them move to the fourth node.
 const VALUES: usize = 400;
 
-/// Duration of the observation of the full disk.
+/// Time for which the status must keep naming the node with the full disk.
 const FULL: Duration = Duration::from_secs(1);
 
 /// Runs the row.
@@ -50,12 +50,12 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 }
 
 impl MembersRow<'_> {
-    /// Reverts the change; returns the epoch after that.
+    /// Reverts the change. Returns the epoch after that.
     fn gone_back_from(&mut self, disk: &Mount) -> Result<u64, Failure> {
         let (name, _, node) = self.joins_on(disk)?;
         self.is_named(&name)?;
         self.command(&["abort", "--wait"])?;
-        // A process that used the reverted layout is of no use any more.
+        // A process that has used the reverted layout cannot join again.
         node.kill()?;
         let layout = self.layout(1).unwrap_or_default();
         let nodes = layout["nodes"].as_array().map_or(0, Vec::len);
@@ -65,7 +65,7 @@ impl MembersRow<'_> {
         }
     }
 
-    /// Enlarges the disk during the change; returns the time from there to its end.
+    /// Enlarges the disk during the change. Returns the time from then to the end of the change.
     fn goes_on_with_room(&mut self, disk: &Mount, epoch: u64) -> Result<Duration, Failure> {
         let (name, launch, node) = self.joins_on(disk)?;
         self.is_named(&name)?;
@@ -76,7 +76,7 @@ impl MembersRow<'_> {
         Ok(begun.elapsed())
     }
 
-    /// Applies a change in which a node with this disk joins.
+    /// Applies a change by which a node with this disk joins.
     fn joins_on(&mut self, disk: &Mount) -> Result<(String, Launch, Node), Failure> {
         self.names += 1;
         let name = format!("n{}", self.names);
@@ -91,11 +91,13 @@ impl MembersRow<'_> {
         Ok((name, launch, node))
     }
 
-    /// Waits until the status names the node and the reason, and checks that it continues to.
+    /// Waits until the status names the node and the reason, and checks that the status keeps
+    /// naming them.
     fn is_named(&self, name: &str) -> Result<(), Failure> {
         let (begun, mut since) = (Instant::now(), None);
         loop {
-            // The exit code does not matter: nodes may use different layouts.
+            // The exit code does not matter, because the command reports an error while nodes use
+            // different layouts.
             let status = self.cluster.command(self.setup, ASKED, &["status"])?.stdout;
             let status = String::from_utf8_lossy(&status).into_owned();
             let slow = format!("not yet {name} (took ");

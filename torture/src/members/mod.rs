@@ -1,6 +1,7 @@
-//! Row 21: nodes join, leave and are replaced while clients send requests at a fixed pace, each at
-//! most twice. First 3 → 5 → 3 nodes and a replacement at a share of the highest rate, then a node
-//! of each role is killed at each stage. No request fails at two nodes, and nothing acknowledged is
+//! Row 21 of docs/results/reliability.md: nodes join, leave and are replaced while clients send
+//! requests at a fixed pace, each at most twice. First the cluster grows from 3 to 5 nodes, shrinks
+//! to 3 again and replaces one, at a share of the highest rate. Then a node of each role is killed
+//! at each stage of a change. No request may fail at two nodes, and no acknowledged write may be
 //! lost.
 
 mod full;
@@ -25,30 +26,30 @@ use crate::writers::said;
 use crate::{Failure, Setup};
 pub use full::run as run_full;
 
-/// Initial nodes of the cluster; all requests go to them.
+/// Number of the cluster's first nodes, which receive all requests.
 const NODES: usize = 3;
 
 /// Share of the highest rate of five nodes that clients send while nodes join and leave. All nodes
-/// share the machine with the clients, so five nodes answer less than three.
+/// share the machine with the clients, so that five nodes answer less than three.
 const LOAD: f64 = 0.6;
 
-/// Clients that measure the highest rate, and then send the load.
+/// Number of clients that measure the highest rate, and then send the load.
 const MANY: usize = 32;
 
-/// Duration of that measurement: long enough for compactions to take their part.
+/// Duration of that measurement, long enough to include compactions.
 const AT_MOST: Duration = Duration::from_secs(30);
 
-/// Length of the values that move, so that a stage lasts.
+/// Length in bytes of the values that move, so large that a stage takes some time.
 const VALUE_LEN: usize = 100_000;
 
-/// The node that plans and applies changes; it stays.
+/// The node that plans and applies all changes, and stays a member.
 const ASKED: usize = 1;
 
-/// Time limit of a change, and interval between two looks.
+/// Time limit of a change, and pause between two polls.
 const PATIENCE: Duration = Duration::from_secs(180);
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// Downtime of a killed node.
+/// Time for which a killed node is down.
 const DOWN: Duration = Duration::from_secs(1);
 
 /// The node that is killed.
@@ -56,7 +57,7 @@ const DOWN: Duration = Duration::from_secs(1);
 enum Role {
     /// The first member of the metadata quorum, which drives the change.
     Driver,
-    /// The node that joins, or the one that leaves.
+    /// The node that joins or leaves.
     Mover,
     /// A node that stays.
     Stayer,
@@ -65,7 +66,7 @@ enum Role {
 const ROLES: [Role; 3] = [Role::Driver, Role::Mover, Role::Stayer];
 const STAGES: [&str; 3] = ["prepare", "read old", "read new"];
 
-/// A node that joined.
+/// A node that has joined during the row.
 struct Joined {
     name: String,
     launch: Launch,
@@ -78,7 +79,7 @@ struct MembersRow<'a> {
     joined: Vec<Joined>,
     names: usize,
     ledger: Arc<Ledger>,
-    /// Bytes that receivers pulled, and that plans predicted.
+    /// Bytes that receivers pulled, and bytes that the plans predicted.
     taken: u64,
     planned: u64,
 }
@@ -109,7 +110,7 @@ impl MembersRow<'_> {
         Ok(())
     }
 
-    /// Grows and shrinks the cluster and replaces a node, without other faults.
+    /// Grows and shrinks the cluster and replaces a node, without faults.
     fn measured(&mut self) -> Result<String, Failure> {
         let calm = Duration::from_secs(self.setup.size(10, 1));
         let pace = self.pace()?;
@@ -158,7 +159,7 @@ impl MembersRow<'_> {
         ))
     }
 
-    /// Returns a share of the highest rate of five nodes, measured now.
+    /// Returns a share of the highest rate of five nodes, which it measures first.
     fn pace(&mut self) -> Result<Pace, Failure> {
         if self.setup.quick {
             return Ok(Pace::USUAL);
@@ -177,7 +178,8 @@ impl MembersRow<'_> {
         Ok(Pace { every: Duration::from_secs_f64(MANY as f64 / rate), ..greedy })
     }
 
-    /// Exchanges a node while a node is killed, for each stage and role.
+    /// For each stage and role, replaces a node while the node of that role is killed at that
+    /// stage.
     fn killed(&mut self) -> Result<String, Failure> {
         let (to, seed) = (self.cluster.addresses(), !self.setup.seed);
         let prober = Prober::start(to, &self.ledger, Pace::USUAL, seed)?;
@@ -187,8 +189,8 @@ impl MembersRow<'_> {
         let each = if self.setup.quick { &each[3..6] } else { &each[..] };
         for _ in 0..self.setup.rounds {
             for kill in each {
-                // The node that joined before leaves in the next change, so that both kinds of
-                // movers are hit.
+                // The node that joined in the last change leaves in this one, so that both a
+                // joining and a leaving node are killed over time.
                 let leaves: &[usize] = if self.joined.is_empty() { &[] } else { &[0] };
                 let was_there = self.change(1, leaves, Some(*kill))?;
                 kills += usize::from(was_there);
@@ -207,8 +209,8 @@ impl MembersRow<'_> {
         ))
     }
 
-    /// Lets `join` nodes join, and these of the joined nodes leave. Returns true if a node was
-    /// killed.
+    /// Makes `join` nodes join, and removes the joined nodes at the places `leave`. Returns true if
+    /// a node was killed.
     fn change(
         &mut self,
         join: usize,
@@ -235,7 +237,7 @@ impl MembersRow<'_> {
         if let Some((stage, role)) = kill {
             killed = self.reaches(stage, planned)?;
             if killed {
-                // The joining node may not be started yet.
+                // The joining node may still be starting.
                 if let Some((name, launch, starts)) = starting.pop() {
                     self.starts(name, launch, starts)?;
                 }
@@ -274,12 +276,12 @@ impl MembersRow<'_> {
         Ok(())
     }
 
-    /// Makes a plan at a node that stays, once the nodes that it adds have asked to join.
+    /// Makes a plan at node [`ASKED`], once the nodes that the plan adds have asked to join.
     fn plan(&self, change: &[String]) -> Result<Value, Failure> {
         self.cluster.planned(self.setup, ASKED, change, PATIENCE)
     }
 
-    /// Runs `kvorum cluster …` at that node.
+    /// Runs `kvorum cluster …` at node [`ASKED`].
     fn command(&self, args: &[&str]) -> Result<Vec<u8>, Failure> {
         self.cluster.output(self.setup, ASKED, args)
     }
@@ -290,7 +292,7 @@ impl MembersRow<'_> {
         serde_json::from_slice(&answer.body).ok()
     }
 
-    /// Waits for a stage; `false` if the stage is already over.
+    /// Waits for a stage. Returns false if the stage is already over.
     fn reaches(&self, stage: &str, planned: u64) -> Result<bool, Failure> {
         let begun = Instant::now();
         let last = planned + 3;
@@ -323,7 +325,7 @@ impl MembersRow<'_> {
         self.cluster.start_node(node)
     }
 
-    /// Waits until all nodes use the layout of that epoch, in which nothing moves.
+    /// Waits until all nodes use the layout of that epoch, and no keys move.
     fn settles(&mut self, epoch: u64) -> Result<(), Failure> {
         let begun = Instant::now();
         let mut taken = BTreeMap::new();
@@ -359,7 +361,7 @@ impl MembersRow<'_> {
         Ok(all.collect::<Result<Vec<u64>, Failure>>()?.into_iter().max().unwrap_or(0))
     }
 
-    /// Checks that nothing is lost, whichever node is asked, joined nodes included.
+    /// Checks that no acknowledged write is lost, whichever node is asked, including joined nodes.
     fn check(&self) -> Result<(), Failure> {
         self.cluster.check(&self.ledger)?;
         for node in self.joined.iter().filter_map(|joined| joined.node.as_ref()) {

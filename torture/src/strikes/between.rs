@@ -1,5 +1,6 @@
-//! Row 28 with faults between two steps of a round: one node's syncs are delayed, so that all wait
-//! for it at each step, until another node shows that it has done the wanted step.
+//! Row 28 of docs/results/reliability.md, with faults between two steps of a round. The syncs of
+//! one node are delayed, so that at each step all nodes wait for that node, until another node
+//! shows that it has done the wanted step.
 //!
 //! ```text
 //!  delayed is  a member                          the coordinator
@@ -19,39 +20,40 @@ use crate::proofs::{Stage, begin_until, round, stage_of};
 use crate::rollback::{NODES, copy};
 use crate::strace::Strace;
 
-/// Duration of each sync of the delayed node: long enough for many looks at another one. Two of
-/// them, because one may be in progress when a step begins, are shorter than the deadline of a
-/// step.
+/// Additional duration of each sync of the delayed node, long enough for many polls of another
+/// node. Two such syncs must be shorter than the deadline of a step, because one may be in progress
+/// when the step begins.
 const HELD: Duration = Duration::from_millis(150);
 
-/// Attempts at a moment before it counts as impossible.
+/// Attempts to meet a moment, after which it counts as impossible.
 const TRIES: usize = 10;
 
-/// Percentage of faults after which another node coordinates a round before the faulty one
+/// Percentage of faults after which another node coordinates a round before the struck node
 /// continues.
 const ANOTHER: u64 = 50;
 
-/// A node, by its role in the round.
+/// The role of a node in the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RoundRole {
     Driver,
-    /// The member whose progress is observed.
+    /// The member whose progress is polled.
     First,
     Second,
 }
 
-/// A moment in a round, and the fault at that moment.
+/// A moment in a round, and the fault to inject then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InjectionPoint {
-    /// The step that the first member has done.
+    /// The last step that the first member has done at that moment.
     done: Stage,
     held_up: RoundRole,
     struck: RoundRole,
-    /// True if the node is suspended, false if it is killed.
+    /// True if the struck node is suspended, false if it is killed.
     stops: bool,
 }
 
-/// A test uses the first of each: one member knows the proof, and the coordinator is killed.
+/// The first of each is what a test uses: one member knows the proof, and the coordinator is
+/// killed.
 const STEPS: [Stage; 3] = [Stage::Proven, Stage::Ready, Stage::Sealed];
 const PLACES: [(RoundRole, RoundRole); 5] = [
     (RoundRole::Second, RoundRole::Driver),
@@ -61,12 +63,12 @@ const PLACES: [(RoundRole, RoundRole); 5] = [
     (RoundRole::Second, RoundRole::First),
 ];
 
-/// Number of moments.
+/// Number of combinations of a moment and a fault.
 pub(super) const MOMENTS: usize = STEPS.len() * PLACES.len() * 2;
 
 impl InjectionPoint {
-    /// Returns the moment with this number; it visits all, because the three lengths are pairwise
-    /// coprime.
+    /// Returns the combination with this number. Consecutive numbers reach all combinations,
+    /// because the three lengths are pairwise coprime.
     pub(super) fn of(number: usize) -> Self {
         let (held_up, struck) = PLACES[number % PLACES.len()];
         Self { done: STEPS[number % STEPS.len()], held_up, struck, stops: number % 2 == 1 }
@@ -74,7 +76,8 @@ impl InjectionPoint {
 }
 
 impl StrikesRow<'_> {
-    /// Injects a fault at that moment of a round. Returns true if that is possible here.
+    /// Injects a fault at that moment of a round. Returns false if the machine does not allow that,
+    /// for lack of strace.
     pub(super) fn strike_in(
         &mut self,
         moment: InjectionPoint,
@@ -105,7 +108,7 @@ impl StrikesRow<'_> {
         Err(Failure::Environment(format!("in {TRIES} rounds {moment:?} never came")))
     }
 
-    /// Kills or suspends a node, which continues at once, or after a round of another node.
+    /// Kills or suspends a node, and lets it continue at once, or after a round of another node.
     fn strike_one(&mut self, node: usize, stops: bool) -> Result<(), Failure> {
         match stops {
             true => self.cluster.node(node)?.signal(Signal::STOP)?,

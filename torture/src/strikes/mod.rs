@@ -1,12 +1,14 @@
-//! Row 28 with faults in the middle of rounds that prove something: nodes are killed, suspended,
-//! lose their disks or get old ones, their disks are full, their clocks are off, another node
-//! coordinates a round too. Keys are deleted throughout, half of the time with one node away, and
-//! clients continue. Whatever happened to that round, a later one proves, compactions purge, all
-//! nodes are equal, and no deleted key is ever read.
+//! Row 28 of docs/results/reliability.md, with faults in the middle of rounds that prove something:
+//! nodes are killed, suspended, lose their disks or get older copies of them, their disks are full,
+//! their clocks are off, or another node coordinates a round too. Keys are deleted throughout, in
+//! half of the rounds with one node away, and clients continue. Whatever becomes of that round, a
+//! later round must prove, compactions must purge, all nodes must be equal, and no deleted key may
+//! ever be read.
 //!
-//! Some faults happen at any time, others between two steps (`between.rs`) with unchanged clocks: a
-//! node with an adjustable clock reads a file at each reading of the clock, strace stops it at each
-//! of these system calls, and rounds proceed without it.
+//! Some faults happen at any time of a round, others between two steps (`between.rs`). The latter
+//! leave the clocks unchanged, because a node with an adjustable clock reads a file whenever it
+//! reads the clock. strace would stop the node at each of these system calls, and rounds would
+//! proceed without the node.
 
 mod between;
 
@@ -34,7 +36,7 @@ use crate::strikes::between::{InjectionPoint, MOMENTS};
 use crate::writers::{Work, Writers};
 use crate::{Failure, Setup, audit};
 
-/// A fault of a node.
+/// A fault that is injected at any time of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FaultKind {
     DriverKilled,
@@ -49,14 +51,14 @@ enum FaultKind {
     ClockOff,
 }
 
-/// The time of the fault.
+/// A fault of the row, with its moment in the round.
 #[derive(Debug, Clone, Copy)]
 enum When {
     Anywhere(FaultKind),
     Between(InjectionPoint),
 }
 
-/// Faults at any time of a round, one after the other; in a test those at the front.
+/// Faults at any time of a round, one after another. A test uses the first ones.
 const EACH: [FaultKind; 10] = [
     FaultKind::DriverKilled,
     FaultKind::OldCopy,
@@ -70,27 +72,28 @@ const EACH: [FaultKind; 10] = [
     FaultKind::ClockOff,
 ];
 
-/// The node with a small disk, where possible, and the disk's size.
+/// The node that gets a small disk, if the machine allows that, and the disk's size in MiB.
 const SMALL: usize = 2;
 const DISK_MIB: u64 = 256;
 
-/// Longest suspension of a node, beyond the time after which a round gives it up, and greatest
-/// clock error.
+/// Longest suspension of a node, beyond the time after which a round goes on without the node, and
+/// greatest error of a clock.
 const PAUSE_MS: u64 = 4_000;
 const OFF_MS: u64 = 4_000;
 
-/// Percentages of rounds in which hints are dropped, and in which nodes are killed instead of
+/// Percentages of steps in which hints are dropped, and in which nodes are killed instead of
 /// stopped.
 const DROPPED: u64 = 40;
 const KILLED: u64 = 50;
 
-/// Additional time of one node's syncs while a fault is injected: steps of a round end with syncs.
+/// Additional duration of one node's syncs while a fault is injected. Each step of a round ends
+/// with a sync, so that rounds take longer.
 const SLOW_SYNC: Duration = Duration::from_millis(40);
 
-/// Number of keys that are read one by one, at every node under every quorum.
+/// Number of keys that are read one by one, at every node and with every quorum.
 const ASKED: usize = 20;
 
-/// Time limit of an answer: beyond a node's own deadline.
+/// Time limit of an answer, longer than a node's own deadline.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Time for which clients continue after a fault.
@@ -104,11 +107,11 @@ struct StrikesRow<'a> {
     cluster: Cluster,
     ledger: Arc<Ledger>,
     random: Random,
-    /// Stages in which nodes were killed, or suspended between two steps.
+    /// Numbers of nodes that were killed or suspended between two steps, by their stage.
     stages: Stages,
-    /// A node's directory from before the last proof.
+    /// A node, and a copy of its directory from before the last proof.
     old: Option<(usize, PathBuf)>,
-    /// Keys that the next step deletes.
+    /// Keys that the next step of the row deletes.
     doomed: Vec<String>,
     /// Duration of the last round.
     takes: Duration,
@@ -153,7 +156,7 @@ fn strikes(
     ))
 }
 
-/// Returns a small disk or adjustable clocks, if the machine has them.
+/// Returns a small disk, adjustable clocks or a strace, or `None` if the machine has none.
 fn if_any<T>(made: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match made {
         Err(Failure::Skipped(_)) => Ok(None),
@@ -200,8 +203,8 @@ impl<'a> StrikesRow<'a> {
         (than + 1 + self.random.below(NODES as u64 - 1) as usize) % NODES
     }
 
-    /// Deletes keys with a node away, and injects a fault into a round. Returns true if that is
-    /// possible here.
+    /// Deletes keys while a node is away, and injects a fault into a round. Returns false if the
+    /// machine does not allow that fault.
     fn step(&mut self, when: When, number: usize) -> Result<bool, Failure> {
         let old = self.edit(number)?;
         let work = Work {
@@ -230,8 +233,8 @@ impl<'a> StrikesRow<'a> {
         Ok(done)
     }
 
-    /// Begins a round, and injects a fault in the middle of it. Returns true if that is possible
-    /// here.
+    /// Begins a round, and injects a fault at a random moment of it. Returns false if the machine
+    /// does not allow that fault.
     fn strike_anywhere(&mut self, strike: FaultKind, driver: usize) -> Result<bool, Failure> {
         let slow = self.any();
         let log = self.cluster.dir().join("strace.log");
@@ -245,8 +248,8 @@ impl<'a> StrikesRow<'a> {
         self.strike(strike, driver)
     }
 
-    /// Writes keys, and overwrites and deletes them while a node is away, which then returns;
-    /// returns the node, and its directory from before.
+    /// Writes keys, overwrites and deletes them while a node is away, and brings the node back.
+    /// Returns the node, and a copy of its directory from before.
     fn edit(&mut self, number: usize) -> Result<(usize, PathBuf), Failure> {
         let prefix = format!("x{number}-");
         let count = self.setup.size(1_000, 40);
@@ -277,7 +280,8 @@ impl<'a> StrikesRow<'a> {
         Ok((away, kept))
     }
 
-    /// Checks that all writes so far are proven, purged, and right everywhere.
+    /// Checks that all writes so far are proven, that nothing is left to purge, and that all
+    /// answers are right.
     fn prove(&mut self) -> Result<(), Failure> {
         let driver = self.any();
         let last = prove(self.setup, &self.cluster, driver)?;
@@ -337,7 +341,7 @@ impl<'a> StrikesRow<'a> {
         self.cluster.start_node(node)
     }
 
-    /// Requests rounds from all nodes while one is in progress; all of them end.
+    /// Requests rounds of all nodes while one is in progress. All of the rounds must end.
     fn two_drivers(&self, other: usize) -> Result<(), Failure> {
         let (setup, cluster) = (self.setup, &self.cluster);
         thread::scope(|scope| {
@@ -379,7 +383,7 @@ impl<'a> StrikesRow<'a> {
         set_millis(&clocks[node], off)?;
         thread::sleep(Duration::from_millis(self.random.below(PAUSE_MS)));
         set_millis(&clocks[node], 0)?;
-        // Until then, others refuse the writes that the node made ahead of them.
+        // Until then, other nodes refuse the writes that the node made with its clock ahead.
         thread::sleep(Duration::from_millis(off.unsigned_abs()));
         Ok(true)
     }

@@ -1,5 +1,5 @@
-//! Figures of the rows of conditional writes, and their tables: one for many keys, one for a single
-//! key.
+//! Figures of the rows of conditional writes, and two tables of them: one for many keys, one for a
+//! single key.
 
 use bench_table::{Spread, Table, ratio};
 
@@ -16,9 +16,9 @@ pub(super) struct Run {
     pub(super) mean: f64,
     /// p50, p99 and maximum latency, in milliseconds.
     pub(super) percentiles: [f64; 3],
-    /// Messages between nodes per request; only kvorum counts them.
+    /// Messages between nodes per request, which only kvorum counts.
     pub(super) messages: Option<f64>,
-    /// Syncs of the nodes' logs per request; Cassandra does not count them.
+    /// Syncs of the nodes' logs per request, which Cassandra does not count.
     pub(super) syncs: Option<f64>,
     pub(super) failed: u64,
     pub(super) warnings: Vec<String>,
@@ -69,13 +69,13 @@ impl Row {
         Spread::of(&self.column(of)).map(|spread| spread.to_string())
     }
 
-    /// The median of a figure that only some systems count.
+    /// Returns the median of a figure that only some of the systems count.
     fn median(&self, of: impl Fn(&Run) -> Option<f64>) -> Option<String> {
         let known: Vec<f64> = self.runs.iter().filter_map(of).collect();
         Spread::of(&known).map(|spread| format!("{:.2}", spread.median))
     }
 
-    /// The cells of [`FIGURES`].
+    /// Returns the cells of [`FIGURES`].
     fn figures(&self) -> Vec<Option<String>> {
         vec![
             self.spread(|run| run.rate),
@@ -91,7 +91,7 @@ impl Row {
     }
 }
 
-/// The ratio of `of` to the same figure of the row called `name`.
+/// Returns the ratio of the figure `of` to the same figure of the row called `name`.
 fn over(rows: &[Row], row: &Row, name: &str, of: fn(&Run) -> f64) -> Option<String> {
     let to = rows.iter().find(|row| row.line.name == name)?;
     ratio(&row.column(of), &to.column(of)).map(|ratio| ratio.to_string())

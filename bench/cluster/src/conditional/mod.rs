@@ -1,5 +1,5 @@
-//! Cost of a condition: conditional writes compared with plain ones, with etcd's transactions and
-//! with Cassandra's, and contention of conditional writes to one key.
+//! Cost of a condition: conditional writes beside plain ones, beside etcd's transactions and beside
+//! Cassandra's, and contention of conditional writes to one key.
 //!
 //! ```text
 //!                       ┌▶ kvorum, three nodes ─ PUT, PUT If-Match, add=1, PUT If-None-Match
@@ -7,7 +7,7 @@
 //!                       └▶ Cassandra, three nodes ─ UPDATE … IF v = ?, INSERT … IF NOT EXISTS
 //! ```
 //!
-//! All rows of kvorum share one cluster: a plain write and a conditional one differ only in the
+//! All rows of kvorum share one cluster. A plain write and a conditional one differ only in the
 //! condition, not even in their keys.
 
 mod figures;
@@ -29,7 +29,7 @@ use figures::Run;
 
 const SECTION: &str = "conditional";
 
-/// Number of keys that writes are spread over, except in rows of one key.
+/// Number of keys over which writes are spread, except in rows of a single key.
 const KEYS: u64 = 1_000;
 
 const KVORUM: Kind = Kind::Three(SyncSetting::Always);
@@ -43,14 +43,14 @@ const CASSANDRA_1: &str = "Cassandra, 1 connection";
 const CASSANDRA_16: &str = "Cassandra, 16 connections";
 const CASSANDRA_HOT_1: &str = "Cassandra, UPDATE IF, 1 client";
 
-/// The system and the request of a row.
+/// The system that a row measures, and the request that the row sends.
 #[derive(Clone, Copy)]
 enum To {
     Http(Kind, Write),
     Cassandra(Ask),
 }
 
-/// The definition of a row: its requests, and the rows to compare with.
+/// The definition of a row: its requests, and the rows to compare it with.
 struct Line {
     name: &'static str,
     to: To,
@@ -59,9 +59,10 @@ struct Line {
     all: bool,
     /// The expected status.
     status: u16,
-    /// The row of kvorum to compare with.
+    /// Name of the row of kvorum to compare with.
     base: &'static str,
-    /// The rows of etcd and of Cassandra to compare with, for rows of many keys.
+    /// Names of the rows of etcd and of Cassandra to compare with. `None` for a row of a single
+    /// key.
     rivals: Option<[&'static str; 2]>,
 }
 
@@ -85,7 +86,7 @@ impl Line {
         Self { to: To::Cassandra(Ask::Equal), ..line }
     }
 
-    /// Defines additions to one number.
+    /// Defines a row of additions to one number.
     const fn add(name: &'static str, connections: usize, all: bool) -> Self {
         let line = Self::put(name, requests::ADD, connections);
         Self { all, status: 200, base: ADD_1, rivals: None, ..line }
@@ -101,7 +102,7 @@ impl Line {
         Self { to: To::Cassandra(ask), base: CASSANDRA_HOT_1, rivals: None, ..line }
     }
 
-    /// Returns true for a row of many keys, which is in the first table.
+    /// Returns true for a row of many keys, which the first table shows.
     fn many(&self) -> bool {
         self.rivals.is_some()
     }
@@ -132,13 +133,13 @@ const LINES: [Line; 18] = [
     Line::cassandra_hot("Cassandra, IF NOT EXISTS, not applied, 16", Ask::Absent, 16),
 ];
 
-/// A row with its repeats.
+/// A row with the figures of its repeats.
 struct Row {
     line: Line,
     runs: Vec<Run>,
 }
 
-/// Measures and reports.
+/// Measures all rows, and reports them.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.report.say(&format!(
         "## Conditional writes\n\nThree nodes, `--sync always`; closed loop, one thread, to one \
@@ -187,7 +188,8 @@ struct Fleets {
 }
 
 impl Fleets {
-    /// Starts and fills kvorum and the other systems; reports those that can't be started.
+    /// Starts kvorum and the other systems, and writes all keys. Reports systems that can't be
+    /// started.
     fn start(bench: &mut Bench) -> Result<Self, String> {
         let mut http = vec![filled(bench, KVORUM)?];
         if bench.etcd {
@@ -249,7 +251,7 @@ impl Fleets {
         }
     }
 
-    /// The commands of the first nodes, as a list.
+    /// Returns the commands of the first nodes, as a list.
     fn commands(&self) -> String {
         let http = self.http.iter().filter_map(|fleet| Some(fleet.nodes.first()?.argv.as_str()));
         let all = http.chain(self.cassandra.as_ref().map(Cassandra::argv));
@@ -298,7 +300,7 @@ impl Line {
             Kind::Etcd => (None, counts.named("etcd_disk_wal_fsync_duration_seconds_count")),
             _ => (Some(counts.get("peer_messages_sent")), counts.get("wal_syncs")),
         };
-        // A row that expects 412 does not warn of it.
+        // A row that expects 412 does not warn of that status.
         let told = |warning: &RunWarning| match warning {
             RunWarning::NotSuccess { status, .. } => *status != self.status,
             _ => true,
@@ -317,14 +319,14 @@ impl Line {
     }
 }
 
-/// Returns the number that is added to, as read from a majority.
+/// Returns the number to which clients add, read from a majority.
 fn sum(node: SocketAddr) -> Result<i64, String> {
     let path = format!("/v0/entity?id={}", requests::HOT);
     let text = load::server::fetch(node, &path, LIMIT).map_err(|error| error.to_string())?;
     text.parse().map_err(|_| format!("http://{node}{path} is {text:?}: it must be a number"))
 }
 
-/// Checks that the number grew by at least the acknowledged additions and at most the sent ones.
+/// Checks that the number grew by at least the acknowledged additions, and at most the sent ones.
 fn check_sum(grown: i64, acknowledged: u64, sent: u64) -> Result<(), String> {
     let range = i128::from(acknowledged)..=i128::from(sent);
     if range.contains(&i128::from(grown)) {

@@ -1,4 +1,5 @@
-//! The client in builds without the driver, which takes a minute to build: it never connects.
+//! The client in builds without the driver, which takes a minute to build. This client never
+//! connects.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The client of Cassandra: conditional statements in a closed loop, on one thread, as
+//! The client of Cassandra: conditional statements in a closed loop, on one thread, just as
 //! `crates/load` sends requests over HTTP.
 //!
 //! ```text
@@ -7,7 +7,7 @@
 //!
 //! Statements are prepared; consistency is `QUORUM` and `SERIAL`. The driver has as many
 //! connections to each node as there are clients, and sends all statements of a key to the same
-//! replica: two coordinators of one key would compete for ballots.
+//! replica, because two coordinators of one key would compete for ballots.
 
 #[cfg(not(feature = "cassandra"))]
 mod absent;
@@ -30,7 +30,7 @@ pub(crate) enum Ask {
     Equal,
     /// A write to a single hot key, on condition of the value that all keys have.
     EqualHot,
-    /// A write to one key on condition that it does not exist, although it does.
+    /// A write to one key on condition that the key does not exist, although it does.
     Absent,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Steady {
 
 /// Results of a closed loop.
 pub(crate) struct Seen {
-    /// Latencies in nanoseconds, of all statements with the expected answer.
+    /// Latencies of all statements with the expected answer, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
     /// Statements that failed, or had an unexpected answer.
     pub(crate) failed: u64,

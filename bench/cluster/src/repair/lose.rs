@@ -12,10 +12,10 @@ use super::{PROMPT, ROUND_LIMIT, SETTLED, each_once};
 use crate::fleet::{Fleet, Place, SyncSetting};
 use crate::requests::{self, LATE, LATE_OF};
 
-/// The node that loses keys; another one coordinates the rounds.
+/// The node that loses keys. Another node coordinates the rounds.
 const LOSER: usize = 2;
 
-/// Rewrites the late keys on all replicas, and removes the new records from one of them; returns
+/// Writes the late keys anew on all replicas, and removes the new records from one of them. Returns
 /// their number.
 pub(super) fn late(place: &mut Place, fleet: &mut Fleet, keys: u64) -> Result<u64, String> {
     fleet.nodes.iter().for_each(Server::resume);
@@ -25,7 +25,8 @@ pub(super) fn late(place: &mut Place, fleet: &mut Fleet, keys: u64) -> Result<u6
     each_once(fleet, count, late, ROUND_LIMIT, "written anew")?;
     std::thread::sleep(SETTLED);
     let addresses = fleet.addresses();
-    // The drop kills the process; with `--sync always` its log has every answered write.
+    // Dropping the node kills its process. With `--sync always`, the node's log has every
+    // acknowledged write.
     drop(fleet.nodes.remove(LOSER));
     let lost = remove(&place.data(addresses[LOSER]));
     let mut command = place.kvorum(SyncSetting::Always, &addresses, LOSER)?;

@@ -1,5 +1,5 @@
-//! Repair rounds: the cost of a full and of an incremental round if all replicas are equal, and the
-//! effect of a running round on clients.
+//! Repair rounds: the cost of a full and of an incremental round while all replicas are equal, and
+//! the effect of a running round on clients.
 //!
 //! ```text
 //!   quiet    --repair-interval off             full rounds on request, incremental ones
@@ -7,9 +7,9 @@
 //!   busy     --repair-interval 10s             load: with the scheduled rounds
 //! ```
 //!
-//! Two more clusters, one with the defaults and one without rounds, show the cost of repair between
-//! two rounds: none that can be told from noise. The space of deleted keys, and the same repair by
-//! Cassandra, are sections of their own.
+//! Two more clusters, one with the default settings and one without rounds, show the cost of repair
+//! between two rounds, which is lost in the noise. The space of deleted keys, and the same repair
+//! by Cassandra, are sections of their own.
 
 mod lose;
 pub(crate) mod purge;
@@ -33,29 +33,30 @@ const SECTION: &str = "repair";
 /// Factor on the number of keys of the other sections.
 const MORE_KEYS: u64 = 40;
 
-/// Requests per second over all three nodes, half PUT, half GET.
+/// Requests per second over all three nodes, half of them PUTs, half GETs.
 const RATE: f64 = 3_000.0;
 
-/// Length of a run, as a multiple of that in a closed loop.
+/// Length of a run, as a multiple of the length in a closed loop.
 const LONGER: u64 = 2;
 
-/// Age of the youngest compared records: twice `--deadline` and `--max-clock-skew`, and a margin.
+/// Age from which a round compares records: twice `--deadline` and `--max-clock-skew`, and a
+/// margin.
 const SETTLED: Duration = Duration::from_millis(3_200);
 
 /// Time limit of a round.
 const ROUND_LIMIT: Duration = Duration::from_secs(120);
 
-/// Interval between two looks at a round.
+/// Pause between two polls of a round.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Keys of the clusters that are compared between rounds.
+/// Number of keys in the clusters that are compared between rounds.
 const FEW_KEYS: u64 = 20_000;
 
 const QUIET: [&str; 2] = ["--repair-interval", "off"];
 
-/// Flags that shorten the wait at a round's start. A requested round waits until earlier writes
-/// have settled, by default 3 s, which is longer than the round takes here: clients would hardly
-/// meet it.
+/// Flags that shorten the wait at the start of a round. A requested round waits until earlier
+/// writes have settled, by default 3 s, which is longer than a round takes here, so that clients
+/// would hardly meet a round.
 const PROMPT: [&str; 6] =
     ["--repair-interval", "off", "--deadline", "250ms", "--max-clock-skew", "10ms"];
 
@@ -86,11 +87,11 @@ struct Run {
     put: f64,
     cpu: f64,
     failed: u64,
-    /// Share of the looks that found a round in progress.
+    /// Share of the polls that found a round in progress.
     share: f64,
 }
 
-/// Measures and reports.
+/// Measures, and reports.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let keys = bench.scale.keys * MORE_KEYS;
     bench.report.say(&format!(
@@ -120,7 +121,7 @@ fn fill(fleet: &Fleet, keys: u64) -> Result<(), String> {
     each_once(fleet, keys, long, Duration::from_secs(600), "put")
 }
 
-/// Changes each key, one after the other; `what` describes the change in errors.
+/// Changes each key, one after another. `what` describes the change in errors.
 fn each_once(
     fleet: &Fleet,
     keys: u64,
@@ -135,7 +136,7 @@ fn each_once(
     if done == keys { Ok(()) } else { Err(format!("only {done} of {keys} keys could be {what}")) }
 }
 
-/// Runs full rounds, then incremental ones after rewriting one percent of the keys.
+/// Runs full rounds, then incremental ones, each after one percent of the keys were written anew.
 fn rounds(bench: &mut Bench, fleet: &Fleet, keys: u64, what: &str) -> Result<(), String> {
     thread::sleep(SETTLED);
     let stored = stored(fleet)?;
@@ -194,7 +195,7 @@ fn get(node: std::net::SocketAddr, path: &str) -> Result<Value, String> {
     serde_json::from_str(&page).map_err(|error| format!("{path}: {error}"))
 }
 
-/// Requests a round from the first node; it must end with all replicas equal.
+/// Requests a round from the first node. The round must end with all replicas equal.
 fn round(fleet: &Fleet, full: bool) -> Result<Round, String> {
     let node = fleet.addresses()[0];
     let before = Counts::of(&fleet.addresses());
@@ -233,7 +234,7 @@ fn ask_for_round(fleet: &Fleet, full: bool) -> Result<(), String> {
     }
 }
 
-/// Runs the same load with and without rounds, alternating.
+/// Alternately runs the same load with and without rounds.
 fn load(bench: &mut Bench, quiet: &Fleet, busy: &Fleet, keys: u64) -> Result<(), String> {
     let rows = [
         ("none", quiet, false),
@@ -302,7 +303,7 @@ fn load(bench: &mut Bench, quiet: &Fleet, busy: &Fleet, keys: u64) -> Result<(),
     Ok(())
 }
 
-/// Runs the load; with requested rounds, each begins as soon as the one before has ended.
+/// Runs the load. With requested rounds, each round begins as soon as the last has ended.
 fn loaded(
     fleet: &Fleet,
     keys: u64,
@@ -322,8 +323,9 @@ fn loaded(
                 let running = Counts::of(&fleet.addresses()).get("repair_running") > 0.0;
                 looks.fetch_add(1, Ordering::Relaxed);
                 found.fetch_add(u64::from(running), Ordering::Relaxed);
-                // Only after the last requested round has begun: otherwise its wait would start
-                // again. If the request is refused, the share shows it.
+                // Requested only after the last requested round has begun, because a request during
+                // its wait would start that wait again. If the request is refused, the share shows
+                // it.
                 if asked && is_idle(fleet).is_ok_and(|is_idle| is_idle) {
                     let _ = ask_for_round(fleet, true);
                 }
@@ -370,8 +372,8 @@ fn p99(outcome: &Outcome, method: Method) -> f64 {
     latencies.map_or(0.0, |of| of.intended.value_at_quantile(0.99) as f64 / 1e6)
 }
 
-/// Compares the CPU time of a request without rounds and with the defaults, where none begins
-/// within an hour.
+/// Compares the CPU time of a request without rounds and with the default settings, under which no
+/// round begins within an hour.
 fn between(bench: &mut Bench) -> Result<(), String> {
     let kind = Kind::Three(SyncSetting::Interval);
     let names = ["--repair-interval off", "the default, between two rounds"];

@@ -1,5 +1,5 @@
-//! Disk space of deleted keys: all keys are deleted, a round proves it on all nodes, and each node
-//! compacts its store.
+//! Disk space of deleted keys: all keys are deleted, a round proves the deletion on all nodes, and
+//! each node compacts its store.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -28,13 +28,13 @@ struct Left {
     deleted: f64,
     /// Bytes after the round and the compaction.
     after: f64,
-    /// Tables among those; the rest is the log, which is preallocated.
+    /// Bytes of tables after that. The rest is the log, which is preallocated.
     tables: f64,
-    /// Time from the request for a round to the end of the last compaction.
+    /// Time from the request for a round to the end of the last compaction, in seconds.
     seconds: f64,
 }
 
-/// Measures and reports.
+/// Measures, and reports.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let keys = bench.scale.keys * MORE_KEYS;
     let fleet = bench.place.start_with(Kind::Three(SyncSetting::Interval), &QUIET)?;
@@ -94,7 +94,7 @@ fn delete_all(fleet: &Fleet, keys: u64) -> Result<Left, String> {
     Ok(Left { before, deleted, after: stored(fleet)?, tables, seconds })
 }
 
-/// Compacts the store of each node, one after the other; returns the bytes of all tables.
+/// Compacts the store of each node, one after another. Returns the size of all tables in bytes.
 fn compact(fleet: &Fleet) -> Result<f64, String> {
     fleet.addresses().into_iter().map(compact_node).sum()
 }

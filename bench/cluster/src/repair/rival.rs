@@ -1,5 +1,5 @@
 //! The same repair by kvorum and by Cassandra, of the same data: three nodes hold the same keys,
-//! except that one node has missed one key in a hundred; then a repair of equal data, without
+//! except that one node has missed one key in a hundred. Then a repair of equal data, without
 //! clients and beside them.
 //!
 //! ```text
@@ -7,9 +7,10 @@
 //!                                                                                full repairs
 //! ```
 //!
-//! Kvorum's node has lost the newest records; Cassandra's was stopped while the others took them,
-//! without hints. The duration of a repair is the nodes' own figure, without the start of a JVM for
-//! `nodetool` or of `kvorum repair`. The cluster that is not being measured is stopped.
+//! Kvorum's node has lost its newest records. Cassandra's node was stopped while the others took
+//! the writes, without hints. The duration of a repair is the nodes' own figure, without the start
+//! of `kvorum repair`, or of a JVM for `nodetool`. The cluster that is not being measured is
+//! stopped.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,16 +33,18 @@ const SECTION: &str = "repair, beside Cassandra";
 /// Factor on the number of keys of the other sections.
 const MORE_KEYS: u64 = 8;
 
-/// Requests per second, half PUT, half GET: far below the limit of three JVMs on two CPUs.
+/// Requests per second, half of them PUTs, half GETs. Three JVMs on two CPUs can serve far more.
 const RATE: f64 = 500.0;
 
-/// Clients of Cassandra: enough for a tenth of a second at that rate.
+/// Number of clients of Cassandra, enough for answers of a tenth of a second at that rate.
 const CLIENTS: usize = 50;
 
-/// Length of a run, as a multiple of that in a closed loop: a repair by Cassandra takes seconds.
+/// Length of a run, as a multiple of the length in a closed loop, because a repair by Cassandra
+/// takes seconds.
 const LONGER: u64 = 4;
 
-/// Repairs before the first measured one, because the JVM compiles code that has run often.
+/// Number of repairs before the first measured one, because the JVM compiles code that has run
+/// often.
 const WARM_UP_REPAIRS: usize = 3;
 
 /// Cost of a repair without clients.
@@ -51,7 +54,7 @@ struct Repair {
     cpu: f64,
     /// Bytes that the nodes read from files.
     read: f64,
-    /// Bytes that the nodes count as sent to one another (Cassandra leaves out streams).
+    /// Bytes that the nodes report as sent to one another (Cassandra does not count streams).
     sent: f64,
     /// Bytes over the loopback interface, including headers and the requests to the nodes.
     carried: f64,
@@ -60,13 +63,14 @@ struct Repair {
 /// The figures of one repeat.
 #[derive(Debug, Default, Clone, Copy)]
 struct Run {
-    /// Repairs after one node missed keys, and of equal data.
+    /// Repairs after one node missed keys, and repairs of equal data.
     missed: Repair,
     equal: Repair,
-    /// 99th percentiles in milliseconds, without repairs and beside consecutive ones.
+    /// 99th percentiles in milliseconds, without repairs and beside repairs that follow one
+    /// another.
     quiet: Latencies,
     beside: Latencies,
-    /// Share of that time with a repair in progress.
+    /// Share of the time of those repairs in which one was in progress.
     share: f64,
     failed: u64,
 }
@@ -77,7 +81,7 @@ struct Latencies {
     put: f64,
 }
 
-/// Measures and reports, if there is a Cassandra.
+/// Measures if there is a Cassandra, and reports.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let Some(at) = cassandra::place() else {
         bench.report.say("Skipped Cassandra: CASSANDRA does not say where it is");
@@ -110,7 +114,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts three nodes that hold all keys, and warms their JVMs.
+/// Starts three nodes, writes all keys, and warms the JVMs.
 fn filled(
     place: &mut Place,
     at: &Path,
@@ -151,7 +155,7 @@ fn of_kvorum(
     })
 }
 
-/// Runs a full round; returns its cost, and the number of keys that differed.
+/// Runs a full round. Returns its cost, and the number of keys that differed.
 fn kvorum_repair(fleet: &Fleet) -> Result<(Repair, u64), String> {
     let (cpu, read, carried) = (fleet.cpu(), fleet.bytes_read(), loopback_bytes());
     let round = round(fleet, true)?;
@@ -159,7 +163,7 @@ fn kvorum_repair(fleet: &Fleet) -> Result<(Repair, u64), String> {
         seconds: round.seconds,
         cpu: fleet.cpu() - cpu,
         read: fleet.bytes_read() - read,
-        // The round's coordinator exchanges this with two nodes.
+        // The round's coordinator exchanges as much with each of two nodes.
         sent: round.sent * 2.0,
         carried: loopback_bytes() - carried,
     };
@@ -210,7 +214,7 @@ fn cassandra_repair(cassandra: &Cassandra, client: &Client) -> Result<Repair, St
         .map(|node| Client::only(&[node], 1))
         .collect::<Result<_, _>>()?;
     let sent = || nodes.iter().map(Client::sent_bytes).sum::<Result<f64, String>>();
-    // The durations are unordered: their sum grows by the last one.
+    // The durations have no order, so that the last one is the growth of their sum.
     let took = || client.repairs().map(|all| all.iter().sum::<f64>());
     let (seconds, bytes) = (took()?, sent()?);
     let (cpu, read, carried) = (cassandra.cpu(), cassandra.bytes_read(), loopback_bytes());

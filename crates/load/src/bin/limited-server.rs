@@ -4,8 +4,8 @@
 //!  requests of all connections ──▶ one queue ──▶ one answer every 1/capacity seconds
 //! ```
 //!
-//! Below its capacity, an answer takes little longer than 1/capacity; above it, the queue grows as
-//! long as the load lasts.
+//! Below its capacity, the server answers little later than 1/capacity seconds after the request.
+//! Above its capacity, the queue grows as long as the load lasts.
 
 #![forbid(unsafe_code)]
 
@@ -45,7 +45,7 @@ struct Args {
 
 /// State shared by all connections.
 struct Queue {
-    /// The earliest start of the next answer, and the number of answers made.
+    /// Earliest start of the next answer, and number of answers so far.
     next: Mutex<(Instant, u64)>,
     each: Duration,
     status: String,
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     match serve(args) {
         Ok(died) => {
-            // An error means that the acceptor is gone: the server ends either way.
+            // An error means that the acceptor is gone. The server ends in either case.
             let _ = died.recv();
             eprintln!("that was the last answer");
         }
@@ -99,7 +99,7 @@ impl Queue {
         }
     }
 
-    /// Reserves the next slot in the queue and sleeps until that slot.
+    /// Reserves the next slot in the queue, and sleeps until that slot.
     fn wait_for_turn(&self) -> Option<()> {
         let turn = {
             let mut next = self.next.lock();

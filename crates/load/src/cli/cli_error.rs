@@ -1,4 +1,4 @@
-//! Errors of a command line. Each message is one line that says how to correct it.
+//! Errors of a command line. Each message is one line that tells how to correct the error.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use crate::plan::KEY;
 use crate::{tls, url};
 
-/// A command line that yields no [`Asked`](super::Asked), or whose servers can't be reached.
+/// The reason why a command line yields no [`Asked`](super::Asked), or why its servers can't be
+/// reached.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The command line gives neither a rate nor a closed loop.
@@ -43,7 +44,7 @@ pub enum Error {
         /// The flag that was probably meant.
         meant: String,
     },
-    /// A word that only a script could use.
+    /// A word has a use only with a script, and there is none.
     #[error("{0:?} is neither a URL nor a flag, and there is no script (-s) to give it to")]
     Word(String),
     /// A URL is invalid, or its host has no address.

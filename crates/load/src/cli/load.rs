@@ -41,7 +41,7 @@ pub enum LoadEnd {
     Script(u8),
 }
 
-/// The failure of a run, in a line for people.
+/// The reason why a run failed, in a line for people.
 #[derive(Debug)]
 pub enum Failed {
     /// The command line is invalid.
@@ -190,8 +190,8 @@ fn report(
 struct Out(Box<dyn Write>);
 
 impl Out {
-    /// Opens standard output. With `alone`, everything else printed there, including scripts'
-    /// output, goes to stderr.
+    /// Opens standard output. With `alone`, everything else that is printed there, such as scripts'
+    /// output, goes to stderr instead.
     fn open(alone: bool) -> Result<Self, Failed> {
         if !alone {
             return Ok(Self(Box::new(io::stdout())));
@@ -208,7 +208,7 @@ impl Out {
     }
 }
 
-/// Checks the sample count of all printed percentiles, not only of the usual one.
+/// Adds a warning if any printed percentile has too few samples, not only the usual one.
 fn few_samples(run: &mut Run, outcome: &Outcome) {
     let printed = print::PERCENTILES.map(|percent| percent / 100.0);
     let below_all = printed.split_last().map_or(&[][..], |(_, rest)| rest);

@@ -2,7 +2,7 @@
 
 use super::cli_error::Error;
 
-/// wrk2's long flags, which people write with one dash.
+/// wrk2's long flags, which people often write with one dash.
 const LONG: [&str; 11] = [
     "connections",
     "duration",
@@ -31,8 +31,8 @@ pub fn mend(words: &[String]) -> Option<String> {
     before.zip(&words).find_map(|(flag, word)| negative(flag, word).or_else(|| mended(word)))
 }
 
-/// Returns the error of a word that begins with a typographic dash: editors substitute it for one
-/// or two minuses.
+/// Returns the error of a word that begins with a typographic dash, which editors substitute for
+/// one or two minuses.
 pub(super) fn dashed(word: &str) -> Option<Error> {
     let rest = word.strip_prefix(['\u{2012}', '\u{2013}', '\u{2014}', '\u{2212}'])?;
     let name = rest.split('=').next().unwrap_or_default();

@@ -1,11 +1,11 @@
 //! The command `load`, compatible with wrk2's command line.
 //!
 //! ```text
-//!  words ─▶ args.rs ─▶ check.rs ─▶ load.rs ─▶ reported.rs: figures
-//!    └ mend.rs: suggestions         ├ sinks.rs: logs, second by second
-//!                                   ├ progress.rs: a live line
-//!                                   ├ servers.rs: servers' metrics and resource usage
-//!                                   └ profile.rs: recordings of servers
+//!  words ─▶ args.rs ─▶ check/ ─▶ load.rs ─▶ reported.rs: figures
+//!    └ mend.rs: suggestions       ├ sinks.rs: logs, second by second
+//!                                 ├ progress.rs: a live line
+//!                                 ├ servers.rs: servers' metrics and resource usage
+//!                                 └ profile.rs: recordings of servers
 //! ```
 
 mod args;

@@ -1,4 +1,4 @@
-//! `--profile`: has each server record a profile of itself during the run.
+//! The flag `--profile`: lets each server record a profile of itself during the run.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -13,13 +13,13 @@ use crate::record::{self, Run};
 use crate::rundir::{self, RunDir};
 use crate::server::{AskError, Endpoint, ask};
 
-/// Longest recording in seconds: the servers' limit.
+/// Longest recording in seconds, which is the servers' own limit.
 const MAX_SECONDS: u64 = 300;
 
-/// Time a server may take to assemble its recording after the recording ends.
+/// Time that a server may take to assemble its recording after the end of the recording.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// Longest recording in bytes; the collapsed stacks of five minutes take a twentieth of it.
+/// Longest recording in bytes. The collapsed stacks of five minutes take a twentieth of this.
 const MAX_LEN: usize = 64 << 20;
 
 /// A recording is missing, or can't be stored.
@@ -55,7 +55,7 @@ pub(crate) struct Recordings {
     servers: Vec<(String, String)>,
     results: Receiver<Recording>,
     wait: Duration,
-    /// Senders whose drop cancels the recordings that have not begun.
+    /// Senders whose drop cancels the recordings that have not begun yet.
     _begin: Vec<SyncSender<()>>,
 }
 
@@ -69,7 +69,7 @@ struct Event {
     folded: String,
 }
 
-/// Has every target record for `duration`, after `delay`. Returns `None` if `events` is empty.
+/// Lets every target record for `duration`, after `delay`. Returns `None` if `events` is empty.
 pub(crate) fn start(
     known: &ServerProfile,
     targets: &[Target],
@@ -97,7 +97,7 @@ pub(crate) fn start(
         let (end, ended) = sync_channel::<()>(1);
         begin.push(end);
         let (server, path, done) = (target.name.clone(), path.clone(), done.clone());
-        // If the thread can't be started, its recording is reported as missing.
+        // If the thread can't be started, its recording counts as missing.
         let _ = std::thread::Builder::new().name("load-profile".to_owned()).spawn(move || {
             if ended.recv_timeout(delay) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 let folded = record(&endpoint, &path, wait);
@@ -111,8 +111,8 @@ pub(crate) fn start(
 }
 
 impl Recordings {
-    /// Returns every recording or the reason for its absence; with `now`, only those already
-    /// finished.
+    /// Returns each recording, or the reason for its absence. With `now`, does not wait for
+    /// recordings in progress.
     pub(crate) fn finish(self, now: bool) -> Vec<Recording> {
         let wait = if now { Duration::ZERO } else { self.wait };
         let mut all: Vec<Recording> = Vec::new();
@@ -135,7 +135,7 @@ impl Recordings {
     }
 }
 
-/// Stores recordings in the directory, if there is one; a missing recording becomes a warning.
+/// Stores recordings in the directory, if there is one. A missing recording becomes a warning.
 pub(crate) fn keep(run: &mut Run, dir: Option<&mut RunDir>, recordings: Vec<Recording>) {
     let mut dir = dir;
     for Recording { server, origin, folded } in recordings {

@@ -1,4 +1,4 @@
-//! The live progress line: on stderr, and only on a terminal.
+//! The live progress line, which is printed on stderr, and only on a terminal.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl Progress {
         ));
     }
 
-    /// Removes the line before the figures are printed.
+    /// Removes the line, before the figures are printed.
     pub(super) fn finish(self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! The report of a run: the contents of `run.json`, and the text.
+//! The report of a run: the contents of `run.json`, and the text for people.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -62,8 +62,8 @@ pub(crate) fn fill(run: &mut Run, outcome: &Outcome) {
     run.warnings = outcome.warnings().iter().map(RunWarning::record).collect();
 }
 
-/// Returns, for each target with its own rate and connections, a directory name, the run, and the
-/// text with its header.
+/// Returns a directory name, the run, and the text with its header for each target with its own
+/// rate and connections.
 pub(super) fn by_target(
     args: &LoadArgs,
     run: &Run,
@@ -84,7 +84,7 @@ pub(super) fn by_target(
         of.throughput = Some(rate);
         of.servers.retain(|server| server.url == url.origin());
         of.profiles.clear();
-        // The report of the whole run has the warnings; those of the targets have figures only.
+        // Only the report of the whole run has the warnings.
         of.warnings.clear();
         of.backlog.clear();
         let reported = Reported { run: &of, args, tally, rates };

@@ -1,5 +1,5 @@
-//! Observes the servers during a run: their metrics once a second, and the resource usage of their
-//! processes if they run on this machine.
+//! Observes the servers during a run: scrapes their metrics once a second, and reads the resource
+//! usage of their processes if these run on this machine.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -18,7 +18,7 @@ use crate::server::{self, Endpoint, Metrics, ServerSnapshot, fetch, listens};
 /// Interval between two scrapes of a server.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Time limit of a scrape: a busy server answers late, and a dead one must not delay the end.
+/// Time limit of a scrape. A busy server answers late, and a dead server must not delay the end.
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// Longest metrics text in bytes: about ten thousand series.
@@ -40,15 +40,15 @@ struct WatchedServer {
     endpoint: Endpoint,
     pid: Option<u32>,
     look: Option<ServerSnapshot>,
-    /// True if the server answered the first request.
+    /// True if the server answered the first request for its metrics.
     answers: bool,
     metrics: Option<Metrics>,
 }
 
 impl Servers {
-    /// Looks at all servers once, and starts scraping those that have metrics.
+    /// Takes a first snapshot of all servers, and starts to scrape those that have metrics.
     pub(crate) fn look(known: &ServerProfile, targets: &[Target]) -> Self {
-        // In parallel: each silent server takes the whole time limit.
+        // In parallel, because each silent server takes the whole time limit.
         let all: Vec<WatchedServer> = std::thread::scope(|scope| {
             let looks =
                 targets.iter().map(|target| scope.spawn(|| WatchedServer::look(known, target)));
@@ -75,7 +75,8 @@ impl Servers {
         names.collect()
     }
 
-    /// Returns the values scraped since the last call: older ones say nothing about this second.
+    /// Returns the values that were scraped since the last call. Older values belong to earlier
+    /// seconds.
     pub(crate) fn reported(&self) -> Vec<Option<f64>> {
         let mut latest = self.latest.lock();
         let reported = self.all.iter().zip(latest.iter_mut());
@@ -87,7 +88,7 @@ impl Servers {
         values.collect()
     }
 
-    /// Looks at all servers for the last time.
+    /// Takes the last snapshot of all servers.
     pub(crate) fn finish(mut self) -> Vec<record::Server> {
         if let Some((stop, thread)) = self.asking.take() {
             drop(stop);
@@ -133,8 +134,8 @@ impl WatchedServer {
     }
 }
 
-/// Scrapes a server's metrics: empty if it answers with something else, `None` if it does not
-/// answer.
+/// Scrapes a server's metrics. Returns empty metrics if the server answers with something else, and
+/// `None` if the server does not answer.
 fn scrape(known: &ServerProfile, endpoint: &Endpoint) -> Option<Metrics> {
     if known.metrics_path.is_empty() {
         return Some(Metrics::default());
@@ -144,7 +145,7 @@ fn scrape(known: &ServerProfile, endpoint: &Endpoint) -> Option<Metrics> {
     Some(if (200..300).contains(&status) { Metrics::parse(&text) } else { Metrics::default() })
 }
 
-/// Returns the strings and numbers of a JSON object and its nested objects; lists are left out.
+/// Returns the strings and numbers of a JSON object and of its nested objects. Lists are left out.
 fn about(known: &ServerProfile, endpoint: &Endpoint) -> BTreeMap<String, String> {
     if known.about_path.is_empty() {
         return Default::default();
@@ -168,7 +169,8 @@ fn about(known: &ServerProfile, endpoint: &Endpoint) -> BTreeMap<String, String>
     plain.collect()
 }
 
-/// Starts a thread that scrapes until the sender is dropped; `None` if no server has metrics.
+/// Starts a thread that scrapes until the sender is dropped. Returns `None` if no server has
+/// metrics.
 fn ask(
     known: &ServerProfile,
     all: &[WatchedServer],
@@ -185,8 +187,8 @@ fn ask(
     let (stop, stopped) = sync_channel(1);
     let (known, latest) = (*known, Arc::clone(latest));
     let thread = std::thread::Builder::new().name("load-servers".to_owned()).spawn(move || {
-        // Scrapes at fixed times: with a fixed pause between them, the duration of a scrape would
-        // stretch the period, and some seconds would have no value.
+        // Scrapes at fixed times. With a fixed pause between scrapes, the duration of a scrape
+        // would stretch the period, and some seconds would have no value.
         let mut next = Instant::now() + PERIOD;
         while stopped.recv_timeout(next.saturating_duration_since(Instant::now()))
             == Err(RecvTimeoutError::Timeout)

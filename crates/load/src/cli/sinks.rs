@@ -25,7 +25,7 @@ pub(super) struct Sinks {
     pub(super) dir: Option<RunDir>,
     hdr: Option<(PathBuf, HdrLog)>,
     csv: Option<(PathBuf, Timeline)>,
-    /// The first failed write and its cause.
+    /// The first write that failed, and why.
     wrong: Option<SinkError>,
 }
 
@@ -45,7 +45,8 @@ impl Sinks {
             let timeline = Timeline::create(path, columns).map_err(cant(path))?;
             sinks.csv = Some((path.clone(), timeline));
         }
-        // Last, because it creates a directory, which would remain if another output failed.
+        // Last, because it creates a directory, which would remain if opening another output
+        // failed.
         if let Some(path) = &args.out {
             let dir = RunDir::create(path, started, columns);
             sinks.dir = Some(dir.map_err(SinkError::Out)?);

@@ -56,7 +56,7 @@ impl FromStr for Count {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        // Counts must be whole; whole numbers below 2^53 are exact in a float.
+        // Counts must be whole. Whole numbers below 2^53 are exact in a float.
         scaled(text, &SI)
             .filter(|number| number.fract() == 0.0 && *number < 9e15)
             .map(|number| Self(number as u64))

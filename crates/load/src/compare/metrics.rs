@@ -1,8 +1,8 @@
-//! The compared metrics: one figure of each for every repeat.
+//! The compared metrics. Each repeat has one figure of each metric.
 //!
 //! With one run of each side there are no repeats. Then each run is cut into stretches of seconds,
 //! which stand in for repeats (the method of *batch means*: Law, "Simulation Modeling and
-//! Analysis", 9.5.3): neighbouring seconds are correlated, neighbouring stretches much less.
+//! Analysis", 9.5.3). Neighbouring seconds are correlated; neighbouring stretches are so much less.
 
 use crate::record::{Run, error_share};
 use crate::saved::{LoadedRun, SavedTimeline};
@@ -39,7 +39,7 @@ impl Metric {
     pub(crate) const ALL: [Self; 6] =
         [Self::P50, Self::P99, Self::P999, Self::Throughput, Self::ServerCpu, Self::Errors];
 
-    /// The metric's printed name.
+    /// Returns the metric's printed name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::P50 => "p50",
@@ -51,7 +51,7 @@ impl Metric {
         }
     }
 
-    /// Words for a larger and a smaller value.
+    /// Returns the words for a larger and for a smaller value.
     pub(crate) fn more(self) -> (&'static str, &'static str) {
         match self {
             Self::Throughput => ("higher", "lower"),
@@ -59,8 +59,8 @@ impl Metric {
         }
     }
 
-    /// Returns true if differences of the metric are ratios. Shares of errors are often 0, so
-    /// theirs are not.
+    /// Returns true if differences of the metric are ratios. Differences of shares of errors are
+    /// not, because such shares are often 0.
     pub(crate) fn is_ratio(self) -> bool {
         self != Self::Errors
     }
@@ -115,13 +115,13 @@ impl Metric {
     }
 }
 
-/// Returns the metric's values in all runs of a side; `None` if one run has none.
+/// Returns the metric's values in all runs of a side, or `None` if any run lacks the metric.
 pub(crate) fn of_runs(metric: Metric, runs: &[LoadedRun]) -> Option<Vec<f64>> {
     runs.iter().map(|saved| metric.of(&saved.run)).collect()
 }
 
-/// Returns the metric's values in the stretches of a run; `None` if the run is too short or has
-/// none.
+/// Returns the metric's values in the stretches of a run, or `None` if the run is too short or
+/// lacks the metric.
 pub(crate) fn of_stretches(metric: Metric, run: &LoadedRun) -> Option<Vec<f64>> {
     let timeline = run.timeline.as_ref()?;
     let seconds = timeline.seconds().len();
@@ -129,7 +129,7 @@ pub(crate) fn of_stretches(metric: Metric, run: &LoadedRun) -> Option<Vec<f64>> 
     if length < STRETCH_S {
         return None;
     }
-    // The stretches leave out the remainder at the beginning, the least settled part.
+    // The remainder of the seconds is left out at the beginning, the least settled part of the run.
     let over = seconds - length * STRETCHES;
     (0..STRETCHES)
         .map(|place| over + place * length)
@@ -137,13 +137,13 @@ pub(crate) fn of_stretches(metric: Metric, run: &LoadedRun) -> Option<Vec<f64>> 
         .collect()
 }
 
-/// Least length in seconds of a run that can be cut into stretches.
+/// Returns the least length in seconds of a run that can be cut into stretches.
 pub(crate) fn least_seconds() -> usize {
     STRETCHES * STRETCH_S
 }
 
-/// Returns the sum of a counter's increases. The first one is unknown in each run, and is estimated
-/// by the mean of the others.
+/// Returns the sum of a counter's increases. The first increase of a run is unknown, and is
+/// estimated by the mean of the others.
 fn total(values: &[f64]) -> Option<f64> {
     let known: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;

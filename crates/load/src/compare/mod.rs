@@ -7,10 +7,10 @@
 //!                 └─ classify     differs, same, too few
 //! ```
 //!
-//! A side is one run directory, or a directory with several: repeats of the same run; different
-//! runs are refused. With repeats, the noise is the variation between the runs of a side. With one
-//! run on each side, only the noise *within* the runs is visible, and only in runs that are long
-//! enough; the output says so, and small differences are not called real.
+//! A side is one run directory, or a directory with several: repeats of the same run. Other
+//! mixtures of runs are refused. With repeats, the noise is the variation between the runs of a
+//! side. With one run on each side, only the noise *within* the runs is visible, and only in runs
+//! that are long enough. The output then says so, and small differences do not count as real.
 
 mod classify;
 mod metrics;
@@ -40,7 +40,7 @@ pub struct CompareArgs {
     pub b: PathBuf,
 }
 
-/// Two sides can't be compared.
+/// The reason why two sides can't be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A side can't be read.
@@ -140,7 +140,7 @@ fn describe(text: &mut String, a: &[LoadedRun], b: &[LoadedRun]) -> std::fmt::Re
     verdict(text, &classified)
 }
 
-/// Warns of runs with warnings of their own: such runs can't prove a difference.
+/// Warns of runs with warnings of their own, because such runs can't prove a difference.
 fn warnings(text: &mut String, a: &[LoadedRun], b: &[LoadedRun]) -> std::fmt::Result {
     for (name, side) in [("A", a), ("B", b)] {
         let mut codes: Vec<_> = side
@@ -157,7 +157,7 @@ fn warnings(text: &mut String, a: &[LoadedRun], b: &[LoadedRun]) -> std::fmt::Re
     Ok(())
 }
 
-/// Lists the metrics that could not be compared, and the reasons.
+/// Lists the metrics that could not be compared, each with the reason.
 fn left_out(
     text: &mut String,
     a: &[LoadedRun],
@@ -245,7 +245,7 @@ fn amount(classified: &Classified, value: f64) -> String {
     }
 }
 
-/// Prints the verdict: one last line, for readers in a hurry and for scripts.
+/// Prints the verdict in one last line, for scripts and for readers in a hurry.
 fn verdict(text: &mut String, classified: &[Classified]) -> std::fmt::Result {
     let named = |verdict: CompareVerdict| {
         let named = classified.iter().filter(|classified| classified.verdict == verdict);

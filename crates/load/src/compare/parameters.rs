@@ -1,16 +1,15 @@
-//! Parameters that differ between two sides: any of them may be the cause of a difference in the
-//! figures.
+//! Parameters that differ between two sides. Any of them may cause a difference in the figures.
 
 use std::collections::BTreeMap;
 
 use crate::record::Run;
 use crate::saved::LoadedRun;
 
-/// Parts of the names of server properties that differ at every start.
+/// Parts of the names of those server properties that differ at every start.
 const ALWAYS_NEW: [&str; 5] = ["pid", "uptime", "started", "incarnation", "time"];
 
-/// Server properties that are not settings: the current contents, and the address, which the plan's
-/// targets have too.
+/// Server properties that are not settings: the current contents, and the address, which is also
+/// among the plan's targets.
 const NOT_SET: [&str; 4] = ["keys", "disk_bytes", "memory_bytes", "url"];
 
 /// A parameter with different values on the two sides.
@@ -46,7 +45,7 @@ pub(crate) fn differences(a: &[LoadedRun], b: &[LoadedRun]) -> Vec<Difference> {
     found
 }
 
-/// Returns the first difference between the runs of a side; `None` if they are repeats.
+/// Returns the first difference between the runs of a side, or `None` if the runs are repeats.
 pub(crate) fn mixed(side: &[LoadedRun]) -> Option<String> {
     let all: Vec<_> = side.iter().map(repeated).collect();
     let (first, others) = all.split_first()?;
@@ -60,8 +59,8 @@ pub(crate) fn mixed(side: &[LoadedRun]) -> Option<String> {
     Some(format!("{name} is {}, but {}", shown(0), shown(other)))
 }
 
-/// Returns the parameters that repeats share. Of a server's properties only the version counts: the
-/// others may change at a restart.
+/// Returns the parameters that repeats share. Of a server's properties, only the version must be
+/// the same, because others may change at a restart.
 fn repeated(saved: &LoadedRun) -> BTreeMap<String, String> {
     let mut all = parameters(saved);
     all.retain(|name, _| !name.starts_with("server ") || name.ends_with(": version"));
@@ -99,8 +98,8 @@ fn parameters(saved: &LoadedRun) -> BTreeMap<String, String> {
     all
 }
 
-/// Adds the servers' settings under the server's position, because its port may change from run to
-/// run.
+/// Adds the servers' settings under each server's position, because a server's port may change from
+/// run to run.
 fn servers(run: &Run, all: &mut BTreeMap<String, String>) {
     all.insert("servers".to_owned(), run.servers.len().to_string());
     for (place, server) in run.servers.iter().enumerate() {
@@ -115,7 +114,8 @@ fn servers(run: &Run, all: &mut BTreeMap<String, String>) {
 
 /// Summarises a script in one line: its length and checksum, enough to tell two apart.
 fn first_lines(text: &str) -> String {
-    // Fletcher's checksum: every change of a script shows, and nobody forges one.
+    // Fletcher's checksum reveals any accidental change of a script, and nobody forges a script
+    // here.
     let (mut a, mut b) = (0_u64, 0_u64);
     for byte in text.bytes() {
         a = (a + u64::from(byte)) % 65_535;

@@ -1,21 +1,22 @@
 //! Rank statistics: test whether two small samples differ, and by how much. The statistics assume
-//! no distribution: latencies have heavy tails, and one stalled run must not decide.
+//! no distribution, because latencies have heavy tails, and one stalled run must not decide.
 //!
 //! *Test*: Mann and Whitney's U ("On a Test of Whether one of Two Random Variables is
 //! Stochastically Larger than the Other", 1947), exact: if A and B are the same, each order of all
-//! their figures is equally likely, and the counts of those orders for each U follow by a recursion
-//! over the largest figure. *Effect*: the median of all differences between a B and an A (Hodges
-//! and Lehmann, "Estimates of Location Based on Rank Tests", 1963). The interval of the effect
-//! contains the shifts that the test does not reject, so test and interval never contradict
+//! their figures is equally likely, and the number of orders for each U follows by a recursion over
+//! the largest figure. *Effect*: the median of all differences between a B and an A (Hodges and
+//! Lehmann, "Estimates of Location Based on Rank Tests", 1963). The interval of the effect contains
+//! exactly the shifts that the test does not reject, so that test and interval never contradict
 //! each other.
 
-/// Most figures in a sample. The recursion takes time in the squared product of both sample sizes.
+/// Most figures in a sample. The recursion takes time proportional to the squared product of both
+/// sample sizes.
 pub(super) const MAX_SAMPLE: usize = 40;
 
 /// The shift from sample A to sample B.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Shift {
-    /// Probability of samples at least as different, if A and B are the same.
+    /// Probability of samples that differ at least as much, if A and B are the same.
     pub(super) p: f64,
     /// Estimate of B − A.
     pub(super) middle: f64,
@@ -25,7 +26,7 @@ pub(super) struct Shift {
     pub(super) high: f64,
 }
 
-/// Compares two samples; the interval misses the true shift with probability `alpha`.
+/// Compares two samples. The interval misses the true shift with probability `alpha`.
 pub(super) fn shift(a: &[f64], b: &[f64], alpha: f64) -> Shift {
     let (a, b) = (&a[..a.len().min(MAX_SAMPLE)], &b[..b.len().min(MAX_SAMPLE)]);
     let mut differences: Vec<f64> =
@@ -37,7 +38,7 @@ pub(super) fn shift(a: &[f64], b: &[f64], alpha: f64) -> Shift {
     }
     let middle = (differences[(pairs - 1) / 2] + differences[pairs / 2]) / 2.0;
     let tail = tail(a.len(), b.len());
-    // Ties count for neither side, which makes the test more conservative.
+    // Ties count for neither side, which makes the test conservative.
     let above = differences.iter().filter(|difference| **difference > 0.0).count();
     let below = differences.iter().filter(|difference| **difference < 0.0).count();
     let rarer = pairs - above.max(below);
@@ -57,12 +58,11 @@ pub(super) fn least_p(a: usize, b: usize) -> f64 {
     if a == 0 || b == 0 { 1.0 } else { 2.0 * tail(a.min(MAX_SAMPLE), b.min(MAX_SAMPLE))[0] }
 }
 
-/// Returns the probabilities, if A and B are the same, that U is at most 0, 1, 2 … of `a` times
-/// `b`.
+/// Returns, for U = 0, 1, 2 … of `a` times `b`, the probability that U is at most that, if A and B
+/// are the same.
 fn tail(a: usize, b: usize) -> Vec<f64> {
     // counts[j][u]: among the orders of i figures of A and j of B, the share with U = u. The
-    // largest figure is either one of A, above j figures of B, or one of B, which adds nothing to
-    // U.
+    // largest figure is either one of A, which adds j to U, or one of B, which adds nothing.
     let mut counts = vec![vec![0.0; a * b + 1]; b + 1];
     for row in &mut counts {
         row[0] = 1.0;
@@ -89,9 +89,9 @@ fn tail(a: usize, b: usize) -> Vec<f64> {
 
 /// Returns the level of each of several tests, so that the chance of *any* false alarm among them
 /// stays at `alpha` (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979). The
-/// least p is tested at `alpha` divided by the number of tests, the next by one fewer, up to the
-/// first p above its level; the remaining tests share that level. A test finds a difference exactly
-/// if its p is at most its level.
+/// least p is tested at `alpha` divided by the number of tests, the next at `alpha` divided by one
+/// less, and so on up to the first p above its level. The remaining tests share that level. A test
+/// finds a difference exactly if its p is at most its level.
 pub(super) fn levels(p_values: &[f64], alpha: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
@@ -112,8 +112,8 @@ mod tests {
 
     #[test]
     fn probabilities_are_those_of_the_tables() {
-        // Of the 70 orders of four and four, 2 have all figures of one side first; of the 924 of
-        // six and six, 2.
+        // Of the 70 orders of four and four figures, 2 have all figures of one side first; of the
+        // 924 orders of six and six, also 2.
         assert!((least_p(4, 4) - 2.0 / 70.0).abs() < 1e-12);
         assert!((least_p(6, 6) - 2.0 / 924.0).abs() < 1e-12);
         assert!((least_p(3, 5) - 2.0 / 56.0).abs() < 1e-12);
@@ -144,7 +144,8 @@ mod tests {
     #[test]
     fn many_tests_need_stronger_proof() {
         assert_eq!(levels(&[0.01, 0.04, 0.02], 0.06), [0.02, 0.06, 0.03]);
-        // The second test finds nothing, so neither does the third, although it would alone.
+        // The second test finds nothing, so neither does the third, although the third would if it
+        // were alone.
         assert_eq!(levels(&[0.01, 0.04, 0.05], 0.06), [0.02, 0.03, 0.03]);
         assert_eq!(levels(&[], 0.05), [0.0; 0]);
         assert_eq!(levels(&[0.9, 0.8], 0.05), [0.025, 0.025]);

@@ -1,8 +1,8 @@
-//! The command line quoted before an output, and its settings.
+//! The command line that is quoted before an output, and its settings.
 
 use super::imported_figures::{count, seconds};
 
-/// Most non-blank lines between a command line and the output that it made.
+/// Most non-blank lines between a command line and the output of that command.
 const REACH: usize = 8;
 
 /// A parsed command line of wrk or wrk2.
@@ -15,7 +15,7 @@ pub(super) struct ImportedCommand {
     /// The duration as written, and in seconds.
     pub(super) duration: Option<(String, f64)>,
     pub(super) rate: Option<f64>,
-    /// The rate's word, if its flag is missing: `-40000`.
+    /// The word with the rate, if its flag is missing: `-40000`.
     pub(super) mistyped_rate: Option<String>,
     pub(super) script: Option<String>,
     pub(super) url: Option<String>,

@@ -1,21 +1,22 @@
 //! Figures in the notation of wrk and wrk2: a number and a unit, rounded to two places.
 
-/// Milliseconds: `41.00us`, `1.40ms`, `1.81s`, `1.67m`, `1.00h`.
+/// Parses a time into milliseconds: `41.00us`, `1.40ms`, `1.81s`, `1.67m`, `1.00h`.
 pub(super) fn milliseconds(text: &str) -> Option<f64> {
     scaled(text, &[("us", 1e-3), ("ms", 1.0), ("s", 1e3), ("m", 6e4), ("h", 3.6e6)])
 }
 
-/// Seconds: `100s`, `3m`, `1.67m`; a bare number counts seconds, as on the command line.
+/// Parses a time into seconds: `100s`, `3m`, `1.67m`. A bare number counts seconds, as on the
+/// command line.
 pub(super) fn seconds(text: &str) -> Option<f64> {
     text.parse().ok().or_else(|| milliseconds(text).map(|ms| ms / 1e3))
 }
 
-/// A count: `807.00`, `10.55k`, `1M`.
+/// Parses a count: `807.00`, `10.55k`, `1M`.
 pub(super) fn count(text: &str) -> Option<f64> {
     scaled(text, &[("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("", 1.0)])
 }
 
-/// Bytes, in steps of 1024: `650B`, `228.51KB`, `586.50MB`.
+/// Parses a size into bytes, in steps of 1024: `650B`, `228.51KB`, `586.50MB`.
 pub(super) fn bytes(text: &str) -> Option<f64> {
     let units = [("TB", 40), ("GB", 30), ("MB", 20), ("KB", 10), ("B", 0)].map(|(unit, power)| {
         let factor: f64 = 2.0;

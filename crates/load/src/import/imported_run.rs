@@ -9,10 +9,11 @@ use crate::record::{Counts, FORMAT, Latency, Planned, Point, Run};
 /// Common rates, as multiples of a power of ten.
 const CHOSEN: [f64; 13] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
 
-/// Share by which wrk2 stays below its rate in a run of a minute, because it connects first.
+/// Share by which wrk2 stays below its rate in a run of a minute, because connecting takes part of
+/// the time.
 const RAMP: f64 = 0.015;
 
-/// Text around an output.
+/// Facts about an output from the text around it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
     /// The command line before the output.
@@ -45,8 +46,8 @@ pub(super) fn made(output: &Output, context: Context<'_>) -> Run {
     run
 }
 
-/// Returns true for wrk2: it calibrates, has a rate, and prints `HdrHistogram`'s tables. wrk runs
-/// closed loops.
+/// Returns true for an output of wrk2, which calibrates, has a rate, and prints `HdrHistogram`'s
+/// tables. wrk runs closed loops.
 fn is_wrk2(output: &Output, command: Option<&ImportedCommand>) -> bool {
     let says = ["Thread calibration", "HdrHistogram"].iter().any(|word| output.text.contains(word));
     let asked = command.is_some_and(|command| {
@@ -100,13 +101,15 @@ fn planned(
     plan
 }
 
-/// Returns the duration in seconds: the command's if the output agrees, else the run's actual one.
+/// Returns the duration in seconds: that of the command if the output agrees, otherwise the actual
+/// duration of the run.
 fn duration(output: &Output, command: Option<&ImportedCommand>, missing: &mut Vec<String>) -> f64 {
     let took = elapsed(output);
     let Some((word, said)) = command.and_then(|command| command.duration.as_ref()) else {
         return took.map(f64::round).unwrap_or_else(|| headed(output, missing));
     };
-    // A run takes a little longer than planned. A truncated output without a duration agrees.
+    // A run takes a little longer than planned. A truncated output without a duration agrees with
+    // any.
     let agrees = took.is_none_or(|took| (took / said - 1.0).abs() < 0.05);
     if agrees {
         return *said;
@@ -116,8 +119,8 @@ fn duration(output: &Output, command: Option<&ImportedCommand>, missing: &mut Ve
     took
 }
 
-/// Returns the run's duration in seconds, more exactly than the two printed places if the figures
-/// allow.
+/// Returns the run's duration in seconds. If the other figures allow, it is more exact than the two
+/// printed decimals.
 fn elapsed(output: &Output) -> Option<f64> {
     let throughput = output.throughput.filter(|throughput| *throughput > 0.0);
     let exactly = throughput.zip(output.requests);
@@ -126,8 +129,8 @@ fn elapsed(output: &Output) -> Option<f64> {
     exactly.or_else(printed)
 }
 
-/// Returns the duration in seconds from the first line, for an output whose end is missing; 0 if
-/// the first line is missing too.
+/// Returns the duration in seconds from the first line, for an output whose end is missing. Returns
+/// 0 if the first line is missing too.
 fn headed(output: &Output, missing: &mut Vec<String>) -> f64 {
     let Some(word) = &output.headed else { return 0.0 };
     missing.push(format!("how long the run took: {word} is what it is headed with, rounded"));
@@ -191,14 +194,14 @@ fn latencies(output: &Output, wrk2: bool) -> Vec<Latency> {
     all
 }
 
-/// Returns the points of a short distribution with their counts, which wrk leaves out.
+/// Returns the points of a short distribution with their counts, which wrk does not print.
 fn counted(distribution: &[Point], samples: Option<u64>) -> Vec<Point> {
     let samples = samples.unwrap_or_default() as f64;
     let lines = distribution.iter().filter(|point| point.quantile > 0.0);
     lines.map(|point| Point { count: (samples * point.quantile) as u64, ..*point }).collect()
 }
 
-/// Lists the parts that a complete output would have.
+/// Lists the parts of a complete output that are missing.
 fn absent(output: &Output, context: Context<'_>, missing: &mut Vec<String>) {
     let mut say = |text: &str| missing.push(text.to_owned());
     if context.command.is_none() {

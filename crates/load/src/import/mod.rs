@@ -2,12 +2,12 @@
 //! directories.
 //!
 //! ```text
-//!  FILE ─▶ output: find ─▶ run: made ──▶ DIR/FILE-1-put-35000-c64/run.json, output.txt
-//!              command: find ─┘  │
-//!                         warn ──┘
+//!  FILE ─▶ output: find ─▶ imported_run: made ──▶ DIR/FILE-1-put-35000-c64/run.json, output.txt
+//!       imported_command: find ─┘  │
+//!                           warn ──┘
 //! ```
 //!
-//! Outputs may be indented, truncated or incomplete: the import lists the missing parts, and warns
+//! Outputs may be indented, truncated or incomplete. The import lists the missing parts, and warns
 //! of problems that the figures reveal (refusals, a backlog, the limit of one connection).
 
 mod imported_command;
@@ -27,7 +27,7 @@ use imported_command::ImportedCommand;
 use imported_run::Context;
 use output::Output;
 
-/// Largest file in bytes; the longest page with outputs is a thousandth of it.
+/// Largest file in bytes. The longest known page with outputs has a thousandth of this.
 const MAX_FILE: u64 = 64 << 20;
 
 /// HTTP methods that a text may mention.
@@ -50,7 +50,7 @@ pub struct ImportArgs {
 const NOTHING: &str = "no output of wrk2 or wrk is in it; one has lines as \"Thread Stats\" and \
                        \"Requests/sec: 100.00\"";
 
-/// An import failed, or stopped before its end.
+/// The reason why an import failed, or stopped before its end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file can't be read.
@@ -104,13 +104,13 @@ pub struct Imported {
     pub run: Run,
 }
 
-/// Reads all outputs in `text`; `stem` names the file of origin.
+/// Reads all outputs in `text`. `stem` is the name of the file of origin.
 pub fn read(text: &str, stem: &str) -> Vec<Imported> {
     read_and_left(text, stem).0
 }
 
-/// Reads all outputs, and returns with them the lines that were skipped because they are quoted
-/// without the rest of an output, each with its number.
+/// Reads all outputs. Also returns the lines that were skipped, because they are quoted without the
+/// rest of an output, each with its number.
 fn read_and_left(text: &str, stem: &str) -> (Vec<Imported>, Vec<(usize, String)>) {
     let mut spoken = None;
     let mut runs: Vec<Imported> = Vec::new();
@@ -132,7 +132,7 @@ fn read_and_left(text: &str, stem: &str) -> (Vec<Imported>, Vec<(usize, String)>
 }
 
 /// Writes a run directory for each output in the files. Returns the text to print, or the error
-/// that stopped the import; files without any output are an error.
+/// that stopped the import. Files without any output are an error.
 pub fn import(args: &ImportArgs) -> Result<String, Error> {
     let mut printed = String::new();
     let mut found = 0;
@@ -186,7 +186,7 @@ fn save(directory: &Path, imported: &Imported) -> Result<(), Error> {
     fs::write(directory.join("output.txt"), &imported.output).map_err(failed)
 }
 
-/// `FILE:LINE -> DIR`, then the warnings and the missing parts, one per line.
+/// Formats `FILE:LINE -> DIR`, then the warnings and the missing parts, one per line.
 fn summary(file: &Path, directory: &Path, imported: &Imported) -> String {
     let mut printed = format!("{}:{} -> {}\n", file.display(), imported.line, directory.display());
     for warning in &imported.run.warnings {
@@ -198,7 +198,7 @@ fn summary(file: &Path, directory: &Path, imported: &Imported) -> String {
     printed
 }
 
-/// Names a run by its parameters: `FILE-2-get-25000-c64-19234`.
+/// Names a run by its parameters, as in `FILE-2-get-25000-c64-19234`.
 fn name(
     stem: &str,
     number: usize,

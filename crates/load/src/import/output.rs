@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  prose, `wrk2 -t4 …`      ◀─ before: searched for the command line
-//!  Running 3m test @ URL    ◀─ first line; if it is missing, any other line of an output begins it
+//!  Running 3m test @ URL    ◀─ first line; if it is missing, any other line of an output opens one
 //!    …                         indented or not; any line may be missing
-//!  Transfer/sec: 3.26MB     ◀─ last line; ``` or the next first line end the output as well
+//!  Transfer/sec: 3.26MB     ◀─ last line; ``` or the next first line end the output too
 //! ```
 
 use super::imported_figures::{bytes, count, milliseconds};
@@ -14,7 +14,7 @@ use crate::record::Point;
 const LAST: &str = "Transfer/sec:";
 
 /// Number of figures that make lines an output without its first line. A page may quote a single
-/// line.
+/// line of an output.
 const ENOUGH: usize = 2;
 
 /// One output: its text and the parsed figures.
@@ -24,7 +24,7 @@ pub(super) struct Output {
     pub(super) line: usize,
     /// The lines of the output itself.
     pub(super) text: String,
-    /// The text between the previous output, or the beginning, and this one.
+    /// The text between the previous output, or the beginning of the text, and this one.
     pub(super) before: String,
     /// The duration in the first line, such as `3m`.
     pub(super) headed: Option<String>,
@@ -35,7 +35,7 @@ pub(super) struct Output {
     pub(super) calibration: Vec<f64>,
     /// Mean, standard deviation and maximum, in ms, from the summary with two decimal places.
     pub(super) summary: Option<[f64; 3]>,
-    /// Mean, standard deviation and maximum from the spectrum's footer, which is more exact.
+    /// Mean, standard deviation and maximum in ms, from the spectrum's footer, which is more exact.
     pub(super) mean: Option<f64>,
     pub(super) stdev: Option<f64>,
     pub(super) max: Option<f64>,
@@ -44,7 +44,8 @@ pub(super) struct Output {
     pub(super) distribution: Vec<Point>,
     /// The detailed spectrum of latencies from the intended start.
     pub(super) spectrum: Vec<Point>,
-    /// Distribution and spectrum of latencies from the write of the request: `-U` prints them last.
+    /// Distribution and spectrum of latencies from the write of the request, which `-U` prints
+    /// last.
     pub(super) uncorrected: (Vec<Point>, Vec<Point>),
     pub(super) requests: Option<u64>,
     /// Duration of the requests, as printed.
@@ -58,7 +59,7 @@ pub(super) struct Output {
     pub(super) whole: bool,
 }
 
-/// Finds all outputs of `text`, in order. Some may be no more than a quoted line: see
+/// Finds all outputs of `text`, in order. Some may be no more than a single quoted line: see
 /// [`Output::is_one`].
 pub(super) fn find(text: &str) -> Vec<Output> {
     let mut outputs: Vec<Output> = Vec::new();
@@ -82,7 +83,7 @@ pub(super) fn find(text: &str) -> Vec<Output> {
             continue;
         };
         if !output.is_one() && !line.is_empty() && !is_part(line) && !begins(line) {
-            // A quoted line: the text continues.
+            // The lines were only quoted, so that they belong to the text before the next output.
             before = output.give_back();
             before.push_str(raw);
             before.push('\n');
@@ -101,12 +102,13 @@ pub(super) fn find(text: &str) -> Vec<Output> {
     outputs
 }
 
-/// `Running 3m test @ http://localhost:8080`.
+/// Returns true for the first line of an output: `Running 3m test @ http://localhost:8080`.
 fn begins(line: &str) -> bool {
     line.starts_with("Running ") && line.contains(" test @ ")
 }
 
-/// Returns true for a line that occurs only in outputs, and begins one whose first line is missing.
+/// Returns true for a line that occurs only in outputs, so that it opens an output whose first line
+/// is missing.
 fn opens(line: &str) -> bool {
     let mut read = Output::default();
     read.read(line);
@@ -126,18 +128,18 @@ fn is_part(line: &str) -> bool {
 }
 
 impl Output {
-    /// Returns true if this is an output, not just a quoted line of one.
+    /// Returns true if this is an output, and not just a quoted line of one.
     pub(super) fn is_one(&self) -> bool {
         self.headed.is_some() || self.figures() >= ENOUGH
     }
 
-    /// Returns this text, which is not an output, together with the text before it, for the next
-    /// output.
+    /// Returns this text, which is not an output, together with the text before it. Both precede
+    /// the next output.
     fn give_back(&mut self) -> String {
         std::mem::take(&mut self.before) + &self.text
     }
 
-    /// Number of main figures present.
+    /// Returns the number of main figures that are present.
     fn figures(&self) -> usize {
         let figures = [
             self.threads.is_some(),
@@ -149,8 +151,8 @@ impl Output {
         figures.into_iter().filter(|is_there| *is_there).count()
     }
 
-    /// Returns true for a line that occurs once in an output and already has in this one: it begins
-    /// the next output.
+    /// Returns true for a line that occurs once in an output, and has occurred in this output
+    /// already. Such a line begins the next output.
     fn has_had(&self, line: &str) -> bool {
         let mut next = Self::default();
         next.read(line);
@@ -189,7 +191,7 @@ impl Output {
             [requests, "requests", "in", took, read, "read"] => {
                 self.requests = requests.parse().ok();
                 self.took = Some(took.trim_end_matches(',').to_owned());
-                // wrk rounded a whole number of bytes to two places of its unit.
+                // wrk has rounded a whole number of bytes to two decimals of its unit.
                 self.bytes = bytes(read).map(|bytes| bytes as u64);
             }
             ["Non-2xx", "or", "3xx", "responses:", refused] => self.refused = refused.parse().ok(),
@@ -201,7 +203,7 @@ impl Output {
         }
     }
 
-    /// `#[Mean    =        2.706, StdDeviation   =        8.254]`.
+    /// Parses a footer: `#[Mean    =        2.706, StdDeviation   =        8.254]`.
     fn footer(&mut self, line: &str) {
         for pair in line.trim_matches(|c| "#[]".contains(c)).split(',') {
             let Some((name, value)) = pair.split_once('=') else { continue };
@@ -217,7 +219,7 @@ impl Output {
         }
     }
 
-    /// ` 99.900%  142.98ms`, or `2.015     0.750000      5098055         4.00`.
+    /// Parses a point: ` 99.900%  142.98ms`, or `2.015     0.750000      5098055         4.00`.
     fn point(&mut self, line: &str, words: &[&str]) {
         if line.contains("Uncorrected Latency") {
             // The tables from here on are of latencies from the write of the request; an empty
@@ -245,7 +247,7 @@ impl Output {
     }
 }
 
-/// `connect 0, read 0, write 0, timeout 3`.
+/// Parses the socket errors: `connect 0, read 0, write 0, timeout 3`.
 fn errors(words: &[&str]) -> Option<[u64; 4]> {
     let mut found = [0; 4];
     for pair in words.chunks(2) {

@@ -1,8 +1,8 @@
 //! Warnings about an imported run, derived from its figures.
 //!
-//! The main tool is Little's law: at λ requests per second and mean latency W, λ·W requests are in
-//! flight or waiting at any moment. A connection of HTTP/1.1 carries one; the others wait in the
-//! client for a connection, and their wait is part of the latencies.
+//! Little's law is the main tool: at λ requests per second and mean latency W, λ·W requests are in
+//! flight or waiting at any moment. A connection of HTTP/1.1 carries one request. The others wait
+//! in the client for a connection, and their wait is part of the latencies.
 
 use super::imported_command::ImportedCommand;
 use super::imported_figures;
@@ -21,7 +21,7 @@ const BEYOND: f64 = 10.0;
 /// Seconds at the start that wrk2 leaves out of its histogram.
 const CALIBRATION_S: f64 = 10.0;
 
-/// All warnings of a run.
+/// Returns all warnings about a run.
 pub(super) fn all(run: &Run, output: &Output, command: Option<&ImportedCommand>) -> Vec<Warning> {
     let found = [
         refused(run),
@@ -103,7 +103,8 @@ fn backlog(run: &Run, output: &Output) -> Option<Warning> {
         latency.mean / 1e3,
         latency.max / 1e3
     );
-    // A low median means that half of the requests were fast: the rate was held between stalls.
+    // A low median means that half of the requests were fast, so that the rate was held between
+    // stalls.
     let median = latency.at(0.5).filter(|median| *median < latency.mean / 10.0);
     match median {
         Some(median) => {
@@ -182,7 +183,7 @@ fn calibration(run: &Run) -> Option<Warning> {
     warning("calibration", text)
 }
 
-/// Warns if the quoted command is not the one that ran.
+/// Warns if the quoted command is not the command that ran.
 fn other_command(output: &Output, command: &ImportedCommand) -> Option<Warning> {
     let mut differs = Vec::new();
     let mut compare = |flag: &str, said: Option<String>, was: Option<String>| {

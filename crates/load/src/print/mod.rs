@@ -1,4 +1,4 @@
-//! Prints a run in wrk2's format, to the column, so that readers of wrk2's output can parse it.
+//! Prints a run in wrk2's format, column by column, so that parsers of wrk2's output can read it.
 //!
 //! ```text
 //!  Running 30s test @ http://localhost:8080
@@ -11,7 +11,8 @@
 //!    …
 //! ```
 //!
-//! There is no calibration line, because nothing is calibrated or dropped. Warnings come last.
+//! There is no calibration line, because nothing is calibrated and no sample is dropped. Warnings
+//! come last.
 
 use std::fmt::{self, Write};
 
@@ -23,7 +24,7 @@ use crate::record::{Point, Run};
 /// Percentiles of the short list, ascending; the last is the greatest value.
 pub(crate) const PERCENTILES: [f64; 8] = [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 99.999, 100.0];
 
-/// Units of long times: wrk never prints hours.
+/// Units of long times. wrk never prints hours.
 const MINUTES: [(&str, f64); 1] = [("m", 60.0)];
 
 /// Share of the next unit at which a number changes to it, as in wrk.
@@ -40,9 +41,9 @@ pub struct Printed<'a> {
     pub written: &'a Histogram<u64>,
     /// Answers per second of one thread, sampled repeatedly.
     pub rates: &'a Histogram<u64>,
-    /// Print latencies in detail (`-L`).
+    /// True if latencies are printed in detail (`-L`).
     pub detail: bool,
-    /// Print latencies from the write, too (`-U`).
+    /// True if latencies from the write are printed too (`-U`).
     pub uncorrected: bool,
 }
 
@@ -162,7 +163,7 @@ fn spectrum(f: &mut fmt::Formatter<'_>, latency: &Histogram<u64>, what: &str) ->
 /// Sub-buckets of a histogram with three significant digits.
 const SUB_BUCKETS: u32 = 2048;
 
-/// Right-aligns so that numbers line up, whatever the length of their units.
+/// Right-aligns `text` so that numbers line up, whatever the length of their units.
 fn padded(text: &str, width: usize) -> String {
     let letters = text.bytes().rev().take(2).filter(u8::is_ascii_alphabetic).count();
     let pad = 2 - letters;

@@ -1,4 +1,4 @@
-//! Details of one run: plan, machine, servers and results.
+//! The details of one run: plan, machine, servers and results.
 
 use maud::{Markup, html};
 
@@ -36,7 +36,7 @@ fn what(run: &RunView<'_>) -> String {
     format!("{rate} for {duration} s over {connections} connections{each}; {}", plan.requests)
 }
 
-/// Says that rate, threads and connections are per URL; empty if they are totals.
+/// Tells that rate, threads and connections are per URL. Empty if they are totals.
 fn each(plan: &Planned) -> String {
     if plan.copies > 1 { format!(" to each of {} URLs", plan.copies) } else { String::new() }
 }
@@ -177,7 +177,7 @@ fn machine(run: &Run) -> Markup {
     )
 }
 
-/// Renders a list of facts; unknown ones are left out.
+/// Renders a list of facts. Unknown facts are left out.
 fn facts(title: &str, rows: &[(&str, String)]) -> Markup {
     html! {
         div.facts {

@@ -1,4 +1,4 @@
-//! Flame graphs of the runs, side by side, and their differences from a base graph.
+//! Flame graphs of the runs side by side, and their differences from a base graph.
 
 use maud::{Markup, PreEscaped, html};
 use profile::Folded;
@@ -18,7 +18,7 @@ struct Graph {
     folded: Folded,
 }
 
-/// Renders all graphs, grouped by event; empty without profiles.
+/// Renders all graphs, grouped by event. Empty without profiles.
 pub(crate) fn section(runs: &[RunView<'_>]) -> Result<Markup, Error> {
     let mut events = Vec::new();
     for event in EVENTS {
@@ -69,7 +69,8 @@ fn graphs(runs: &[RunView<'_>], event: &str) -> Result<Vec<Graph>, Error> {
     Ok(graphs)
 }
 
-/// Returns the graph to compare with: for a hot run the cold one, else the first graph.
+/// Returns the graph to compare with: for a hot run the graph of the cold run, otherwise the first
+/// graph.
 fn base(graphs: &[Graph], place: usize) -> Option<&Graph> {
     let cold = graphs[place].name.replace("-hot", "-cold");
     let other = |graph: &&Graph| graph.name == cold && graph.name != graphs[place].name;

@@ -37,7 +37,8 @@ pub(crate) fn grouped(value: f64) -> String {
     if value < 0.0 { format!("−{text}") } else { text }
 }
 
-/// Formats a rate per second, if known: whole from 100 on.
+/// Formats a rate per second, if the rate is known. From 100 on, the rate is rounded to whole
+/// numbers.
 pub(crate) fn rate(value: impl Into<Option<f64>>) -> String {
     let Some(value) = value.into() else { return "–".to_owned() };
     if value.abs() >= 100.0 || value.fract() == 0.0 { grouped(value) } else { three(value) }

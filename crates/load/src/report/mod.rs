@@ -1,10 +1,10 @@
-//! The `report` command: renders runs and series as one self-contained HTML file, which is readable
-//! without network and scripts.
+//! The `report` command: renders runs and series as one self-contained HTML file, which can be read
+//! without network and without scripts.
 //!
 //! ```text
 //!  DIR… ─▶ saved ─▶ shown ─┬─ overview      verdict and warnings first, then the figures
 //!                          ├─ percentiles   the curves of all runs
-//!                          ├─ series        searches and sweeps
+//!                          ├─ series_page   searches and sweeps
 //!                          ├─ pairs         cold and hot
 //!                          ├─ details       each run: time line, servers, command, script
 //!                          └─ flames        side by side, and their differences

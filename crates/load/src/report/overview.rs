@@ -1,4 +1,4 @@
-//! Overview before any chart: warnings about the figures, then the figures.
+//! Overview above all charts: the warnings about the figures, then the figures.
 
 use maud::{Markup, html};
 
@@ -8,14 +8,14 @@ use super::percentiles::knee;
 use super::shown::{RunView, firm};
 use crate::record::Latency;
 
-/// Most warnings of a kind that are shown unfolded.
+/// Most warnings of one kind that are shown unfolded.
 const AT_ONCE: usize = 3;
 
 /// The percentiles in the table.
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 
-/// Renders the warnings of all runs, grouped by kind, or says that there are none. `doubted` says
-/// that findings have warnings.
+/// Renders the warnings of all runs, grouped by kind, or says that there are none. `doubted` is
+/// true if findings have warnings.
 pub(crate) fn validity(runs: &[RunView<'_>], doubted: bool) -> Markup {
     let warned: Vec<_> = runs.iter().filter(|run| !run.run().warnings.is_empty()).collect();
     let stopped: Vec<_> = runs.iter().filter(|run| run.run().interrupted).collect();
@@ -83,8 +83,8 @@ fn grouped<'a>(runs: &[&'a RunView<'a>]) -> Vec<(&'a str, Vec<WarningGroup<'a>>)
     kinds
 }
 
-/// Severity of a warning. 0: the figures are invalid; 1: they mislead; 2: they are less precise
-/// than they seem.
+/// Returns the severity of a warning. 0: the figures are invalid; 1: the figures mislead; 2: the
+/// figures are less precise than they seem.
 fn gravity(code: &str) -> u8 {
     match code {
         "non-2xx" | "client-limited" => 0,
@@ -133,7 +133,7 @@ pub(crate) fn table(runs: &[RunView<'_>]) -> Markup {
     }
 }
 
-/// Describes the start point of the latencies: the most common one, and the runs that differ.
+/// Describes where the latencies begin: the most common start point, and the runs with another one.
 fn counted(runs: &[RunView<'_>]) -> Markup {
     let mut kinds: Vec<(&str, Vec<&RunView<'_>>)> = Vec::new();
     for run in runs.iter().filter(|run| run.latency().is_some()) {
@@ -187,7 +187,7 @@ fn row(run: &RunView<'_>) -> Markup {
     }
 }
 
-/// Renders one percentile, grey if it rests on too few samples.
+/// Renders one percentile, in grey if too few samples lie beyond it.
 pub(crate) fn at(latency: Option<&Latency>, quantile: f64) -> Markup {
     let value = latency.and_then(|latency| Some((latency, latency.at(quantile)?)));
     html! {

@@ -1,5 +1,5 @@
-// Makes the report pleasant; without it everything can still be read. Switches runs on and off in
-// all charts, moves one cursor over the charts of a group, saves a chart as SVG.
+// Interaction of the report: switches runs on and off in all charts, moves one cursor over the
+// charts of a group, and saves a chart as SVG. The page can be read without this script.
 'use strict';
 (() => {
   document.documentElement.classList.add('js');
@@ -25,7 +25,7 @@
     }
   });
 
-  // --- figures as figures.rs writes them
+  // --- figures, formatted as key_figures.rs formats them
 
   const three = (v) => {
     const a = Math.abs(v);
@@ -56,7 +56,7 @@
     ? axis.min * (axis.max / axis.min) ** place
     : axis.min + place * (axis.max - axis.min);
 
-  /** The point of `line` nearest to x, on this axis. Points are sorted by x. */
+  /** Returns the point of `line` nearest to x on this axis. Points are sorted by x. */
   function nearest(line, axis, x) {
     let low = 0, high = line.points.length - 1;
     while (low < high) {
@@ -152,7 +152,7 @@
     const chart = data.get(figure);
     for (const svg of figure.querySelectorAll(':scope > svg')) {
       let x = null;
-      /** The x of a point: the cursor jumps from one to the next. */
+      /** Returns the x of the point nearest to `wanted`: the cursor jumps from point to point. */
       const snap = (wanted) => {
         const points = visible(chart).map((line) => nearest(line, chart.x, wanted)).filter(Boolean);
         const distance = (point) => Math.abs(at(chart.x, point[0]) - at(chart.x, wanted));
@@ -189,13 +189,13 @@
 
   // --- export
 
-  /** What a chart looks like outside of this page: the properties that its style sheet sets. */
+  /** Properties that a chart needs outside of this page, because the style sheet sets them here. */
   const PROPERTIES = ['fill', 'stroke', 'stroke-width', 'stroke-dasharray', 'stroke-linecap', 'stroke-linejoin', 'opacity', 'font', 'text-anchor', 'display'];
 
   function alone(figure) {
     const svg = figure.querySelector('svg.wide');
     const was = svg.style.display;
-    // What is not displayed has no computed style.
+    // An element that is not displayed has no computed style.
     svg.style.display = 'block';
     const copy = svg.cloneNode(true);
     const pairs = [[svg, copy]];
@@ -228,7 +228,7 @@
     });
   }
 
-  // --- a link to a run unfolds it
+  // --- a link to a run unfolds the run
 
   function unfold() {
     const target = location.hash && document.getElementById(location.hash.slice(1));

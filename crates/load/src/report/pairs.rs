@@ -1,8 +1,8 @@
 //! Cold–hot comparison: each repeat's pair, and the medians over all.
 //!
-//! A repeat's cold run is paired with the hot run of the same repeat; an interrupted run has no
-//! pair. With several repeats the medians come first. Where the values of the two sides overlap,
-//! the difference may be noise, as it may with one run each.
+//! A repeat's cold run is paired with the hot run of the same repeat. An interrupted run has no
+//! pair. With several repeats, the medians come first. Where the values of the two sides overlap,
+//! the difference may be noise, and so may the difference between two single runs.
 
 use maud::{Markup, html};
 
@@ -37,7 +37,7 @@ struct Figure<'a> {
     words: (&'static str, &'static str),
 }
 
-/// Renders all pairs among the runs of `trials`; empty without any.
+/// Renders all pairs among the runs of `trials`. Empty without pairs.
 pub(crate) fn all(trials: &[Trial], runs: &[RunView<'_>]) -> Markup {
     let pairs = found(trials, runs);
     html! {
@@ -127,7 +127,7 @@ fn ends(values: &[f64]) -> Option<(f64, f64)> {
     Some((*values.first()?, *values.last()?))
 }
 
-/// Renders a table with a row for each figure; `cells` gives all cells but the name.
+/// Renders a table with a row for each figure. `cells` gives all cells of a row but the name.
 fn table(caption: &str, keys: (Markup, Markup), cells: impl Fn(&Figure<'_>) -> Markup) -> Markup {
     let percentile =
         |quantile| move |run: &RunView<'_>| run.latency().and_then(|latency| latency.at(quantile));

@@ -16,7 +16,8 @@ const CLEAR: f64 = 0.1;
 /// Fewest reliable points of a curve that can have a knee.
 const LEAST_POINTS: usize = 12;
 
-/// An objective that a curve must stay below: a percentile, 0–1, and milliseconds.
+/// An objective that a curve must stay below: milliseconds at a percentile, which is a share of
+/// 0–1.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Level {
     pub(crate) quantile: f64,
@@ -24,7 +25,7 @@ pub(crate) struct Level {
     pub(crate) text: String,
 }
 
-/// Draws the chart; `None` if no run has percentiles.
+/// Draws the chart. Returns `None` if no run has percentiles.
 pub(crate) fn chart(runs: &[RunView<'_>], levels: &[Level]) -> Option<Chart> {
     let mut lines = Vec::new();
     let mut marks = Vec::new();
@@ -86,14 +87,14 @@ fn from(runs: &[RunView<'_>]) -> &'static str {
     if runs.iter().all(due) { "from the intended start; " } else { "" }
 }
 
-/// Returns the points (1/(1−p), ms) of a curve. The last point, the maximum, stands where one
+/// Returns the points (1/(1−p), ms) of a curve. The last point, the maximum, is placed where one
 /// sample lies beyond.
 fn points(latency: &Latency) -> Vec<(f64, f64)> {
     let curve = latency.curve();
     let finite = curve.iter().filter(|point| point.quantile < 1.0);
     let last = finite.clone().map(|point| place(point.quantile)).fold(1.0, f64::max);
     let end = curve.iter().find(|point| point.quantile >= 1.0);
-    // Before that point, 100 % is only a rounded 99.9999….
+    // A point of 100 % before the last one is a rounded 99.9999….
     let end = end.map(|point| (last.max(latency.count as f64), point.value));
     finite.map(|point| (place(point.quantile), point.value)).chain(end).collect()
 }

@@ -1,4 +1,4 @@
-//! Searches, sweeps and cold–hot series.
+//! The part of a report about a search, a sweep or a cold–hot series.
 
 use maud::{Markup, html};
 
@@ -18,7 +18,7 @@ use crate::search::slo::{Slo, Term, What};
 pub(crate) struct Part<'a> {
     pub(crate) saved: &'a SavedSeries,
     pub(crate) runs: &'a [RunView<'a>],
-    /// Index in the report, for anchors.
+    /// Index of the series in the report, for anchors.
     pub(crate) number: usize,
 }
 
@@ -92,8 +92,8 @@ impl Part<'_> {
         }
     }
 
-    /// Charts the objective's percentile over the rate, with each trial's verdict; `None` if no
-    /// trial was judged, as in a cold–hot series.
+    /// Charts the objective's percentile over the rate, with each trial's verdict. Returns `None`
+    /// if no trial was judged, as in a cold–hot series.
     fn curve(&self) -> Option<Chart> {
         let series = &self.saved.series;
         if series.trials.iter().all(|trial| trial.verdict.is_empty()) {
@@ -125,7 +125,7 @@ impl Part<'_> {
             let name = if value.is_empty() { "trials".to_owned() } else { value.clone() };
             lines.push(Line { name, colour, points: middles(&points), ..Line::default() });
         }
-        // For a sweep the table shows the limits: overlapping bands would be unreadable.
+        // For a sweep, the table shows the limits, because overlapping bands would be unreadable.
         if let [finding] = series.findings.as_slice()
             && let Some(passes) = finding.passes
         {
@@ -158,7 +158,7 @@ impl Part<'_> {
         })
     }
 
-    /// Returns the swept values in order; without a sweep, one empty value.
+    /// Returns the swept values in order. Without a sweep, returns one empty value.
     fn values(&self) -> Vec<String> {
         let mut values: Vec<String> = Vec::new();
         for trial in &self.saved.series.trials {
@@ -231,7 +231,7 @@ fn point(trial: &Trial, rate: f64, y: f64, colour: usize) -> Mark {
     Mark::Point { x: rate, y, shape, text, switch: None, colour }
 }
 
-/// Sorts the points by x, and merges those with the same x into their median.
+/// Sorts the points by x. Points with the same x become one, at their median.
 fn middles(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let same = points.chunk_by(|a, b| a.0 == b.0);
     same.map(|group| {
@@ -263,7 +263,7 @@ fn sentence(finding: &Finding, slo: &str) -> String {
     };
     let limit = match (finding.limit.as_str(), finding.why.as_str()) {
         ("", _) => String::new(),
-        // Without a limit there is no limiting resource, and the sentence has already said so.
+        // Without a limit there is no limiting resource, and the sentence has said so already.
         ("unknown", _) if finding.passes.or(finding.fails).is_none() => String::new(),
         ("unknown", why) => format!(" What limits is not known: {why}"),
         (limit, "") => format!(" What limits: {limit}."),
@@ -272,8 +272,8 @@ fn sentence(finding: &Finding, slo: &str) -> String {
     format!("{edge}{limit}")
 }
 
-/// Renders the finding for each value, with a bar up to the rate that holds and a tick at the rate
-/// that breaks.
+/// Renders the finding for each value, with a bar up to the rate that passes and a tick at the rate
+/// that fails.
 fn sweep(findings: &[Finding]) -> Markup {
     let ends = findings.iter().flat_map(|finding| [finding.passes, finding.fails, finding.ceiling]);
     let most = ends.flatten().fold(1.0, f64::max);

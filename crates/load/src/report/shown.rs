@@ -3,11 +3,11 @@
 use crate::record::{Latency, Run, Series};
 use crate::saved::{LoadedRun, SavedEntry};
 
-/// Most curves shown at first; more would hide one another.
+/// Most curves that are shown at first. More would hide one another.
 const AT_ONCE: usize = 8;
 
-/// Most runs with curves and details. Each takes up to 100 KB of the page, so together they take at
-/// most 20 MB, which browsers still display without delay.
+/// Most runs with curves and details. Each takes up to 100 KB of the page, so that together they
+/// take at most 20 MB, which browsers still display without delay.
 pub(crate) const MAX_FULL: usize = 200;
 
 /// Least number of samples beyond a percentile for it to be reliable.
@@ -17,17 +17,19 @@ const BEYOND: f64 = 10.0;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunView<'a> {
     pub(crate) saved: &'a LoadedRun,
-    /// Index of the run's legend switch, and suffix of its anchor.
+    /// Index of the run's switch in the legend, and suffix of its anchor.
     pub(crate) number: usize,
-    /// Index of the colour: curves that are shown at first have the first colours.
+    /// Index of the run's colour. Curves that are shown at first have the first colours.
     pub(crate) colour: usize,
-    /// Hidden in the charts until its switch is turned on.
+    /// True if the run is hidden in the charts until its switch is turned on.
     pub(crate) hidden: bool,
-    /// Shown with curve and details. Other runs are a row among the trials of their series.
+    /// True if the run has a curve and details. Any other run is a row among the trials of its
+    /// series.
     pub(crate) full: bool,
 }
 
-/// Returns all runs. In a series with many trials, the trials around the limit are shown at first.
+/// Returns all runs. In a series with many trials, only the trials around the limit are shown at
+/// first.
 pub(crate) fn all(found: &[SavedEntry]) -> Vec<RunView<'_>> {
     let mut shown = Vec::new();
     let mut ranks = Vec::new();
@@ -60,7 +62,8 @@ pub(crate) fn all(found: &[SavedEntry]) -> Vec<RunView<'_>> {
     shown
 }
 
-/// Rank of a trial by the value of its details: 0 is the best.
+/// Returns the rank of a trial, by how much its details tell. Lower ranks are better; 0 is for
+/// trials that are shown at first.
 fn rank(role: &str) -> u8 {
     match role {
         "ceiling" | "bracket" | "bisect" => 2,
@@ -68,9 +71,9 @@ fn rank(role: &str) -> u8 {
     }
 }
 
-/// Returns the indexes of the trials whose curves are shown at first. If there are few trials, all;
-/// otherwise, for each finding, the last trial at the rate that holds and the last at the rate that
-/// breaks; if there are none of these, the first trials.
+/// Returns the indexes of the trials whose curves are shown at first: if there are few trials, all
+/// of them; otherwise, for each finding, the last trial at the rate that passes and the last trial
+/// at the rate that fails; and if there are none of these, the first trials.
 fn at_first(series: &Series) -> Vec<usize> {
     let all = series.trials.len();
     if all <= AT_ONCE {
@@ -103,7 +106,7 @@ impl<'a> RunView<'a> {
         run.latency("intended").or_else(|| run.latency.first())
     }
 
-    /// Describes the start point of [`Self::latency`].
+    /// Describes where [`Self::latency`] begins.
     pub(crate) fn counted(&self) -> &'static str {
         let from = self.latency().map_or("intended", |latency| latency.from.as_str());
         match (from, self.run().plan.closed) {
@@ -126,7 +129,7 @@ impl<'a> RunView<'a> {
         known * counts.refused as f64 / counts.answered.max(1) as f64
     }
 
-    /// CPU time of the servers per answer, in µs.
+    /// Returns the servers' CPU time per answer, in µs.
     pub(crate) fn cpu_per_answer(&self) -> Option<f64> {
         let servers: Option<f64> = self.run().servers.iter().map(|server| server.cpu_s).sum();
         let answered = self.run().counts.answered as f64;
@@ -139,7 +142,7 @@ pub(crate) fn firm(latency: &Latency, quantile: f64) -> bool {
     latency.count == 0 || latency.count as f64 * (1.0 - quantile) >= BEYOND - 1e-6
 }
 
-/// Returns the least 1/(1−p) beyond which there are too few samples.
+/// Returns the least 1/(1−p) beyond which too few samples lie.
 pub(crate) fn thin_from(latency: &Latency) -> Option<f64> {
     (latency.count > 0).then(|| latency.count as f64 / BEYOND)
 }

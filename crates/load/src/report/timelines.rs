@@ -5,14 +5,14 @@ use super::chart::{Axis, Chart, Line, Unit};
 use super::shown::RunView;
 use crate::saved::SavedTimeline;
 
-/// Most metrics of servers with a chart; more would not be read.
+/// Most metrics of servers with a chart. Nobody would read more.
 const MAX_METRICS: usize = 12;
 
-/// Least length in seconds of a run with charts. A search has a hundred short runs, and a few
+/// Least length in seconds of a run with charts. A search has a hundred short runs, whose few
 /// points show nothing beyond their figures.
 const LEAST_SECONDS: usize = 8;
 
-/// Draws the charts of a run; empty without a timeline.
+/// Draws the charts of a run. Empty without a timeline.
 pub(crate) fn charts(run: &RunView<'_>) -> Vec<Chart> {
     let Some(timeline) = &run.saved.timeline else { return Vec::new() };
     if timeline.seconds().len() < LEAST_SECONDS {
@@ -51,7 +51,7 @@ fn unit(metric: &str) -> (Unit, &'static str) {
     let of = |what: &str| metric.contains(what);
     match (SavedTimeline::counts(metric), of("bytes"), of("seconds")) {
         (true, true, _) => (Unit::Bytes, "bytes a second"),
-        // Seconds of CPU time per second.
+        // Seconds of CPU time in each second.
         (true, _, true) if of("cpu") => (Unit::Count, "CPUs"),
         (true, _, true) => (Unit::Count, "seconds of each second"),
         (true, _, _) => (Unit::Count, "a second"),
@@ -83,7 +83,7 @@ impl Stack<'_> {
         self.finish(words, Unit::Rate, lines.collect())
     }
 
-    /// Charts columns: (name, label). A single line is filled.
+    /// Charts columns, each given as (name, label). A single line is filled.
     fn chart(
         &self,
         words: (&str, &str, &str),
@@ -108,7 +108,7 @@ impl Stack<'_> {
         }
     }
 
-    /// Builds a chart from (suffix of its id, title, note).
+    /// Builds a chart. The first argument is the suffix of the chart's id, its title and its note.
     fn finish(
         &self,
         (id, title, note): (&str, &str, &str),

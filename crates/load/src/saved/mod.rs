@@ -1,4 +1,4 @@
-//! Reads run directories and series.
+//! Reads run directories, and directories of series.
 //!
 //! ```text
 //!  DIR with run.json      ─▶ a run        timeline.csv ─▶ Timeline   profile/* ─▶ folded stacks
@@ -16,14 +16,14 @@ use serde::de::DeserializeOwned;
 use crate::record::{FORMAT, Profile, Run, Series};
 pub(crate) use saved_timeline::SavedTimeline;
 
-/// Largest file in bytes; five minutes of stacks or an hour's timeline are a tenth of it.
+/// Largest file in bytes. Five minutes of stacks, or an hour's timeline, are a tenth of this.
 const MAX_FILE: u64 = 64 << 20;
 
-/// Most runs read at once: those of a hundred searches of a hundred trials. A run takes some 50 KB
-/// of memory.
+/// Most runs that are read at once: those of a hundred searches with a hundred trials each. A run
+/// takes some 50 KB of memory.
 const MAX_RUNS: usize = 10_000;
 
-/// Runs can't be read.
+/// The reason why runs can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -58,7 +58,7 @@ impl Error {
 /// One run, read from its directory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LoadedRun {
-    /// Name of the run: its directory's name.
+    /// Name of the run, which is that of its directory.
     pub(crate) name: String,
     pub(crate) dir: PathBuf,
     pub(crate) run: Run,
@@ -150,7 +150,7 @@ fn series(directory: &Path) -> Result<SavedSeries, Error> {
     few_enough(series.trials.len())?;
     let mut runs = Vec::new();
     for trial in &series.trials {
-        // A trial whose server did not start has no run.
+        // The directory of a trial whose server did not start has no run.
         let inner = inside(directory, "series.json", &trial.dir)?;
         let read = inner.join("run.json").is_file();
         let mut saved = if read { run(&inner)? } else { LoadedRun::default() };
@@ -190,8 +190,8 @@ fn known_format(format: u32, directory: &Path) -> Result<(), Error> {
     Err(Error::Format { directory: directory.to_owned(), format })
 }
 
-/// Returns the path of a file that `by` names. The file must be inside the directory, because `by`
-/// may come from anyone.
+/// Returns the path of a file that the record `by` names. The file must be inside the directory,
+/// because the record may come from anyone.
 fn inside(directory: &Path, by: &'static str, file: &str) -> Result<PathBuf, Error> {
     let parts = Path::new(file).components();
     if parts.into_iter().all(|part| matches!(part, std::path::Component::Normal(_))) {

@@ -1,10 +1,10 @@
-//! Reads `timeline.csv`: columns of figures, a row per second.
+//! Reads `timeline.csv`, which has columns of figures and a row per second.
 
-/// Suffix of counters' names. Counters only grow, so their values are turned into growth.
+/// Suffix of counters' names. Counters only grow, so that their values are converted into growth.
 const COUNTER: &str = "_total";
 
-/// Least length of the last row, relative to the others: a shorter one is the remainder after the
-/// last full second, and is dropped.
+/// Least length of the last row, relative to the other rows. A shorter row is the remainder after
+/// the last full second, and is dropped.
 const REST: f64 = 0.5;
 
 /// A run second by second.
@@ -18,12 +18,12 @@ pub(crate) struct SavedTimeline {
 pub(crate) struct Column {
     /// Name in the first row.
     pub(crate) name: String,
-    /// A figure per row; NaN where it is missing. For a counter, its growth per second.
+    /// A figure per row, NaN where the figure is missing. Of a counter, the growth per second.
     pub(crate) values: Vec<f64>,
 }
 
 impl SavedTimeline {
-    /// Parses the file; a field that is not a number is a missing figure.
+    /// Parses the file. A field that is not a number counts as a missing figure.
     pub(crate) fn parse(csv: &str) -> Self {
         let mut lines = csv.lines().filter(|line| !line.trim().is_empty());
         let names = fields(lines.next().unwrap_or_default());
@@ -74,13 +74,13 @@ impl SavedTimeline {
         }
     }
 
-    /// The figures of a column.
+    /// Returns the figures of a column.
     pub(crate) fn column(&self, name: &str) -> Option<&[f64]> {
         let column = self.columns.iter().find(|column| column.name == name);
         column.map(|column| column.values.as_slice())
     }
 
-    /// End of each row, in seconds.
+    /// Returns the end of each row, in seconds.
     pub(crate) fn seconds(&self) -> Vec<f64> {
         let begins = self.column("second").unwrap_or_default();
         let lengths = self.column("length_s").unwrap_or_default();
@@ -88,7 +88,7 @@ impl SavedTimeline {
         ends.map(|(row, begin)| begin + lengths.get(row).copied().unwrap_or(1.0)).collect()
     }
 
-    /// Failed requests per second: lost, too late, or without a connection.
+    /// Returns the number of failed requests per second: lost, too late, or without a connection.
     pub(crate) fn errors(&self) -> Option<Vec<f64>> {
         let columns = ["lost", "timeouts", "connect_errors"].map(|name| self.column(name));
         let [Some(lost), Some(timeouts), Some(unconnected)] = columns else { return None };
@@ -96,7 +96,7 @@ impl SavedTimeline {
         Some(sums.map(|((lost, timeouts), unconnected)| lost + timeouts + unconnected).collect())
     }
 
-    /// Servers' metrics, each as (server, metric, column).
+    /// Returns the servers' metrics, each as (server, metric, column).
     pub(crate) fn servers(&self) -> impl Iterator<Item = (&str, &str, &Column)> {
         self.columns.iter().filter_map(|column| {
             let (server, metric) = column.name.split_once(' ')?;
@@ -106,7 +106,7 @@ impl SavedTimeline {
 }
 
 /// Returns a counter's growth per second. Growth across rows without a value is spread evenly over
-/// them.
+/// these rows.
 fn growth(values: &[f64], length: impl Fn(usize) -> f64) -> Vec<f64> {
     let mut grown = vec![f64::NAN; values.len()];
     let mut known: Option<usize> = None;
@@ -114,7 +114,7 @@ fn growth(values: &[f64], length: impl Fn(usize) -> f64) -> Vec<f64> {
         if let Some(before) = known {
             let by = values[row] - values[before];
             let seconds: f64 = (before + 1..=row).map(&length).sum();
-            // A restarted server's counters begin at zero again.
+            // The counters of a restarted server begin at zero again.
             let rate = if by < 0.0 { f64::NAN } else { by / seconds };
             grown[before + 1..=row].fill(rate);
         }

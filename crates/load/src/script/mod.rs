@@ -31,7 +31,7 @@ use state::State;
 use summary::Stats;
 use thread::{ScriptThread, Shared};
 
-/// LuaJIT raises errors by unwinding, also through the Rust functions that scripts call.
+/// LuaJIT raises errors by unwinding, which passes through the Rust functions that scripts call.
 const _: () = assert!(cfg!(panic = "unwind"), "with panic = \"abort\" an error of a script kills");
 
 /// File name in errors if there is no script.
@@ -40,18 +40,18 @@ const NO_FILE: &str = "(none)";
 /// The inputs of a script.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// Path of the script; without one, a fixed request for the URL.
+    /// Path of the script. Without a path, the source makes a fixed request for the URL.
     pub file: Option<PathBuf>,
     /// Values of `wrk.scheme`, `wrk.host`, `wrk.port` and `wrk.path`.
     pub url: Url,
     /// All URLs whose servers the connections of each thread share, in the order of the plan's
-    /// targets, the first being `url`; empty if there is no other.
+    /// targets, `url` first. Empty if there is no other URL.
     pub spread: Vec<Url>,
     /// `wrk.headers`, in order.
     pub headers: Vec<(String, String)>,
-    /// Arguments of `init`, with the URL first: in Lua it is `args[0]`.
+    /// Arguments of `init`. The URL comes first: in Lua it is `args[0]`.
     pub args: Vec<String>,
-    /// Addresses of the URL: the first is the initial `thread.addr`. Never empty.
+    /// Addresses of the URL, of which the first is the initial `thread.addr`. Never empty.
     pub addresses: Vec<SocketAddr>,
 }
 
@@ -63,11 +63,12 @@ pub struct Script {
     request: Function,
     response: Option<Function>,
     delay: Option<Function>,
-    /// The first request, called to learn about the script and not sent yet.
+    /// The first request, which was made only to inspect the script, and is not sent yet.
     first: Option<Vec<u8>>,
     pipeline: usize,
     fixed: bool,
-    /// Number of servers that the thread's connections share, and the server of the next request.
+    /// Number of servers that the thread's connections share. `aimed` is the server of the next
+    /// request.
     servers: usize,
     aimed: usize,
 }
@@ -114,7 +115,7 @@ impl Script {
     }
 
     /// Sets the server of the next request: `wrk.host`, `wrk.port`, `wrk.path` and the `Host`
-    /// header take the values of its URL, except those that the script has changed.
+    /// header take the values of the server's URL, except those that the script has changed.
     pub fn aim(&mut self, target: usize) -> Result<(), Error> {
         if target == self.aimed || self.servers < 2 {
             return Ok(());
@@ -123,12 +124,12 @@ impl Script {
         // Lua counts from 1.
         let aimed = self.state.call("aim").call::<()>(target + 1);
         aimed.map_err(|error| self.state.failed(Phase::Request, &error))?;
-        // The request was made for another server.
+        // The first request was made for another server.
         self.first = None;
         Ok(())
     }
 
-    /// Appends the next request, or [`Self::pipeline`] of them.
+    /// Appends the next request, or the next [`Self::pipeline`] requests.
     pub fn request(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
         if let Some(first) = self.first.take() {
             out.extend_from_slice(&first);
@@ -145,7 +146,7 @@ impl Script {
         self.response.is_some()
     }
 
-    /// Passes an answer to the script: the head as received, status line included, and the body
+    /// Passes an answer to the script: the head as received, with the status line, and the body
     /// without the framing of chunks.
     pub fn response(&mut self, status: u16, head: &[u8], body: &[u8]) -> Result<(), Error> {
         let Some(response) = &self.response else { return Ok(()) };
@@ -154,7 +155,7 @@ impl Script {
             .map_err(|error| self.state.failed(Phase::Response, &error))
     }
 
-    /// Returns true if the script defines a delay: see [`Self::delay`].
+    /// Returns true if the script defines a delay, which [`Self::delay`] returns.
     pub fn wants_delay(&self) -> bool {
         self.delay.is_some()
     }
@@ -173,18 +174,18 @@ impl Script {
         self.shared.stopped.load(Ordering::Relaxed)
     }
 
-    /// Returns true if all requests are the same, so that one call is enough.
+    /// Returns true if all requests are the same, so that one call of [`Self::request`] is enough.
     pub fn is_fixed(&self) -> bool {
         self.fixed
     }
 
-    /// Number of requests that one call of [`Self::request`] appends, and of the answers to them: 1
-    /// unless the script pipelines.
+    /// Returns the number of requests that one call of [`Self::request`] appends, which is also the
+    /// number of their answers: 1 unless the script pipelines.
     pub fn pipeline(&self) -> usize {
         self.pipeline
     }
 
-    /// The address that this thread connects to, if the script's `setup` chose one.
+    /// Returns the address that this thread connects to, if the script's `setup` chose one.
     pub fn chosen_address(&self) -> Option<SocketAddr> {
         self.shared.chosen()
     }
@@ -199,14 +200,14 @@ pub struct Scripts {
 
 impl Scripts {
     /// Loads the script `threads` times for each of `sources`, which differ in their URLs, and runs
-    /// `setup` and `init`. A script that never returns here is for the user to interrupt.
+    /// `setup` and `init`. If the script never returns, the user must interrupt the program.
     pub fn load(sources: &[Source], threads: usize) -> Result<Self, Error> {
         let main = State::load(&sources[0])?;
         let mut scripts = Self { main, threads: Vec::with_capacity(sources.len() * threads) };
         let all = sources.iter().flat_map(|source| (0..threads).map(move |n| (source, n)));
         for (source, thread) in all {
             let mut script = Script::load(source)?;
-            // The server of the thread's first connection.
+            // The thread's first connection goes to this server.
             script.aim(thread % source.spread.len().max(1))?;
             let setup = scripts.main.call("setup").call::<()>(script.thread());
             setup.map_err(|error| scripts.main.failed(Phase::Setup, &error))?;
@@ -217,7 +218,7 @@ impl Scripts {
         Ok(scripts)
     }
 
-    /// One script for each thread.
+    /// Returns the scripts, one for each thread.
     pub fn threads(&mut self) -> &mut [Script] {
         &mut self.threads
     }
@@ -227,8 +228,8 @@ impl Scripts {
         self.main.says("reports")
     }
 
-    /// Runs the script's `done`, if it has one. Returns the exit code that the script asks for with
-    /// `os.exit`.
+    /// Runs the script's `done`, if there is one. Returns the exit code that the script asks for
+    /// with `os.exit`.
     pub fn done(&mut self, summary: &Summary<'_>) -> Result<Option<u8>, Error> {
         if !self.wants_done() {
             return Ok(None);

@@ -1,10 +1,10 @@
-//! Counts the requests in the string that `request()` returns. The string is checked once, as in
-//! wrk.
+//! Counts the requests in the string that `request()` returns. As in wrk, only the first string is
+//! counted.
 
-/// Most headers of one request: a script with more is mistaken.
+/// Most headers of one request. A script with more is mistaken.
 const MAX_HEADERS: usize = 256;
 
-/// A string that does not consist of whole requests.
+/// The reason why a string does not consist of whole requests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PipelineError {
     #[error("request() returned an empty string")]
@@ -15,7 +15,7 @@ pub(super) enum PipelineError {
     Later { before: usize, source: RequestError },
 }
 
-/// A string that does not begin with a whole request.
+/// The reason why a string does not begin with a whole request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RequestError {
     #[error("an incomplete request: no empty line ends its head")]

@@ -1,12 +1,12 @@
-//! Script errors: file and line, phase, and message.
+//! Errors of scripts, with file and line, phase, and message.
 
 use std::fmt;
 use std::io;
 
-/// Lua's name of the file with wrk's table.
+/// Lua's name of the file with the table `wrk`.
 pub(super) const WRK: &str = "wrk.lua";
 
-/// The phase of a script.
+/// The phase of a script in which an error occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The run of the file.
@@ -39,7 +39,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// A script failed.
+/// The failure of a script.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file can't be read.
@@ -66,9 +66,9 @@ impl Error {
     pub(super) fn from_lua(file: &str, phase: Phase, error: &mlua::Error) -> Self {
         let text = message(error);
         let (line, message) = match split(&text) {
-            // The caller's line in the script is more useful than a line of `wrk.lua`.
+            // The line of the caller in the script is more useful than a line of `wrk.lua`.
             Some((WRK, _, message)) => (line_of(file, error), message),
-            // The error is in another file: a module that the script required.
+            // The error is in another file, a module that the script required.
             Some((source, _, _)) if !is_source(source, file) => (None, text.as_str()),
             Some((_, line, message)) => (Some(line.to_owned()), message),
             None => (line_of(file, error), text.as_str()),
@@ -102,13 +102,13 @@ fn split(text: &str) -> Option<(&str, &str, &str)> {
     })
 }
 
-/// Returns true if Lua's short name of a source is that of the file: long names lose their
-/// beginning.
+/// Returns true if Lua's short name of a source is that of the file. Lua cuts off the beginning of
+/// long names.
 fn is_source(source: &str, file: &str) -> bool {
     source == file || source.strip_prefix("...").is_some_and(|end| file.ends_with(end))
 }
 
-/// Returns the script's line of the call that failed.
+/// Returns the line of the script with the call that failed.
 fn line_of(file: &str, error: &mlua::Error) -> Option<String> {
     let traceback = match error {
         mlua::Error::CallbackError { traceback, .. } => traceback.as_str(),

@@ -1,5 +1,5 @@
-//! One Lua state: holds wrk's table, runs the script once, and has handles to the functions that
-//! the generator calls.
+//! One Lua state, which holds the table `wrk`, runs the script once, and has the functions that the
+//! generator calls.
 #![allow(unsafe_code, reason = "scripts may load C modules, as wrk's may")]
 
 use std::net::{SocketAddr, TcpStream};
@@ -13,8 +13,8 @@ use super::thread::Address;
 use super::{NO_FILE, Source};
 use crate::url::Url;
 
-/// Time limit of `wrk.connect`: scripts use it to test whether a server is there, not how fast it
-/// is.
+/// Time limit of `wrk.connect`. Scripts use the call to test whether a server is there, not how
+/// fast the server is.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
 /// A Lua state, and the functions that `wrk.lua` returns.
@@ -28,7 +28,8 @@ pub(super) struct State {
 impl State {
     pub(super) fn load(source: &Source) -> Result<Self, Error> {
         let file = source.file.as_ref().map_or(NO_FILE.to_owned(), |p| p.display().to_string());
-        // Otherwise `pcall` is a Rust function, and LuaJIT can't compile code that calls it.
+        // With caught panics, `pcall` would be a Rust function, and LuaJIT can't compile code that
+        // calls one.
         let options = LuaOptions::new().catch_rust_panics(false);
         // SAFETY: scripts are the user's own programs, as with wrk, and may do anything that the
         // user may. Published scripts need `debug` (to find their own directory), `ffi` and C
@@ -46,7 +47,8 @@ impl State {
     fn run(&self, path: &Path) -> Result<(), Error> {
         let text =
             std::fs::read(path).map_err(|cause| Error::Read { file: self.file.clone(), cause })?;
-        // Skips a first line that begins with `#`, as Lua does, and keeps the line numbers.
+        // Skips a first line that begins with `#`, as Lua does, and keeps the line numbers of the
+        // rest.
         let skip =
             if text.starts_with(b"#") { text.iter().position(|&b| b == b'\n') } else { None };
         let text = &text[skip.unwrap_or(0)..];
@@ -71,7 +73,7 @@ impl State {
         self.calls.raw_get(name).expect("wrk.lua returns it")
     }
 
-    /// Calls one of `wrk.lua`'s predicates, which say what the script defines.
+    /// Calls one of the predicates of `wrk.lua`, which tell what the script defines.
     pub(super) fn says(&self, name: &str) -> bool {
         self.call(name).call(()).expect("it compares a type")
     }
@@ -90,8 +92,8 @@ impl State {
         Ok(())
     }
 
-    /// Flushes the script's output, which C buffers, so that it comes before later output of this
-    /// process.
+    /// Flushes the script's output, which C buffers, so that the output comes before later output
+    /// of this process.
     pub(super) fn flush(&self) {
         // A closed stdout is reported when the figures are printed.
         let _ = self.call("flush").call::<()>(());
@@ -137,7 +139,7 @@ fn addresses(lua: &Lua, addresses: &[SocketAddr]) -> mlua::Result<Table> {
     lua.create_sequence_from(addresses.iter().map(|&address| Address(address)))
 }
 
-/// `wrk.lookup(host, service)`; the service is a port, `http` or `https`.
+/// Implements `wrk.lookup(host, service)`. The service is a port, `http` or `https`.
 fn lookup(lua: &Lua, (host, service): (String, Value)) -> mlua::Result<Table> {
     let service = service.to_string()?;
     let port = match service.as_str() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use mlua::{Lua, MetaMethod, Table, UserData, UserDataFields, UserDataMethods, Value};
 
-/// Results of the run for `done`.
+/// Results of a run, as passed to `done`.
 #[derive(Debug, Clone, Copy)]
 pub struct Summary<'a> {
     /// Duration of the run.
@@ -55,7 +55,7 @@ impl Summary<'_> {
     }
 }
 
-/// wrk's statistics object: values in order, each with the number of values up to it.
+/// wrk's statistics object: the different values in order, each with the number of values up to it.
 #[derive(Debug)]
 pub(super) struct Stats {
     values: Vec<(u64, u64)>,
@@ -64,12 +64,12 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    /// Statistics of latencies, in microseconds.
+    /// Creates the statistics of latencies, in microseconds.
     pub(super) fn latency(histogram: &Histogram<u64>) -> Self {
         Self::of(histogram, 1000)
     }
 
-    /// Statistics of answers per second.
+    /// Creates the statistics of answers per second.
     pub(super) fn rates(histogram: &Histogram<u64>) -> Self {
         Self::of(histogram, 1)
     }
@@ -94,13 +94,13 @@ impl Stats {
         self.values.last().map_or(0, |last| last.1)
     }
 
-    /// Returns the `rank`-th smallest value, from 1 on; a rank outside is clamped.
+    /// Returns the `rank`-th smallest value, from 1 on. A rank outside is clamped.
     fn ranked(&self, rank: f64) -> u64 {
         let at = self.values.partition_point(|&(_, upto)| (upto as f64) < rank);
         self.values.get(at).or(self.values.last()).map_or(0, |value| value.0)
     }
 
-    /// Returns the `index`-th different value and its count; zeros if there are fewer values.
+    /// Returns the `index`-th different value and its count, or zeros if there are fewer values.
     fn distinct(&self, index: u64) -> (u64, u64) {
         let Some(at) = (index as usize).checked_sub(1) else { return (0, 0) };
         let Some(&(value, upto)) = self.values.get(at) else { return (0, 0) };

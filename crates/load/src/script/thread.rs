@@ -1,4 +1,4 @@
-//! The threads' interface for scripts: `thread.addr`, `thread:get`, `thread:set`, `thread:stop`,
+//! The interface of threads for scripts: `thread.addr`, `thread:get`, `thread:set`, `thread:stop`,
 //! and the addresses that `wrk.lookup` returns.
 
 use std::net::SocketAddr;
@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataFields, UserDataMethods, Value, WeakLua};
 use parking_lot::Mutex;
 
-/// Deepest table that can be copied to another state: a table that contains itself has no end.
+/// Deepest table that can be copied to another state. The limit ends the copy of a table that
+/// contains itself.
 const MAX_DEPTH: usize = 64;
 
 /// An address, as `wrk.lookup` returns it.
@@ -37,7 +38,7 @@ impl FromLua for Address {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) stopped: AtomicBool,
-    /// The first address of the host.
+    /// The first address of the host, which is the initial `thread.addr`.
     first: SocketAddr,
     chosen: Mutex<Option<SocketAddr>>,
 }
@@ -54,7 +55,7 @@ impl Shared {
 
 /// A thread, as passed to `setup` and held by `wrk.thread`.
 pub(super) struct ScriptThread {
-    /// The thread's own Lua state. The reference is weak, because in `wrk.thread` a strong one
+    /// The thread's own Lua state. The reference is weak, because a strong one in `wrk.thread`
     /// would keep the state alive.
     pub(super) state: WeakLua,
     pub(super) shared: Arc<Shared>,

@@ -1,5 +1,5 @@
--- What a script finds in its state, as wrk's manual describes it: the table `wrk`. The generator
--- sets `scheme`, `host`, `port`, `path`, `headers`, `addrs`, `lookup`, `connect` and `time_us`, and
+-- The contents of a script's Lua state, as in wrk's manual: the table `wrk`. The generator sets
+-- `scheme`, `host`, `port`, `path`, `headers`, `addrs`, `lookup`, `connect` and `time_us`, and
 -- calls the functions that this chunk returns.
 
 local find, sub, byte = string.find, string.sub, string.byte
@@ -7,14 +7,14 @@ local out = require("string.buffer").new()
 
 wrk = { method = "GET", headers = {} }
 
--- Where several servers share a thread: what `wrk` says of each, which of them it says now, and the
--- hosts of all as a set.
+-- If several servers share a thread: the values of `wrk` for each server, the index of the server
+-- whose values `wrk` has now, and the set of all servers' hosts.
 local servers, aimed, hosts
 
--- The request of a script that makes none.
+-- The request of a script that defines no requests.
 local fixed
 
--- Has `wrk` say another of the servers, but for what the script has changed.
+-- Gives `wrk` the values of another server, except those that the script has changed.
 local function aim(index)
    local old, new = servers[aimed], servers[index]
    if wrk.host == old.host then wrk.host = new.host end
@@ -33,14 +33,14 @@ local function share(list)
    end
 end
 
--- What the process is to end with, as `done` has said; and whether `done` is running.
+-- The exit code that `done` has asked for, and whether `done` is running.
 local code_of_exit, is_over
 
--- A run that ended here would end without its figures, unless it is over.
+-- Outside of `done`, `os.exit` is an error, because the run would end without its figures.
 function os.exit(code)
    if is_over then
       code_of_exit = (code == nil or code == true) and 0 or code == false and 1 or tonumber(code)
-      -- It does not return. Whoever called `done` asks for the code.
+      -- `os.exit` must not return. The caller of `done` asks for the code.
       error("os.exit", 0)
    end
    local said = code == nil and "" or tostring(code)
@@ -55,8 +55,8 @@ local function check(value, what)
    end
 end
 
--- Arguments that are missing are taken from `wrk`. Length and host are put into the table of
--- headers that was given, because scripts look for them there.
+-- Missing arguments are taken from `wrk`. Length and host are put into the table of headers that
+-- the caller gave, because scripts look for them there.
 function wrk.format(method, path, headers, body)
    method  = method  or wrk.method
    path    = path    or wrk.path
@@ -85,7 +85,7 @@ function wrk.setup(thread)
    end
 end
 
--- Older scripts call this from their own `init`, which must not begin anew then.
+-- Older scripts call `wrk.init` from their own `init`, which must not be called again then.
 local begun = false
 
 function wrk.init(args)
@@ -118,7 +118,7 @@ local function milliseconds(time)
    return time
 end
 
--- Only functions that are compiled to machine code, so no patterns.
+-- Uses only functions that LuaJIT compiles to machine code, which excludes patterns.
 local function fields(head)
    local headers = {}
    local at = find(head, "\n", 1, true)
@@ -143,7 +143,7 @@ local function fields(head)
    return headers
 end
 
--- Globals are looked up at each call: a script may change its functions as it goes.
+-- Globals are looked up at each call, because a script may replace its functions at any time.
 return {
    share    = share,
    aim      = aim,

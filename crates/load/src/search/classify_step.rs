@@ -10,14 +10,14 @@
 //! ```
 //!
 //! A client that was merely late (its thread had CPU to spare, but other processes used its core)
-//! reports worse figures than the true ones, never better: a pass stands, and so does a failure
-//! that would be one without the lateness.
+//! reports worse figures than the true ones, never better. A pass therefore stands, and so does a
+//! failure that would be a failure without the lateness.
 
 use super::decide::StepVerdict;
 use super::slo::{Slo, SloTime, What};
 use crate::trial::TrialFigures;
 
-/// Share of time on a CPU above which a client's thread was the limit.
+/// Share of time on a CPU above which a client's thread counts as the limit.
 pub(crate) const CPU_LIMIT: f64 = 0.95;
 
 /// Least share of the plan that a passing trial must answer in time.
@@ -27,7 +27,7 @@ const ACHIEVED: f64 = 0.99;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ClassifiedStep {
     pub(crate) verdict: StepVerdict,
-    /// The reason in words; empty if there is nothing to say.
+    /// The reason in words. May be empty.
     pub(crate) why: String,
 }
 

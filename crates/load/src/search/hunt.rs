@@ -1,4 +1,4 @@
-//! One search: runs the trials that `decide` asks for, has them classified, and prints a line for
+//! One search: runs the trials that `decide` chooses, has them classified, and prints a line for
 //! each.
 
 use std::collections::BTreeMap;
@@ -26,22 +26,23 @@ use crate::trial::{
     Ask, Error, Preparation, ServerUnderTest, TrialFigures, Workload, progress, run,
 };
 
-/// Longest trial, as a multiple of the usual length, to get the samples that the objective needs.
+/// Factor by which a trial may be longer than usual, to get the samples that the objective needs.
 const STRETCH: u32 = 10;
 
-/// Factor on the needed samples: requests in flight at the end yield none.
+/// Factor on the needed number of samples, because requests in flight at the end yield none.
 const SPARE: f64 = 1.05;
 
-/// Highest share of errors in the first trial: with more, the search measures something else.
+/// Highest share of errors in the first trial. With more errors, the search would measure something
+/// else.
 const ERRORS_LIMIT: f64 = 0.5;
 
-/// Rates of the profiled trials, relative to the rate that holds: at work, and overloaded.
+/// Rates of the profiled trials, relative to the rate that passes: at work, and overloaded.
 const PROFILED: [f64; 2] = [0.7, 1.05];
 
-/// CPUs that other processes may use without a warning: the system's own work.
+/// CPUs that other processes may use without a warning, as the system's own work does.
 const OTHERS_LIMIT: f64 = 0.2;
 
-/// Code of that warning.
+/// Code of the warning that other processes used CPUs.
 const OTHERS: &str = "other-processes";
 
 /// Columns of a trial's line and its row in `curve.csv`.
@@ -60,13 +61,16 @@ pub(super) struct Search<'a> {
     slo: Slo,
     history: History,
     dots: Vec<Dot>,
-    /// The last trial that did not pass, by rate: the limit is derived from one of them.
+    /// Figures of the last trial that did not pass, by rate. The limiting resource is derived from
+    /// one of them.
     missed: BTreeMap<u64, TrialFigures>,
-    /// The lowest rate, and the mean time there from the write to the answer.
+    /// The lowest rate tried, and the mean time at that rate from the write to the answer, in
+    /// milliseconds.
     unloaded: Option<(u64, f64)>,
     /// Most CPUs that processes other than server and client used in a trial.
     others: f64,
-    /// Cause of the server's death in each trial in which it died, and the number of trials.
+    /// Cause of the server's death in each trial in which the server died. `made` is the number of
+    /// trials.
     died: Vec<String>,
     made: usize,
     /// Directories of the trials in which the server recorded itself.
@@ -111,7 +115,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Runs the search, then stores and prints the results, also after an interrupt.
+    /// Runs the search, then stores and prints the results, even after an interrupt.
     pub(super) fn run(mut self) -> Result<(), Error> {
         let bounds = self.args.bounds()?;
         self.say_head();
@@ -143,7 +147,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Has the server record itself well below the rate that holds, and just above.
+    /// Lets the server record itself well below the rate that passes, and just above.
     fn record(&mut self, found: &SearchBounds) -> Result<(), Error> {
         let Some(passes) = found.passes.filter(|_| !self.args.series.profile.is_empty()) else {
             return Ok(());
@@ -174,7 +178,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Runs one trial on a ready server, then stores and prints the result.
+    /// Runs one trial on a ready server, then stores the result and prints it.
     fn trial(&mut self, rate: Option<u64>, role: Role, full: bool) -> Result<Over, Error> {
         let waiting = progress(&format!("{} getting ready", role_name(role)), None);
         if let Some(note) = self.ground.ready(self.preparation.as_ref())? {
@@ -203,7 +207,7 @@ impl<'a> Search<'a> {
         Ok(over)
     }
 
-    /// Returns the length of a trial.
+    /// Returns the length of a trial at this rate.
     fn length(&self, rate: Option<u64>, full: bool) -> Duration {
         let usual = if full { self.args.duration.0 } else { self.args.duration.0 / 2 };
         let needed = rate.map_or(0.0, |rate| self.slo.samples() as f64 * SPARE / rate as f64);
@@ -313,7 +317,7 @@ impl<'a> Search<'a> {
             .map_err(Error::write(&path))
     }
 
-    /// Returns the limiting resource at the lowest rate that did not pass.
+    /// Returns the resource that limits the server at the lowest rate that did not pass.
     fn limit(&self, found: &SearchBounds) -> Option<Limit> {
         let missed = self.missed.get(&found.fails.or(found.unclear)?)?;
         let unloaded = self.unloaded.map_or(0.0, |(_, ms)| ms);
@@ -364,7 +368,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Returns an error if the first trial's answers say nothing about the server.
+/// Returns an error if the answers of the first trial tell nothing about the server.
 fn sound(figures: &TrialFigures, how: &str) -> Result<(), Error> {
     let errors = figures.value(What::Errors);
     if figures.died.is_none() && errors > ERRORS_LIMIT {
@@ -381,7 +385,7 @@ fn sound(figures: &TrialFigures, how: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns warnings about the results, for later readers.
+/// Returns warnings about the results, for those who read them later.
 fn doubts(found: &SearchBounds, others: f64) -> Vec<Warning> {
     let rate = |rate: u64| format!("{}/s", grouped(rate));
     let confirmed = (!found.confirmed)
@@ -422,7 +426,7 @@ fn describe(
             "holds {} ({slo}) and never failed: raise --to to find where it breaks",
             rate(passes)
         ),
-        // A server that dies has no rate that is low enough.
+        // For a server that dies, no rate may be low enough.
         (None, Some(fails)) if died => format!("the server died at {} ({slo})", rate(fails)),
         (None, Some(fails)) if bounds.from == Some(fails) => {
             format!("already fails at --from, {} ({slo}): lower it", rate(fails))
@@ -445,14 +449,15 @@ fn describe(
     text
 }
 
-/// The figures in a row of `curve.csv`; unknown ones are empty.
+/// Returns the figures in a row of `curve.csv`. Unknown figures are empty.
 fn cells(figures: &TrialFigures) -> String {
     let answers = figures.is_run().then(|| format!("{:.1}", figures.throughput));
     let at = |quantile| figures.known(What::Quantile(quantile)).map(|ms| format!("{ms:.4}"));
     [answers, at(0.5), at(0.99), at(0.999)].map(Option::unwrap_or_default).join(",")
 }
 
-/// Describes the server's deaths: the number of trials with one, and the cause of the last.
+/// Describes the server's deaths: in how many trials the server died, and the cause of the last
+/// death.
 fn deaths(died: &[String], trials: usize) -> Option<String> {
     let (last, many) = (died.last()?, died.len());
     Some(format!("the server died in {many} of {trials} trials, at last so: {last}"))

@@ -19,39 +19,40 @@
 //!  unknown       none of these
 //! ```
 //!
-//! Disk comes before CPU because a server that delays writes names the cause; CPU comes before
-//! connections because a server out of CPU keeps all connections waiting, too.
+//! Disk comes before CPU, because a server that delays writes names the cause. CPU comes before
+//! connections, because a server that is out of CPU keeps all connections waiting, too.
 
 use super::slo::{SloTime, What};
 use crate::trial::TrialFigures;
 
-/// Share of a CPU, or of a process's CPUs, above which it counts as used up.
+/// Share of a CPU, or of a process's CPUs, above which the CPU counts as used up.
 const CPU_LIMIT: f64 = 0.9;
 
-/// Idle share of the machine's CPU time below which it counts as used up.
+/// Idle share of the machine's CPU time below which the machine's CPUs count as used up.
 const IDLE_LIMIT: f64 = 0.1;
 
-/// Share of the time with tasks waiting for the disk above which the disk is the limit.
+/// Share of the time with tasks waiting for the disk above which the disk counts as the limit.
 const IO_LIMIT: f64 = 0.5;
 
-/// Share of the connections' greatest throughput above which they are used up.
+/// Share of the connections' greatest throughput above which they count as used up.
 const CONNECTIONS_LIMIT: f64 = 0.8;
 
-/// Factor over the answer time at the lowest rates above which requests wait for one another.
+/// Ratio of the answer time to that at the lowest rates, above which requests must be waiting for
+/// one another.
 const SLOWED: f64 = 3.0;
 
-/// Share of the CPU used by others above which the server and the client lack it.
+/// Share of the CPU used by other processes above which server and client lack CPU.
 const OTHERS_LIMIT: f64 = 0.3;
 
-/// Share of the machine used by others, or of the time that a server's thread was runnable without
-/// a CPU, above which answers may wait for that.
+/// Share of the machine that other processes use, or of the time that a server's thread was
+/// runnable without a CPU, above which answers may have waited for a CPU.
 const TAKEN_LIMIT: f64 = 0.1;
 
-/// Share of the slowdown that the client's lateness may have: the client has CPU to spare, so its
-/// lateness is time in which it got no CPU.
+/// Most of the slowdown that the client's lateness may account for, as a share. The client has CPU
+/// to spare, so that its lateness is time in which it got no CPU.
 const LATE_LIMIT: f64 = 0.1;
 
-/// Limit of a server that ended.
+/// [`Limit::what`] of a server that ended.
 pub(crate) const DIED: &str = "died";
 
 /// The limiting resource and the evidence for it.
@@ -62,8 +63,8 @@ pub(crate) struct Limit {
     pub(crate) why: String,
 }
 
-/// Returns the limit in a trial that did not pass. `held_back` are metrics that grow when the
-/// server delays writes; `unloaded` is the mean time from the write to the answer at the lowest
+/// Returns the limit in a trial that did not pass. `held_back` are the metrics that grow while the
+/// server delays writes. `unloaded` is the mean time from the write to the answer at the lowest
 /// rates, in milliseconds.
 pub(crate) fn limit(figures: &TrialFigures, held_back: &[&str], unloaded: f64) -> Limit {
     let died = figures.died.clone().map(|why| Limit { what: DIED, why });
@@ -139,7 +140,7 @@ fn connections(figures: &TrialFigures, unloaded: f64) -> Option<Limit> {
 
 fn lock(figures: &TrialFigures, unloaded: f64) -> Option<Limit> {
     let now = figures.answer_ms();
-    // Without idle CPU, answers may be waiting for a CPU.
+    // Without idle CPU, answers may have waited for a CPU.
     let rested = figures.servers.iter().any(|usage| usage.idle >= IDLE_LIMIT);
     if !rested || now < SLOWED * unloaded || cpu_was_taken(figures, now - unloaded) {
         return None;
@@ -155,8 +156,8 @@ fn lock(figures: &TrialFigures, unloaded: f64) -> Option<Limit> {
 }
 
 /// Returns true if other processes' use of the CPUs may explain why answers took `longer`
-/// milliseconds more. Average idle time does not rule it out: the CPUs may have been used in
-/// bursts.
+/// milliseconds more. Idle time on average does not rule that out, because the CPUs may have been
+/// used in bursts.
 fn cpu_was_taken(figures: &TrialFigures, longer: f64) -> bool {
     let by_others = figures.servers.first().is_some_and(|usage| {
         let machine = usage.machine_cpus / (1.0 - usage.idle).max(1e-9);
@@ -167,7 +168,7 @@ fn cpu_was_taken(figures: &TrialFigures, longer: f64) -> bool {
     by_others || kept_waiting || figures.lateness(What::Mean) >= LATE_LIMIT * longer
 }
 
-/// Lists the figures behind the limit.
+/// Describes the figures that support the limit.
 fn said(figures: &TrialFigures) -> String {
     let Some(usage) = figures.servers.first() else {
         return "the server's process can't be looked at".to_owned();
@@ -217,7 +218,7 @@ mod tests {
         let held = of(|f| f.metrics[0] = Metrics::parse("slowed_total 12\n"));
         assert_eq!((held.what, held.why.as_str()), ("disk", "slowed grew by 12"));
         assert_eq!(of(|f| f.servers[0].io_stalled = Some(0.7)).what, "disk");
-        // 64 connections at 1.2 ms: at most 53,333/s.
+        // 64 connections at 1.2 ms carry at most 53,333 requests per second.
         let full = of(|f| f.throughput = 50_000.0);
         assert_eq!((full.what, full.why.contains("53333/s")), ("connections", true), "{full:?}");
         let queued = of(|f| {

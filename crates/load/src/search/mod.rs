@@ -1,16 +1,16 @@
 //! The `search` command: finds the rate at which a server breaks.
 //!
 //! ```text
-//!  mod.rs     for each point of a sweep and each mix: a search; then the table
-//!  args.rs    the command line
-//!  slo.rs     the objective: p99<10ms,errors<0.1%
-//!  hunt.rs    one search: asks decide.rs for the next trial, runs, classifies and prints it
-//!  decide.rs  pure: history ─▶ next trial
-//!  classify.rs  pure: figures of a trial ─▶ pass, fail, inconclusive
-//!  limit.rs   pure: figures of a failed trial ─▶ CPU, disk, lock, connections, client
-//!  recorded.rs  commands that compare two recordings
-//!  sweep.rs   a flag of the server and its values
-//!  plot.rs    the curve as text
+//!   mod.rs            for each point of a sweep and each mix: a search; then the table
+//!   search_args.rs    the command line
+//!   slo.rs            the objective: p99<10ms,errors<0.1%
+//!   hunt.rs           one search: asks decide/ for the next trial, runs, classifies, prints it
+//!   decide/           pure: history ─▶ next trial
+//!   classify_step.rs  pure: figures of a trial ─▶ pass, fail, inconclusive
+//!   limit.rs          pure: figures of a failed trial ─▶ CPU, disk, lock, connections, client
+//!   recorded.rs       commands that compare two recordings
+//!   sweep.rs          a flag of the server and its values
+//!   plot.rs           the curve as text
 //! ```
 
 mod classify_step;
@@ -38,7 +38,7 @@ use crate::{ServerProfile, trial};
 pub use crate::trial::Error;
 
 /// Runs the searches of `args`, prints each trial as it ends and then the results, and stores all
-/// of them in a directory. Ends early, with the results so far, when `stop` becomes true.
+/// of them in a directory. Once `stop` is true, ends early with the results so far.
 pub fn run(
     args: &SearchArgs,
     known: &ServerProfile,
@@ -70,14 +70,14 @@ pub fn run(
         kept.save()?;
     }
     let failed = ended.err().filter(|error| !error.is_interrupt());
-    // Findings made before an error are still true.
+    // Findings from before an error are still valid.
     if failed.is_none() || !kept.discard_if_empty() {
         say_all(args, &kept);
     }
     failed.map_or_else(|| Ok(kept.series().clone()), Err)
 }
 
-/// Returns the label of this search within its series.
+/// Returns the label of one search in its series.
 fn label(point: &str, workload: &Workload, workloads: usize) -> String {
     let name = if workloads > 1 { workload.name.as_str() } else { "" };
     [point, name].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")

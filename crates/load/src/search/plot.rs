@@ -3,7 +3,7 @@
 use super::decide::StepVerdict;
 use super::slo::SloTime;
 
-/// Columns and rows of the plot: with its labels it fits a terminal of 80 columns.
+/// Columns and rows of the plot. With its labels, the plot fits a terminal of 80 columns.
 const WIDTH: usize = 64;
 const HEIGHT: usize = 12;
 
@@ -26,7 +26,7 @@ impl Scale {
     fn new(values: impl Iterator<Item = f64> + Clone, cells: usize) -> Self {
         let low = values.clone().fold(f64::INFINITY, f64::min);
         let high = values.fold(0.0, f64::max);
-        // A single value is placed in the middle.
+        // A single value lies in the middle of its scale.
         let (low, high) = if high > low { (low, high) } else { (low / 2.0, high * 2.0) };
         Self { low, high, cells }
     }
@@ -54,7 +54,7 @@ pub(crate) fn plot(name: &str, dots: &[Dot], limit: Option<f64>) -> String {
     if let Some(limit) = limit {
         rows[up.cell(limit)].fill('-');
     }
-    // Failed trials are drawn over passed ones.
+    // Failed trials are drawn over passed ones, because they matter more.
     for verdict in [StepVerdict::Pass, StepVerdict::Inconclusive, StepVerdict::Fail] {
         for dot in dots.iter().filter(|dot| dot.verdict == verdict) {
             rows[up.cell(dot.ms)][across.cell(dot.rate as f64)] = mark(verdict);

@@ -8,7 +8,8 @@ use std::path::Path;
 const PROFILE: &str = "profile";
 
 /// Returns a command for each recording that both trials have, by server and event: `diff` and the
-/// files. The commands run in the directory from which the search was started. Empty if `diff` is.
+/// two files. The commands run in the directory in which the search was started. Empty if `diff` is
+/// empty.
 pub(super) fn commands(diff: &str, dir: &Path, below: &str, above: &str) -> Vec<String> {
     let files = |trial: &str| -> BTreeSet<OsString> {
         let inside = std::fs::read_dir(dir.join(trial).join(PROFILE));
@@ -23,7 +24,7 @@ pub(super) fn commands(diff: &str, dir: &Path, below: &str, above: &str) -> Vec<
         let path = |trial: &str| dir.join(trial).join(PROFILE).join(file).display().to_string();
         let graph = Path::new(file).with_extension("html").display().to_string();
         let words = [path(below), path(above), "-o".to_owned(), format!("diff-{graph}")];
-        // Only a zero byte can't be quoted, and no file name contains one.
+        // Only a zero byte can't be quoted, which no file name contains.
         let words = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
         format!("{diff} {words}")
     };

@@ -9,10 +9,10 @@ use crate::cli::{Count, Time};
 use crate::trial::trial_args::SeriesArgs;
 use crate::trial::{Error, Prepare};
 
-/// Objective added to a search without one for errors: refusals are answered fast.
+/// Term that is added to an objective without a term for errors, because refusals are fast answers.
 const ERRORS: &str = "errors<0.1%";
 
-/// Narrowest precision: below it, neighbouring rates differ by less than the noise.
+/// Least precision. Below it, neighbouring rates differ by less than the noise.
 const LEAST_PRECISION: f64 = 0.005;
 
 /// Highest rate of a run.
@@ -79,7 +79,7 @@ pub struct SearchArgs {
 }
 
 impl SearchArgs {
-    /// The objective, with its term for errors.
+    /// Returns the objective. A term for errors is added if there is none.
     pub(crate) fn objective(&self) -> Slo {
         let mut slo = self.slo.clone();
         if !slo.terms.iter().any(|term| term.what == What::Errors) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Samples that a percentile needs above it.
+/// Number of samples that a percentile needs above it.
 const SAMPLES_ABOVE: f64 = 10.0;
 
 /// An objective: all of its terms must hold.
@@ -17,7 +17,7 @@ pub(crate) struct Slo {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Term {
     pub(crate) what: What,
-    /// Upper limit in milliseconds; for errors a share of 0–1. The measured value must be below it.
+    /// Upper limit in milliseconds, or for errors a share of 0–1. The measured value must be below.
     pub(crate) limit: f64,
 }
 
@@ -28,12 +28,12 @@ pub(crate) enum What {
     Quantile(f64),
     Mean,
     Max,
-    /// Share of requests that were due and not answered well.
+    /// Share of due requests that were not answered successfully.
     Errors,
 }
 
 impl Slo {
-    /// Least number of samples for a verdict.
+    /// Returns the least number of samples for a verdict.
     pub(crate) fn samples(&self) -> u64 {
         let quantiles = self.terms.iter().filter_map(|term| match term.what {
             What::Quantile(quantile) => Some((SAMPLES_ABOVE / (1.0 - quantile)).round() as u64),
@@ -42,7 +42,8 @@ impl Slo {
         quantiles.max().unwrap_or(SAMPLES_ABOVE as u64)
     }
 
-    /// The highest percentile of the objective, 0–1, or else p99: the curve shows it.
+    /// Returns the percentile that the curve shows, 0–1: the highest one of the objective, or else
+    /// p99.
     pub(crate) fn quantile(&self) -> f64 {
         let quantiles = self.terms.iter().filter_map(|term| match term.what {
             What::Quantile(quantile) => Some(quantile),
@@ -51,7 +52,7 @@ impl Slo {
         quantiles.max_by(f64::total_cmp).unwrap_or(0.99)
     }
 
-    /// Limit of that percentile in milliseconds, if there is one.
+    /// Returns the limit of that percentile in milliseconds, if the objective has one.
     pub(crate) fn limit_ms(&self) -> Option<f64> {
         let quantile = self.quantile();
         let of = |term: &&Term| term.what == What::Quantile(quantile);
@@ -59,7 +60,7 @@ impl Slo {
     }
 }
 
-/// A text that is not an objective, with its invalid term.
+/// A text is not an objective, because of this term.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{term:?}: {source}; as in p99<10ms, mean<1ms, errors<0.1%")]
 pub(crate) struct SloError {
@@ -67,7 +68,7 @@ pub(crate) struct SloError {
     source: TermError,
 }
 
-/// The error of a term.
+/// The reason why a term is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TermError {
     #[error("there is no <")]
@@ -133,7 +134,7 @@ fn number(text: &str) -> Option<f64> {
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Six decimals: 0.999 * 100 is not 99.9.
+            // Rounded to six decimals, because 0.999 * 100 is not exactly 99.9.
             Self::Quantile(quantile) => write!(f, "p{}", (quantile * 1e8).round() / 1e6),
             Self::Mean => f.write_str("mean"),
             Self::Max => f.write_str("max"),

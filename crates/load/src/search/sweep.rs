@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::server::ServerCommand;
 use crate::trial::Error;
 
-/// Most combinations of all sweeps: a search takes minutes.
+/// Most combinations of all sweeps. Each search takes minutes.
 const MAX_POINTS: usize = 100;
 
 /// A flag and its values.
@@ -18,12 +18,12 @@ pub(crate) struct Sweep {
 /// One server configuration of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SweepPoint {
-    /// `loops=2 queue=64`; empty without a sweep.
+    /// The flags' values, such as `loops=2 queue=64`. Empty without a sweep.
     pub(crate) label: String,
     pub(crate) command: Option<ServerCommand>,
 }
 
-/// A text that is not a flag with values.
+/// A text is not a flag with values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("FLAG=VALUE,VALUE,… with a flag of the server, as in loops=1,2,4")]
 pub(crate) struct SweepError;
@@ -42,7 +42,7 @@ impl FromStr for Sweep {
     }
 }
 
-/// Returns all combinations of the values, the last flag changing fastest.
+/// Returns all combinations of the values. The last flag changes fastest.
 pub(crate) fn points(
     command: Option<ServerCommand>,
     sweeps: &[Sweep],

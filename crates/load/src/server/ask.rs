@@ -46,7 +46,7 @@ impl From<&Self> for Endpoint {
     }
 }
 
-/// A query without an answer.
+/// The reason why a query has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
     #[error("no answer within {0:?}")]
@@ -57,7 +57,8 @@ pub(crate) enum AskError {
     Io(io::Error),
 }
 
-/// Sends `GET path` and returns the answer of any status, within `limit` and up to `max_len` bytes.
+/// Sends `GET path` and returns the answer of any status, if it arrives within `limit` and has at
+/// most `max_len` bytes.
 pub(crate) fn ask(
     endpoint: &Endpoint,
     path: &str,
@@ -107,7 +108,7 @@ fn talk(mut stream: impl Read + Write, request: &str, max_len: usize) -> io::Res
     Ok((reply.status(), String::from_utf8_lossy(reply.body()).into_owned()))
 }
 
-/// A socket with a deadline for all its reads and writes.
+/// A socket with one deadline for all reads and writes.
 struct Limited {
     stream: TcpStream,
     deadline: Instant,

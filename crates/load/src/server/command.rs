@@ -1,10 +1,10 @@
-//! The command line that starts a server, as words: no shell is involved.
+//! The command line that starts a server, as words. No shell is involved.
 
 use std::path::Path;
 
 use super::Error;
 
-/// Placeholder of a data directory that is fresh at each start.
+/// Placeholder of a data directory, which is fresh at each start.
 const DATA: &str = "{data}";
 
 /// The words of a server's command line.
@@ -14,7 +14,7 @@ pub struct ServerCommand {
 }
 
 impl ServerCommand {
-    /// Splits as a shell would (blanks, quotes, backslashes), without any expansion.
+    /// Splits the line as a shell would (blanks, quotes, backslashes), without any expansion.
     pub fn parse(line: &str) -> Result<Self, Error> {
         let wrong = |why| Error::Command { line: line.to_owned(), why };
         let words = shlex::split(line).ok_or_else(|| wrong("a quote is not closed"))?;
@@ -24,17 +24,18 @@ impl ServerCommand {
         Ok(Self { words })
     }
 
-    /// The words of the command, as given.
+    /// Returns the words of the command, as given.
     pub fn words(&self) -> &[String] {
         &self.words
     }
 
-    /// Returns true if the server's data are fresh at each start.
+    /// Returns true if the command line has the placeholder of a data directory.
     pub fn has_data(&self) -> bool {
         self.words.iter().any(|word| word.contains(DATA))
     }
 
-    /// Returns the command with `--flag value`, in place of an earlier value or at the end.
+    /// Returns the command with `--flag value`, which replaces an earlier value or is added at the
+    /// end.
     #[must_use]
     pub fn with_flag(&self, flag: &str, value: &str) -> Self {
         let name = format!("--{flag}");

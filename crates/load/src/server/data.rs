@@ -1,4 +1,5 @@
-//! The directory behind `{data}`: fresh for each server, removed when its last user drops it.
+//! The directory that stands for `{data}`. The directory is fresh for each server, and is removed
+//! when its last user drops it.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 use super::Error;
 use crate::interrupt::{CleanupGuard, CleanupTarget};
 
-/// `f_type` of a file system in memory.
+/// `f_type` of tmpfs, a file system in memory.
 const TMPFS: i64 = 0x0102_1994;
 
 /// A data directory. Removed when dropped.
@@ -20,7 +21,7 @@ pub struct Data {
     _care: CleanupGuard,
 }
 
-/// Files dropped from the page cache.
+/// Count of the files that were dropped from the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Dropped {
     /// Number of files.
@@ -40,18 +41,20 @@ impl Data {
         Ok(Self { parent, _care })
     }
 
-    /// The data directory, which does not exist yet: many servers want to create it themselves.
+    /// Returns the path of the data directory. The directory does not exist yet, because many
+    /// servers create it themselves.
     pub fn path(&self) -> PathBuf {
         self.parent.path().join("data")
     }
 
-    /// Returns true if the directory is on a file system in memory, where nothing waits for a disk.
+    /// Returns true if the directory is on a file system in memory, where no access waits for a
+    /// disk.
     pub fn in_memory(&self) -> bool {
         rustix::fs::statfs(self.parent.path()).is_ok_and(|stat| stat.f_type == TMPFS)
     }
 
     /// Syncs all files and drops them from the page cache, which needs no root. No server may be
-    /// running on them.
+    /// using the files.
     pub fn drop_from_page_cache(&self) -> io::Result<Dropped> {
         let mut dropped = Dropped::default();
         let mut folders = vec![self.parent.path().to_owned()];
@@ -63,7 +66,7 @@ impl Data {
                     folders.push(entry.path());
                 } else if kind.is_file() {
                     let file = File::open(entry.path())?;
-                    // Dirty pages stay in the cache, whatever is advised.
+                    // Dirty pages would stay in the cache in spite of the advice.
                     file.sync_all()?;
                     fadvise(&file, 0, None, Advice::DontNeed)?;
                     dropped.files += 1;

@@ -1,5 +1,5 @@
-//! Waits until a server has no background work: flushes and compactions of the last trial must not
-//! be part of the next one.
+//! Waits until a server has no background work, because flushes and compactions after one trial
+//! must not be part of the next.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,13 +10,14 @@ use crate::ServerProfile;
 /// Longest wait. A compaction of some gigabytes takes a minute.
 const IDLE_LIMIT: Duration = Duration::from_secs(120);
 
-/// Interval between two looks.
+/// Pause between two polls.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Number of consecutive quiet looks: the end of a compaction may start the next.
+/// Number of consecutive polls without activity that count as idle. The end of a compaction may
+/// start the next one.
 const QUIET: u32 = 3;
 
-/// CPU share below which a process is idle: answering the scrapes takes some.
+/// CPU share below which a process counts as idle. Answering the scrapes takes some CPU.
 const IDLE_CPU: f64 = 0.1;
 
 /// Time limit of a scrape.
@@ -32,14 +33,15 @@ pub enum Idle {
     },
     /// The server is still working.
     Busy {
-        /// The activity: a metric and its value, or the CPU.
+        /// The activity: a metric and its value, or the process's CPU usage.
         with: String,
     },
-    /// The server is on another machine and has no metrics; the wait was a short pause.
+    /// The server is on another machine and has no metrics, so that the wait was only a short
+    /// pause.
     Unknown,
 }
 
-/// Waits until all of `known.idle` are zero on all servers, and their processes are idle.
+/// Waits until all of `known.idle` are zero on all servers, and their processes use no CPU.
 pub fn wait_until_idle(
     endpoints: &[Endpoint],
     pids: &[u32],
@@ -84,7 +86,7 @@ fn busy_with(metrics: &Metrics, names: &[&str]) -> Option<String> {
     })
 }
 
-/// Returns the first process that used CPU since the last look.
+/// Returns the first process that has used CPU since the last poll.
 fn working(looks: &mut [(u32, ServerSnapshot)]) -> Option<String> {
     let mut found = None;
     for (pid, look) in looks {

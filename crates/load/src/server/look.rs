@@ -1,5 +1,5 @@
-//! Resource usage of a process and its descendants: CPU, memory and disk between two looks, and the
-//! machine's idle CPU.
+//! Resource usage of a process and its descendants: CPU, memory and disk between two snapshots, and
+//! the machine's idle CPU.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -24,11 +24,11 @@ pub struct ServerSnapshot {
 struct ThreadSnapshot {
     name: String,
     ticks: u64,
-    /// Nanoseconds of being runnable without a CPU, if the kernel tells.
+    /// Nanoseconds of being runnable without a CPU, if the kernel counts them.
     waited: Option<u64>,
 }
 
-/// Ticks of all CPUs, and microseconds in which a task waited for a disk.
+/// CPU ticks of the machine, and microseconds in which any task waited for a disk.
 #[derive(Debug, Clone, Copy, Default)]
 struct MachineSnapshot {
     all: u64,
@@ -36,17 +36,17 @@ struct MachineSnapshot {
     io_stalled: Option<u64>,
 }
 
-/// Resource usage between two looks.
+/// Resource usage between two snapshots.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Usage {
-    /// Seconds between the looks.
+    /// Seconds between the snapshots.
     pub seconds: f64,
     /// CPU seconds of the process tree.
     pub cpu_s: f64,
     /// CPUs that the process may use.
     pub cpus: usize,
-    /// Share of the time that a thread was runnable without a CPU, 0–1: of the thread that waited
-    /// most, if the kernel tells (`schedstat`).
+    /// Share of the time that a thread was runnable without a CPU, 0–1, for the thread that waited
+    /// most, if the kernel counts it (`schedstat`).
     pub waited: Option<f64>,
     /// The thread with the most CPU time.
     pub busiest: Option<Busiest>,
@@ -60,8 +60,8 @@ pub struct Usage {
     pub idle: f64,
     /// CPUs of the machine in use, by any process.
     pub machine_cpus: f64,
-    /// Share of the time that some task of the machine waited for a disk, 0–1, if the kernel tells
-    /// (`/proc/pressure/io`).
+    /// Share of the time in which some task of the machine waited for a disk, 0–1, if the kernel
+    /// counts it (`/proc/pressure/io`).
     pub io_stalled: Option<f64>,
 }
 
@@ -70,12 +70,12 @@ pub struct Usage {
 pub struct Busiest {
     /// Name of the thread.
     pub name: String,
-    /// Share of the time on a CPU, 0–1.
+    /// Share of the time that the thread was on a CPU, 0–1.
     pub share: f64,
 }
 
 impl ServerSnapshot {
-    /// Looks at `pid` and all its descendants; `None` if the process is gone.
+    /// Takes a snapshot of `pid` and all its descendants. Returns `None` if the process is gone.
     pub fn at(pid: u32) -> Option<Self> {
         let mut look = Self {
             at: Instant::now(),
@@ -97,7 +97,7 @@ impl ServerSnapshot {
         let Some(stat) = Stat::read(format!("/proc/{pid}/stat").as_ref()) else { return };
         self.ticks += stat.ticks;
         self.resident += stat.resident;
-        // Unreadable for other users' processes.
+        // The file is unreadable for other users' processes.
         let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
         let counted: BTreeMap<&str, u64> = io
             .lines()
@@ -118,7 +118,7 @@ impl ServerSnapshot {
         }
     }
 
-    /// Returns the usage from `before` to this look.
+    /// Returns the usage from the snapshot `before` to this one.
     pub fn since(&self, before: &Self) -> Usage {
         let seconds = self.at.duration_since(before.at).as_secs_f64().max(1e-9);
         let per_second = rustix::param::clock_ticks_per_second() as f64;
@@ -158,7 +158,7 @@ impl ServerSnapshot {
 }
 
 impl Usage {
-    /// Returns the used share of the CPUs that the process may use, 0–1.
+    /// Returns the used share, 0–1, of the CPUs that the process may use.
     pub fn cpu_share(&self) -> f64 {
         self.cpu_s / self.seconds.max(1e-9) / self.cpus.max(1) as f64
     }
@@ -174,7 +174,8 @@ impl MachineSnapshot {
         let some = pressure.lines().find(|line| line.starts_with("some "));
         let total = some.and_then(|line| line.rsplit_once("total=")?.1.parse().ok());
         Self {
-            // user nice system idle iowait irq softirq steal; guests are part of user.
+            // The fields are user nice system idle iowait irq softirq steal. Guests are part of
+            // user.
             all: ticks.iter().take(8).sum(),
             idle: ticks.iter().skip(3).take(2).sum(),
             io_stalled: total,
@@ -182,7 +183,7 @@ impl MachineSnapshot {
     }
 }
 
-/// The used fields of `/proc/PID/stat`.
+/// The fields of `/proc/PID/stat` that are used.
 struct Stat {
     name: String,
     parent: u32,
@@ -195,7 +196,8 @@ impl Stat {
         Self::parse(&fs::read_to_string(path).ok()?)
     }
 
-    /// A name may contain blanks and brackets: the last bracket ends it.
+    /// Parses a line. A name may contain blanks and brackets, so that the last bracket ends the
+    /// name.
     fn parse(line: &str) -> Option<Self> {
         let (head, rest) = line.rsplit_once(") ")?;
         let name = head.split_once('(')?.1.to_owned();
@@ -230,14 +232,14 @@ fn tree(root: u32) -> Vec<u32> {
     found
 }
 
-/// Returns the number of CPUs that `pid` may use; `None` if the process is gone.
+/// Returns the number of CPUs that `pid` may use, or `None` if the process is gone.
 fn cpus(pid: u32) -> Option<usize> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     Some(count(list.trim()))
 }
 
-/// Counts a CPU list: `0-2,5` = 4.
+/// Returns the number of CPUs in a list: `0-2,5` has 4.
 fn count(list: &str) -> usize {
     list.split(',')
         .filter_map(|part| {

@@ -1,14 +1,14 @@
 //! The server under test: its process, its resource usage and its metrics.
 //!
 //! ```text
-//!  command.rs   'kvorum serve --data {data}' as words; a flag set for a sweep
-//!  process.rs   the process: start, wait until it listens, stop, never leave it behind
-//!  data.rs      the directory behind {data}, fresh for each start
-//!  look.rs      CPU, memory, disk of a process and its descendants: /proc
-//!  owner.rs     finds the process that listens on an address
-//!  ask.rs       a single GET
-//!  metrics.rs   the metrics it reports: the Prometheus text format
-//!  idle.rs      wait until it has no background work
+//!   command.rs         'kvorum serve --data {data}' as words; a flag set for a sweep
+//!   process.rs         the process: start, wait until it listens, stop, never leave it behind
+//!   data.rs            the directory behind {data}, fresh for each start
+//!   look.rs            CPU, memory, disk of a process and its descendants: /proc
+//!   owner.rs           finds the process that listens on an address
+//!   ask.rs             a single GET
+//!   server_metrics.rs  the server's metrics: the Prometheus text format
+//!   idle.rs            wait until the server has no background work
 //! ```
 
 mod ask;
@@ -30,7 +30,7 @@ pub use owner::listens;
 pub use process::ServerProcess;
 pub use server_metrics::{Metrics, fetch};
 
-/// A server could not be started or observed.
+/// The reason why a server could not be started or observed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The command line is invalid.
@@ -65,9 +65,9 @@ pub enum Error {
         line: String,
         /// The expected address.
         address: std::net::SocketAddr,
-        /// The way it failed: it ended, or took too long.
+        /// Failure of the start: the server ended, or took too long.
         how: String,
-        /// The last lines of its output.
+        /// The last lines of the server's output.
         said: String,
     },
     /// A data directory could not be created.

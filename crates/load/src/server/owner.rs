@@ -1,15 +1,16 @@
-//! Finds the process that listens on an address of this machine: `/proc/net/tcp`, then the open
-//! files of all processes.
+//! Finds the process that listens on an address of this machine, by `/proc/net/tcp` and then by the
+//! open files of all processes.
 
 use std::collections::HashSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// `st` of a listening socket in `/proc/net/tcp`.
+/// The state (`st`) of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// Returns the process that listens on `address`, if it is on this machine and may be observed. Of
-/// several (workers that share a socket) it returns the oldest, the parent of the others.
+/// Returns the process that listens on `address`, if the process is on this machine and may be
+/// observed. Of several workers that share a socket, returns the oldest process, which is the
+/// parent of the others.
 pub fn listens(address: SocketAddr) -> Option<u32> {
     if UdpSocket::bind((address.ip(), 0)).is_err() {
         return None;
@@ -38,7 +39,8 @@ fn holds(pid: u32, inodes: &HashSet<String>) -> bool {
         .any(|link| link.to_str().is_some_and(|link| inodes.contains(link)))
 }
 
-/// Returns the inodes of the sockets that listen on `address`, or on its port on all addresses.
+/// Returns the inodes of the sockets that listen on `address`, or on the same port at all
+/// addresses.
 fn listening(table: &str, address: SocketAddr) -> Vec<u64> {
     table
         .lines()

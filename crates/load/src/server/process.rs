@@ -1,7 +1,7 @@
-//! A server as a child process: started, awaited, stopped, and never left behind.
+//! A server as a child process, which is started, awaited, stopped, and never left behind.
 //!
 //! ```text
-//!  start ── nobody listens there yet? ── spawn ── connects? ──▶ serving ── TERM ── KILL ──▶ gone
+//!  start ── nothing listens there yet? ─ spawn ── connects? ──▶ serving ── TERM ── KILL ──▶ gone
 //!                │ else: refused           │ ended, or too late:   │ drop, ctrl-C, error: the same
 //!                                          ▼ its last lines        ▼ our own death: the kernel
 //! ```
@@ -23,20 +23,21 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::{Data, Error, ServerCommand};
 use crate::interrupt::{CleanupGuard, CleanupTarget};
 
-/// Time limit for a server to listen, including the opening of a large store.
+/// Time limit for a server to listen, which includes the opening of a large store.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Time limit for a server to stop after SIGTERM, including requests in flight and a last sync.
+/// Time limit for a server to stop after SIGTERM, which includes requests in flight and a last
+/// sync.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
-/// Interval between two looks at a starting or stopping server.
+/// Pause between two polls of a starting or stopping server.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Time limit of one attempt to connect.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// Time limit for reading the last output of a server that ended: a process that it started may
-/// still hold the output open.
+/// Time limit for reading the last output of a server that ended. A process that the server started
+/// may still hold the output open.
 const SAID_LIMIT: Duration = Duration::from_secs(2);
 
 /// Number of output lines kept for error messages.
@@ -45,8 +46,8 @@ const LINES: usize = 12;
 /// Longest kept output line, in bytes.
 const LINE: u64 = 4 << 10;
 
-/// Program that runs another and has it killed when the thread that started it ends: part of
-/// util-linux.
+/// Program that runs another program, which the kernel kills when the thread that started it ends.
+/// Part of util-linux.
 const LEASH: &str = "/usr/bin/setpriv";
 
 /// A running server, stopped when dropped.
@@ -63,8 +64,9 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts `command` and waits until it accepts connections on all `addresses`. The server gets
-    /// `data` or, if its command line has the placeholder, a fresh directory in `fresh_in`.
+    /// Starts `command` and waits until the server accepts connections on all `addresses`. The
+    /// server gets `data` or, if its command line has the placeholder, a fresh directory in
+    /// `fresh_in`.
     pub fn start(
         command: &ServerCommand,
         data: Option<Data>,
@@ -115,17 +117,17 @@ impl ServerProcess {
         Ok(())
     }
 
-    /// Id of the server's process.
+    /// Returns the id of the server's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The server's data directory, if one was made for it.
+    /// Returns the server's data directory, if one was made for the server.
     pub fn data(&self) -> Option<&Data> {
         self.data.as_ref()
     }
 
-    /// Returns how the server ended, if it did.
+    /// Returns how the server ended, or `None` if it runs.
     pub fn ended(&mut self) -> Option<String> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
@@ -137,8 +139,8 @@ impl ServerProcess {
         })
     }
 
-    /// Returns the last lines of stdout and stderr; for a server that ended, after reading all of
-    /// them.
+    /// Returns the last lines of stdout and stderr. If the server has ended, reads all of its
+    /// output first.
     pub fn last_lines(&self) -> String {
         let deadline = Instant::now() + SAID_LIMIT;
         let read = || self.readers.iter().all(JoinHandle::is_finished);
@@ -158,7 +160,7 @@ impl ServerProcess {
         self.data.take()
     }
 
-    /// Asks the server's process group to stop, and kills it if it does not.
+    /// Asks the server's process group to stop, and kills it if it does not stop in time.
     fn end(&mut self) {
         let Some(group) = Pid::from_raw(self.child.id() as i32) else { return };
         if self.ended().is_none() {
@@ -168,7 +170,7 @@ impl ServerProcess {
                 std::thread::sleep(LOOK);
             }
         }
-        // Also kills processes that the server left in its group.
+        // Also kills processes that the server has left in its group.
         let _ = kill_process_group(group, Signal::KILL);
         if self.ended.is_none() {
             self.ended = self.child.wait().ok();
@@ -182,8 +184,8 @@ impl Drop for ServerProcess {
     }
 }
 
-/// Starts the process in its own group: a terminal's Ctrl-C reaches only this process, which then
-/// stops the server in order.
+/// Starts the process in a group of its own. A terminal's Ctrl-C then reaches only this process,
+/// which stops the server in order.
 fn spawn(words: &[String]) -> std::io::Result<Child> {
     let leash = [LEASH, "--pdeathsig", "KILL", "--"].map(str::to_owned);
     let leashed = Path::new(LEASH).is_file();
@@ -201,7 +203,7 @@ fn connects(address: SocketAddr) -> bool {
     TcpStream::connect_timeout(&address, CONNECT_LIMIT).is_ok()
 }
 
-/// Reads to the end, so that the server never blocks on its output, and keeps the last lines.
+/// Reads to the end, so that the server never blocks on its output. Keeps the last lines.
 fn keep_lines(
     from: impl Read + Send + 'static,
     said: &Arc<Mutex<VecDeque<String>>>,

@@ -9,16 +9,16 @@ use super::ask::{Endpoint, ask};
 /// Longest answer in bytes: about ten thousand series.
 const MAX_LEN: usize = 8 << 20;
 
-/// One scrape: series as written (`name{label="value"}`) and their values. Buckets of histograms
+/// One scrape: series as written (`name{label="value"}`) with their values. Buckets of histograms
 /// are left out.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Metrics {
     series: BTreeMap<String, f64>,
-    /// The series that are counters.
+    /// The names of those series that are counters.
     counters: BTreeSet<String>,
 }
 
-/// Returns the answer to `GET path` as text, within `limit`.
+/// Returns the answer to `GET path` as text, if it arrives within `limit`.
 pub fn fetch(endpoint: impl Into<Endpoint>, path: &str, limit: Duration) -> Result<String, Error> {
     let endpoint = endpoint.into();
     let failed = |cause| Error::Metrics { url: endpoint.url(path), cause };
@@ -40,8 +40,8 @@ impl Metrics {
         fetch(endpoint, path, limit).map(|text| Self::parse(&text))
     }
 
-    /// Parses lines `series value [timestamp]`, and recognises counters by their `# TYPE`. Other
-    /// lines are ignored.
+    /// Parses lines `series value [timestamp]`. Recognises counters by their `# TYPE`, and ignores
+    /// other lines.
     pub fn parse(text: &str) -> Self {
         let mut metrics = Self::default();
         let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
@@ -62,7 +62,7 @@ impl Metrics {
         if name.ends_with("_bucket") {
             return;
         }
-        // The type is declared for the family: `x_total`, `x_count` belong to `x`.
+        // The type is declared for the family: `x_total` and `x_count` belong to `x`.
         let family = ["_total", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end));
         let kind = |name| kinds.get(name).copied();
         let grows = match kind(name).or_else(|| family.and_then(kind)) {
@@ -78,7 +78,7 @@ impl Metrics {
         self.series.insert(series.to_owned(), value);
     }
 
-    /// Returns the sum over all labels of the metric `name`, which may omit `_total`.
+    /// Returns the sum over all labels of the metric `name`, in which `_total` may be left out.
     pub fn total(&self, name: &str) -> Option<f64> {
         let counter = format!("{name}_total");
         let of = |series: &str| name_of(series) == name || name_of(series) == counter;
@@ -87,8 +87,8 @@ impl Metrics {
         Some(values.map(|(_, value)| value).sum())
     }
 
-    /// Returns the column name of the metric `name`: counters end in `_total`, so that readers can
-    /// tell.
+    /// Returns the column name of the metric `name`. The name of a counter's column ends in
+    /// `_total`, by which readers recognise counters.
     pub fn column(&self, name: &str) -> String {
         let bare = name.strip_suffix("_total").unwrap_or(name);
         let of = |series: &String| {
@@ -98,20 +98,20 @@ impl Metrics {
         if counts { format!("{bare}_total") } else { name.to_owned() }
     }
 
-    /// Returns the growth of counters since `before`, and current gauges.
+    /// Returns the growth of counters since `before`, and the current values of gauges.
     pub fn since(&self, before: &Self) -> Self {
         let mut now = self.clone();
         for (series, value) in &mut now.series {
             if self.counters.contains(series) {
                 let then = before.series.get(series).copied().unwrap_or(0.0);
-                // A lower value than before: the server restarted and counts from zero.
+                // A lower value than before means that the server restarted, and counts from zero.
                 *value = if then > *value { *value } else { *value - then };
             }
         }
         now
     }
 
-    /// All series, by name.
+    /// Returns all series, by name.
     pub fn series(&self) -> &BTreeMap<String, f64> {
         &self.series
     }
@@ -121,7 +121,8 @@ fn name_of(series: &str) -> &str {
     series.split('{').next().unwrap_or_default()
 }
 
-/// A label's value may contain blanks and brackets: the last bracket ends the labels.
+/// Splits a line into name and value. A label's value may contain blanks and brackets, so that the
+/// last bracket ends the labels.
 fn parse_line(line: &str) -> Option<(&str, f64)> {
     let end = match line.rfind('}') {
         Some(bracket) => bracket + 1,

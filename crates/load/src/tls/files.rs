@@ -13,7 +13,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::Tls;
 
-/// Largest file in bytes: a bundle of all public CAs has 230 KiB.
+/// Largest file in bytes. A bundle of all public CAs has 230 KiB.
 const MAX_FILE: u64 = 1 << 20;
 
 /// Protocol announced by ALPN.
@@ -22,13 +22,13 @@ const PROTOCOL: &[u8] = b"http/1.1";
 /// Paths of certificates and keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Files {
-    /// CAs of servers, `--ca-file`; without it, the system's CAs.
+    /// File with the CAs of servers (`--ca-file`). `None` = the system's CAs are trusted.
     pub ca: Option<PathBuf>,
     /// Client certificate and key for servers that ask for one, `--client-cert` and `--client-key`.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
-/// The files can't be used, or the system's CAs can't replace them.
+/// The reason why the files can't be used, or why the system's CAs can't replace them.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// A file can't be read.
@@ -97,7 +97,7 @@ pub enum FilesError {
         /// The error of the certificate.
         source: rustls::Error,
     },
-    /// The system has no CAs; the error, if any, says why.
+    /// The system has no CAs. The error, if any, tells why.
     #[error(
         "this machine has no CAs that https:// could go by{}: say --ca-file FILE, or install them \
          (apt-get install ca-certificates)",
@@ -109,7 +109,7 @@ pub enum FilesError {
     Name(String),
 }
 
-/// The contents of the files, for any host.
+/// The contents of the files, which apply to any host.
 #[derive(Debug, Clone)]
 pub struct Trust {
     config: Arc<ClientConfig>,
@@ -142,7 +142,7 @@ impl Trust {
         Ok(Self { config: Arc::new(config), files: Arc::new(files) })
     }
 
-    /// Returns the configuration for a host: a name or an address, without port.
+    /// Returns the configuration for a host, which is a name or an address without port.
     pub fn host(&self, host: &str) -> Result<Tls, FilesError> {
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| FilesError::Name(host.to_owned()))?;
@@ -188,7 +188,7 @@ fn roots(path: &Path) -> Result<RootCertStore, FilesError> {
 fn roots_of_the_system() -> Result<RootCertStore, FilesError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Old CAs in the system's store may be in a form that is no longer accepted.
+    // The system's store may have old CAs in a form that is no longer accepted.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         return Err(FilesError::NoCas(found.errors.into_iter().next()));

@@ -5,8 +5,8 @@
 //!  --ca-file, --client-cert, --client-key ─▶ Trust ── a host ─▶ Tls ── a socket ─▶ Session
 //! ```
 //!
-//! A session copies the bytes sent and received twice, and rustls allocates a buffer for each
-//! record; nothing else is allocated for a request.
+//! A session copies the bytes that it sends and receives twice, and rustls allocates a buffer for
+//! each record. A request causes no other allocations.
 
 mod files;
 mod why;
@@ -56,8 +56,8 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Two configurations are equal if they share trusted CAs and client certificate, and the host is
-/// the same.
+/// Two configurations are equal if they share the trusted CAs and the client certificate, and are
+/// for the same host.
 impl PartialEq for Tls {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.config, &other.config) && self.name == other.name
@@ -95,7 +95,7 @@ impl Session {
     }
 
     /// Encrypts part of `bytes`, and writes as much as the socket takes. Returns the number of
-    /// bytes encrypted.
+    /// encrypted bytes.
     pub(crate) fn write(&mut self, socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
         let mut taken = 0;
         loop {
@@ -106,7 +106,7 @@ impl Session {
         }
     }
 
-    /// Writes pending records to the socket. Returns true if none is left.
+    /// Writes pending records to the socket. Returns true if none are left.
     fn flush(&mut self, socket: &OwnedFd) -> io::Result<bool> {
         while self.inner.wants_write() {
             match self.inner.write_tls(&mut Socket::new(socket)) {
@@ -124,9 +124,9 @@ impl Session {
         !self.inner.wants_write()
     }
 
-    /// Reads into `buffer`, which is not empty. Returns the length, and true if there may be more.
-    /// With `ended`, a read that does not fill the buffer may hide the end. Length 0: the server
-    /// ended the connection in order.
+    /// Reads into `buffer`, which must not be empty. Returns the number of bytes, and true if there
+    /// may be more. With `ended`, a read that does not fill the buffer may not have reached the
+    /// end. The number 0 means that the server has ended the connection in order.
     pub(crate) fn read(
         &mut self,
         socket: &OwnedFd,
@@ -149,7 +149,7 @@ impl Session {
 
     fn process(&mut self, socket: &OwnedFd) -> io::Result<()> {
         if let Err(error) = self.inner.process_new_packets() {
-            // Tells the server the reason with an alert, if it still listens.
+            // An alert tells the server the reason, if the server still listens.
             let _ = self.flush(socket);
             self.failed = Some(error.clone());
             return Err(io::Error::new(ErrorKind::InvalidData, error));
@@ -164,7 +164,7 @@ impl Session {
     }
 }
 
-/// A socket used through direct system calls: see [`Connection`](crate::connection::Connection).
+/// A socket that is used by direct system calls: see [`Connection`](crate::connection::Connection).
 struct Socket<'a> {
     fd: &'a OwnedFd,
     /// True once a read has emptied the socket.

@@ -17,17 +17,17 @@ use crate::server::{
     listens, wait_until_idle,
 };
 
-/// Time limit of a scrape: a server at its limit answers slowly.
+/// Time limit of a scrape. A server at its limit answers slowly.
 const SCRAPE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Parameters of the starts and restarts of the server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Keeping {
-    /// The start command; without one, the server is already running.
+    /// The command that starts the server. Without a command, the server must be running already.
     pub(crate) command: Option<ServerCommand>,
-    /// Restart for each trial.
+    /// True if the server is restarted for each trial.
     pub(crate) restart: bool,
-    /// Parent of fresh data directories.
+    /// Parent directory of fresh data directories.
     pub(crate) fresh_in: Option<PathBuf>,
 }
 
@@ -62,13 +62,13 @@ impl<'a> ServerUnderTest<'a> {
         self.known
     }
 
-    /// The flag that asks to end.
+    /// Returns the flag that asks for an early end.
     pub(crate) fn stop_flag(&self) -> &Arc<AtomicBool> {
         &self.stop
     }
 
-    /// Prepares the server for a trial, and returns a note about it, if any. `prepare` writes the
-    /// data that the trial needs: once, and again whenever the data directory is fresh.
+    /// Prepares the server for a trial. Returns a note about the server, if any. `prepare` writes
+    /// the data that the trial needs, once, and again whenever the data directory is fresh.
     pub(crate) fn ready(&mut self, prepare: Option<&Preparation>) -> Result<Option<String>, Error> {
         let gone = self.died().is_some();
         if self.keeping.restart || gone {
@@ -102,7 +102,7 @@ impl<'a> ServerUnderTest<'a> {
         self.server.take().and_then(ServerProcess::stop)
     }
 
-    /// Waits until the server has no background work; returns a note if that takes too long.
+    /// Waits until the server has no background work. Returns a note if the wait took too long.
     pub(crate) fn idle(&self) -> Result<Option<String>, Error> {
         let pids = self.pids();
         match wait_until_idle(&self.endpoints, &pids, self.known, &self.stop)? {
@@ -111,21 +111,21 @@ impl<'a> ServerUnderTest<'a> {
         }
     }
 
-    /// Returns how the server ended, if it was started here and did end, with its last lines of
-    /// output.
+    /// Returns how the server ended, if it was started here and has ended, with the last lines of
+    /// its output.
     pub(crate) fn died(&mut self) -> Option<String> {
         let server = self.server.as_mut()?;
         let how = server.ended()?;
         Some(format!("{how}; it said: {}", server.last_lines()))
     }
 
-    /// Returns true if the data are on a file system in memory, where nothing waits for a disk.
+    /// Returns true if the data are on a file system in memory, where no access waits for a disk.
     pub(crate) fn in_memory(&self) -> bool {
         let data = self.server.as_ref().and_then(ServerProcess::data);
         data.is_some_and(Data::in_memory)
     }
 
-    /// The server processes that are on this machine.
+    /// Returns the server processes that are on this machine.
     fn pids(&self) -> Vec<u32> {
         match &self.server {
             Some(server) => vec![server.pid()],
@@ -148,8 +148,8 @@ impl<'a> ServerUnderTest<'a> {
         Before { looks, metrics: self.scrape() }
     }
 
-    /// Returns the servers' usage since `before`, and their metrics: growth of counters, current
-    /// gauges.
+    /// Returns the servers' usage since `before`, and their metrics: the growth of counters, and
+    /// the current values of gauges.
     pub(crate) fn used_since(&self, before: &Before) -> (Vec<Usage>, Vec<Metrics>) {
         let used = before
             .looks
@@ -161,7 +161,7 @@ impl<'a> ServerUnderTest<'a> {
         (used, pairs.collect())
     }
 
-    /// Scrapes each server; `None` for a server without metrics.
+    /// Scrapes each server. Returns `None` for a server without metrics.
     fn scrape(&self) -> Vec<Option<Metrics>> {
         let path = self.known.metrics_path;
         let scrape = |endpoint: &Endpoint| {

@@ -1,13 +1,13 @@
-//! One run of a series: runs on a prepared server, is observed on both sides, and is stored on
-//! disk.
+//! One run of a series. The run sends requests to a prepared server, observes both sides, and
+//! stores its results on disk.
 //!
 //! ```text
-//!  ground.rs    the server: started or already running, prepared, idle; observed before and after
-//!  workload.rs  the requests
-//!  prepare.rs   the data written before
-//!  figures.rs   the results, as used by verdicts and limits
-//!  series.rs    the directory of the results
-//!  args.rs      the flags for all this
+//!   ground.rs         the server: started or already running, prepared, idle; observed
+//!   workload.rs       the requests
+//!   prepare.rs        the data written before
+//!   trial_figures.rs  the results, as used by verdicts and limits
+//!   series.rs         the directory of the results
+//!   trial_args.rs     the flags for all this
 //! ```
 
 mod ground;
@@ -32,7 +32,7 @@ use crate::{Error as LoadError, rundir, script, server};
 /// Interval between two moves of the spinner.
 const TICK: Duration = Duration::from_millis(200);
 
-/// A series can't continue.
+/// The reason why a series can't continue.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The command line is invalid.
@@ -93,7 +93,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) rate: Option<u64>,
     pub(crate) warmup: Duration,
     pub(crate) duration: Duration,
-    /// Events that the servers record.
+    /// Events that the servers record during the trial.
     pub(crate) profile: &'a [ProfileEvent],
 }
 
@@ -116,20 +116,20 @@ pub(crate) fn run(
     }
 }
 
-/// Warms up in a run of its own, whose unanswered requests are not part of the trial: a server that
-/// has just started may fail its first requests at a rate that it later holds.
+/// Warms the server up by a run of its own, whose unanswered requests are not part of the trial. A
+/// server that has just started may fail its first requests at a rate that it can sustain later.
 fn warm_up(ground: &ServerUnderTest<'_>, workload: &Workload, ask: &Ask<'_>) -> Result<(), Error> {
     if ask.warmup.is_zero() {
         return Ok(());
     }
     match workload.rehearse(&Ask { duration: ask.warmup, ..*ask }, ground.stop_flag()) {
-        // If the server died of it, the trial fails.
+        // If the server died during the warm-up, the trial will fail.
         Ok(()) | Err(Error::Load(_)) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Shows progress on stderr if that is a terminal; with a bar if the duration is known.
+/// Shows progress on stderr if stderr is a terminal. With `length`, shows a bar.
 pub(crate) fn progress(what: &str, length: Option<Duration>) -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Some(length) = length {

@@ -1,4 +1,4 @@
-//! Data written before trials.
+//! The data that are written before trials.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ pub(crate) enum Prepare {
     Script(PathBuf, u64),
 }
 
-/// A text that is not a valid `--prepare`.
+/// A text is not a valid `--prepare`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("\"keys\", or a script and how many of its requests: put.lua:100k")]
 pub(crate) struct PrepareError;

@@ -11,11 +11,12 @@ use crate::record::{FORMAT, Finding, Series, Trial};
 /// File name of the series' record.
 const SERIES: &str = "series.json";
 
-/// A series on disk, rewritten after each run: a crash loses none of the finished runs.
+/// A series on disk. The record of the series is rewritten after each run, so that a crash loses
+/// none of the finished runs.
 #[derive(Debug)]
 pub(crate) struct Kept {
     dir: PathBuf,
-    /// True if the directory existed before.
+    /// True if the directory existed before the series.
     taken: bool,
     series: Series,
 }
@@ -88,20 +89,20 @@ impl Kept {
         self.save()
     }
 
-    /// Removes the directory if the series has no trials. Returns true if it has none.
+    /// Removes the directory if the series has no trials. Returns true if there are none.
     pub(crate) fn discard_if_empty(&self) -> bool {
         if !self.series.trials.is_empty() {
             return false;
         }
         let _ = std::fs::remove_file(self.dir.join(SERIES));
         if !self.taken {
-            // A directory with other files stays.
+            // A directory with other files cannot be removed, and stays.
             let _ = std::fs::remove_dir(&self.dir);
         }
         true
     }
 
-    /// Writes the record atomically: a reader never sees half of it.
+    /// Writes the record atomically, so that a reader never sees half of it.
     pub(crate) fn save(&self) -> Result<(), Error> {
         let path = self.dir.join(SERIES);
         let text = serde_json::to_vec_pretty(&self.series).expect("all of it is plain data");

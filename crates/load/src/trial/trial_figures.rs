@@ -11,7 +11,7 @@ const MS: f64 = 1e6;
 /// The figures of one trial.
 #[derive(Debug, Clone)]
 pub(crate) struct TrialFigures {
-    /// Requests that were due; in a closed loop, requests sent.
+    /// Requests that were due, or in a closed loop, that were sent.
     pub(crate) planned: u64,
     /// Answers within the plan's duration.
     pub(crate) in_time: u64,
@@ -20,18 +20,18 @@ pub(crate) struct TrialFigures {
     /// Answers that were neither 2xx nor `304`, requests without an answer on a broken connection,
     /// and connections that could not be established.
     pub(crate) errors: u64,
-    /// Description of the redirects among the errors; empty if there were none.
+    /// Description of the redirects among the errors. Empty without redirects.
     pub(crate) redirects: String,
-    /// Latencies in nanoseconds from the intended start and from the write, and the client's
-    /// delays.
+    /// Latencies from the intended start and from the write, and the client's own delays, all in
+    /// nanoseconds.
     pub(crate) intended: Histogram<u64>,
     pub(crate) written: Histogram<u64>,
     pub(crate) late: Histogram<u64>,
     pub(crate) connections: usize,
-    /// Requests due but not sent at the end, if their number kept growing.
+    /// Requests that were due but not sent at the end, if their number kept growing.
     pub(crate) backlog: Option<u64>,
-    /// Share of the time that the client's busiest thread was on a CPU, 0–1; or, if greater, that
-    /// of all its threads together relative to the CPUs that they may use.
+    /// Share of the time that the client's busiest thread was on a CPU, 0–1. If the share of all
+    /// its threads together, relative to the CPUs that they may use, is greater, that share.
     pub(crate) client_busy: f64,
     /// CPUs used by the client, on average.
     pub(crate) client_cpus: f64,
@@ -39,14 +39,14 @@ pub(crate) struct TrialFigures {
     pub(crate) servers: Vec<Usage>,
     /// Servers' metrics: growth of counters, gauges at the end.
     pub(crate) metrics: Vec<Metrics>,
-    /// The end of the server, if it ended, with its last lines of output.
+    /// Description of the server's end, if the server ended, with the last lines of its output.
     pub(crate) died: Option<String>,
     /// True if Ctrl-C ended the trial.
     pub(crate) interrupted: bool,
 }
 
 impl TrialFigures {
-    /// [`Self::redirects`] after a separator; empty if there were none.
+    /// Returns [`Self::redirects`] after a separator, or nothing if there were none.
     pub(crate) fn redirected(&self, separator: &str) -> String {
         match self.redirects.as_str() {
             "" => String::new(),
@@ -64,17 +64,17 @@ impl TrialFigures {
         }
     }
 
-    /// Returns true if requests were sent; otherwise the figures say nothing.
+    /// Returns true if requests were sent. Otherwise the figures have no meaning.
     pub(crate) fn is_run(&self) -> bool {
         self.planned > 0
     }
 
-    /// Returns the figure if anything was answered.
+    /// Returns the figure, or `None` if no request was answered.
     pub(crate) fn known(&self, what: What) -> Option<f64> {
         (!self.intended.is_empty()).then(|| self.value(what))
     }
 
-    /// Returns the client's delay at the same share of the samples, in milliseconds.
+    /// Returns the client's own delay at the same share of the samples, in milliseconds.
     pub(crate) fn lateness(&self, what: What) -> f64 {
         match what {
             What::Quantile(quantile) => self.late.value_at_quantile(quantile) as f64 / MS,
@@ -84,27 +84,28 @@ impl TrialFigures {
         }
     }
 
-    /// Share of the plan answered in time. Requests in flight at the end, at most one per
-    /// connection, do not count against it.
+    /// Returns the share of the plan that was answered in time. Requests in flight at the end, at
+    /// most one per connection, count as answered.
     pub(crate) fn achieved(&self) -> f64 {
         let in_flight = self.connections as u64;
         let answered = (self.in_time + in_flight).min(self.planned);
         answered as f64 / self.planned.max(1) as f64
     }
 
-    /// Mean time from the write of a request to its answer, in milliseconds.
+    /// Returns the mean time from the write of a request to its answer, in milliseconds.
     pub(crate) fn answer_ms(&self) -> f64 {
         self.written.mean() / MS
     }
 
-    /// CPUs used by neither the servers on this machine nor the client, if known.
+    /// Returns the number of CPUs that neither the servers on this machine nor the client used, if
+    /// known.
     pub(crate) fn others_cpus(&self) -> Option<f64> {
         let machine = self.servers.first()?.machine_cpus;
         let servers: f64 = self.servers.iter().map(|usage| usage.cpu_s / usage.seconds).sum();
         Some((machine - servers - self.client_cpus).max(0.0))
     }
 
-    /// Growth of a metric, over all servers.
+    /// Returns the growth of a metric, summed over all servers.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         self.metrics.iter().filter_map(|metrics| metrics.total(name)).sum()
     }
@@ -117,7 +118,8 @@ pub(crate) mod tests {
     use super::TrialFigures;
     use crate::server::{Metrics, Usage};
 
-    /// Creates a trial of 10 s in which each answer took `ms`, a tenth of that since the write.
+    /// Creates the figures of a trial of 10 s in which each answer took `ms`, a tenth of that since
+    /// the write.
     pub(crate) fn figures(rate: u64, ms: f64) -> TrialFigures {
         let histogram = |ms: f64| {
             let mut histogram = Histogram::new(3).unwrap();

@@ -1,4 +1,4 @@
-//! The requests of a series: one plan, without rate and duration.
+//! The requests of a series, as a plan without rate and duration.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Workload {
         Ok(Self { name, asked })
     }
 
-    /// Endpoints of all servers.
+    /// Returns the endpoints of all servers.
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
         let of_targets = self.asked.plan.targets.iter().flat_map(|target| {
             target.addresses.iter().map(move |address| target.endpoint(*address))
@@ -52,17 +52,18 @@ impl Workload {
         endpoints
     }
 
-    /// Connections to all servers.
+    /// Returns the number of connections to all servers.
     pub(crate) fn connections(&self) -> usize {
         self.asked.plan.all_connections()
     }
 
-    /// Number of different keys, if the requests are made from keys.
+    /// Returns the number of different keys, if the requests are made from keys.
     pub(super) fn key_count(&self) -> u64 {
         self.asked.plan.keys.count
     }
 
-    /// Sends the requests as `ask` says, after the warm-up, and stores the run in `dir`.
+    /// Sends the requests with the parameters `ask`, after the warm-up, and stores the run in
+    /// `dir`.
     pub(crate) fn send(
         &self,
         ask: &Ask<'_>,
@@ -96,7 +97,7 @@ impl Workload {
         let recordings = recordings.map(|all| all.finish(outcome.interrupted));
         profile::keep(&mut run, Some(&mut kept), recordings.unwrap_or_default());
         if let Some(file) = self.asked.sources.first().and_then(|source| source.file.as_ref()) {
-            // The script was readable a moment ago; a failed copy must not end the series.
+            // The script was readable a moment ago. A failed copy must not end the series.
             if std::fs::read(file).is_ok_and(|text| kept.file("script.lua", &text).is_ok()) {
                 run.plan.script = "script.lua".to_owned();
             }
@@ -111,7 +112,7 @@ impl Workload {
         self.run(&self.plan(ask), &Control::new(Arc::clone(stop))).map(drop)
     }
 
-    /// Sends `requests` requests in a closed loop; all of them must succeed.
+    /// Sends `requests` requests in a closed loop. All of them must succeed.
     pub(crate) fn prepare(&self, requests: u64, stop: &Arc<AtomicBool>) -> Result<(), Error> {
         let (pace, duration) = (Pace::Closed, PREPARE_LIMIT);
         let plan = Plan { pace, duration, limit: requests, ..self.asked.plan.clone() };
@@ -134,8 +135,8 @@ impl Workload {
         Plan { pace, duration: ask.duration, ..self.asked.plan.clone() }
     }
 
-    /// Runs the plan. Scripts are reloaded for each run. A script's `done` prints for people, so it
-    /// is not called.
+    /// Runs the plan. Loads scripts anew for each run. Does not call a script's `done`, which
+    /// prints for people.
     fn run(&self, plan: &Plan, control: &Control<'_>) -> Result<Outcome, Error> {
         let mut scripts = match plan.requests {
             Requests::Script => Some(Scripts::load(&self.asked.sources, plan.threads)?),
@@ -173,7 +174,7 @@ impl Workload {
         }
     }
 
-    /// Figures of a trial that did not take place.
+    /// Returns the figures of a trial that did not take place.
     pub(crate) fn nothing(&self) -> TrialFigures {
         let Latencies { intended, written, late } = Latencies::new();
         TrialFigures {
@@ -197,8 +198,8 @@ impl Workload {
     }
 }
 
-/// Counts and describes redirects: answers that only name another URL, so the request was not
-/// carried out.
+/// Counts and describes redirects. Such an answer only names another URL, so that the request was
+/// not carried out.
 fn redirects(outcome: &Outcome) -> (u64, String) {
     let of_status = outcome.tally.statuses.by_status().into_iter();
     let redirects = of_status.filter(|(status, _)| (300..400).contains(status) && *status != 304);

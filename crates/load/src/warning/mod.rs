@@ -7,13 +7,13 @@ use std::time::Duration;
 use crate::outcome::{LeftOut, Outcome};
 use crate::record;
 
-/// Share of time on a CPU above which a client's thread was the limit.
+/// Share of time on a CPU above which a client's thread counts as the limit.
 const CPU_LIMIT: f64 = 0.95;
 
 /// Client delay at p99 above which the client's own delay distorts the latencies.
 const LATE_LIMIT: Duration = Duration::from_millis(2);
 
-/// Share of failures above which the figures measure failures.
+/// Share of failures above which the figures are those of failures.
 const FAILED_LIMIT: f64 = 0.001;
 
 /// Smallest backlog worth a warning, in seconds of the plan.
@@ -25,10 +25,10 @@ const ACHIEVED_LIMIT: f64 = 0.99;
 /// Share of time in use above which a connection delays the requests due on it.
 const CONNECTION_LIMIT: f64 = 0.9;
 
-/// Least number of samples beyond a percentile.
+/// Least number of samples beyond a percentile for it to be reliable.
 const SAMPLES_BEYOND: f64 = 10.0;
 
-/// The percentile that every run is judged by.
+/// The percentile by which every run is judged.
 const USUAL: f64 = 0.99;
 
 /// A problem with the figures of a run.
@@ -93,7 +93,7 @@ pub enum RunWarning {
         /// Client delay at p99.
         late: Duration,
     },
-    /// The backlog kept growing: percentiles measure the length of the run.
+    /// The backlog kept growing, so that percentiles depend on the length of the run.
     BacklogGrowing {
         /// Requests due but not sent when the plan ended.
         backlog: u64,
@@ -126,7 +126,7 @@ pub enum RunWarning {
         /// Number of samples.
         samples: u64,
     },
-    /// An address that could not be reached.
+    /// An address of a target could not be reached.
     LeftOut(LeftOut),
 }
 
@@ -152,18 +152,18 @@ impl RunWarning {
         }
     }
 
-    /// Converts to the form in `run.json`.
+    /// Converts the warning to its form in `run.json`.
     pub fn record(&self) -> record::Warning {
         record::Warning { code: self.code().to_owned(), text: self.to_string() }
     }
 
-    /// Returns a warning if there are too few samples for this percentile, which is about to be
-    /// printed.
+    /// Returns a warning if there are too few samples for a percentile that is about to be printed.
     pub fn few_samples(quantile: f64, samples: u64) -> Option<Self> {
         Self::few_of(&[quantile], samples)
     }
 
-    /// Checks several percentiles, in ascending order.
+    /// Returns a warning if there are too few samples for any of these percentiles, given in
+    /// ascending order.
     pub fn few_of(quantiles: &[f64], samples: u64) -> Option<Self> {
         // 1 - 0.99 is a little more than 0.01.
         let few = |&quantile: &f64| (samples as f64) < needed(quantile) * (1.0 - 1e-9);
@@ -246,7 +246,7 @@ impl Outcome {
         (used > CPU_LIMIT * cpus as f64).then_some(RunWarning::ClientCpus { used, cpus })
     }
 
-    /// Checks for too much load on a single connection, or on the server.
+    /// Checks whether the load is too much for a single connection, or for the server.
     fn overload(&self, rate: f64, mean_s: f64) -> Option<RunWarning> {
         let targets = (self.connections / self.connections_each).max(1) as f64;
         if self.connections_each == 1 && rate / targets * mean_s > CONNECTION_LIMIT {
@@ -259,7 +259,7 @@ impl Outcome {
     }
 
     fn unreached(&self) -> Option<RunWarning> {
-        // Requests in flight at the end are not failures.
+        // Requests in flight at the end do not count as failures.
         let in_time = self.tally.in_time + self.connections as u64;
         let short = (in_time as f64) < self.planned as f64 * ACHIEVED_LIMIT;
         let (planned, got) = (self.rate?, self.throughput());
@@ -268,7 +268,7 @@ impl Outcome {
 }
 
 /// Returns the growth of the backlog per sample, by least squares over the last two thirds of the
-/// run; `None` if it does not grow. A constant backlog is harmless.
+/// run, or `None` if the backlog does not grow. A constant backlog is harmless.
 fn growth(backlog: &[u64], rate: f64) -> Option<f64> {
     let last = *backlog.last()? as f64;
     let third = backlog.len() / 3;

@@ -148,7 +148,7 @@ fn of<'a>(count: u64, one: &'a str, several: &'a str) -> &'a str {
     if count == 1 { one } else { several }
 }
 
-/// `1 request`, `2 requests`.
+/// Formats a count with its noun: `1 request`, `2 requests`.
 fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", of(count, "", "s"))
 }

@@ -1,6 +1,6 @@
 //! Searches and cold–hot series against a server of known capacity. The objective allows 200 ms,
-//! far from any disturbance by a busy machine. The module's name makes its tests start first,
-//! because they take longest.
+//! far more than a busy machine adds. By the module's name, its tests start first, because they
+//! take longest.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -19,7 +19,7 @@ struct Cli<A: Args> {
     args: A,
 }
 
-/// A test's unused address and its directory.
+/// An unused address and a directory for one test.
 struct Place {
     address: SocketAddr,
     dir: TempDir,
@@ -27,16 +27,16 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        // A loopback address of the test's own: no client of another test is given that port until
-        // the server listens there.
+        // Each test has a loopback address of its own, so that no client of another test is given
+        // the port before the server listens there.
         static PLACES: AtomicU8 = AtomicU8::new(2);
         let [.., high, low] = std::process::id().to_be_bytes();
         let own = PLACES.fetch_add(1, Ordering::Relaxed);
         let own = Ipv4Addr::new(127, 1 + high % 200, low, own);
         let listener = TcpListener::bind((own, 0)).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        // A process that another test starts now inherits a copy of the socket, which would keep
-        // listening.
+        // Without the shutdown, a process that another test starts now would inherit the socket,
+        // which would keep listening.
         rustix::net::shutdown(&listener, Shutdown::Both).expect("it listens");
         Self { address, dir: tempfile::tempdir().expect("a directory") }
     }
@@ -59,12 +59,12 @@ impl Place {
         words
     }
 
-    /// Searches with short trials, which say little about a server.
+    /// Searches with short trials, whose verdicts tell little about a server.
     fn search(&self, flags: &[&str]) -> Result<Series, search::Error> {
         self.search_until("500ms", flags, false)
     }
 
-    /// Searches with trials of length `trial`, once near the limit.
+    /// Searches with trials of length `trial`. With `stopped`, the search must stop at once.
     fn search_until(
         &self,
         trial: &str,
@@ -91,7 +91,7 @@ fn refused(flags: &[&str]) -> String {
 fn a_search_finds_the_capacity_of_its_server() {
     let place = Place::new();
     let server = place.server("--capacity 500");
-    // At a hundredth of the capacity, a trial would take ten times as long to have enough samples.
+    // At a hundredth of the capacity, a trial would need ten times as long to have enough samples.
     let flags = ["--server", &server, "--restart", "--from", "200"];
     let series = place.search_until("1500ms", &flags, false).unwrap();
     let finding = &series.findings[0];
@@ -154,7 +154,8 @@ fn an_upper_bound_is_never_exceeded() {
 #[test]
 fn a_server_that_dies_in_a_trial_fails_it_and_is_started_again() {
     let place = Place::new();
-    // The first trial, of half the length, takes 225 of the 450 answers, the next trial the rest.
+    // The first trial, of half the length, takes 225 of the 450 answers, and the next trial the
+    // rest.
     let server = place.server("--capacity 400 --die-after 450");
     let flags = ["--server", &server, "--from", "300", "--to", "300", "--repeats", "1"];
     let series = place.search_until("1500ms", &flags, false).unwrap();
@@ -221,7 +222,8 @@ fn a_server_that_does_not_start_is_said_to_have_said_why() {
     assert!(error.contains("exit code 2") && error.contains("/nowhere/at/all"), "{error}");
     let error = refused(&["--server", "no-such-program --flag"]);
     assert!(error.contains("no-such-program"), "{error}");
-    // Output remains to be read after the process has ended: a race, so it is tried several times.
+    // Output may remain to be read after the process has ended. Reading all of it is a race, so
+    // that the test tries several times.
     for _ in 0..5 {
         let said = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; done; echo the last of it >&2; exit 3";
         let error = refused(&["--server", &format!("sh -c '{said}'")]);
@@ -246,7 +248,7 @@ fn nobody_to_search_on_is_said() {
     let error = place.search(&[]).unwrap_err().to_string();
     assert!(error.contains("can't open 8 connections"), "{error}");
     assert!(!Path::new(&place.out()).exists(), "there is nothing to keep");
-    // A directory from before the search stays, and stays empty.
+    // A directory from before the search stays there, and stays empty.
     std::fs::create_dir(place.out()).unwrap();
     place.search(&[]).unwrap_err();
     assert_eq!(std::fs::read_dir(place.out()).unwrap().count(), 0);
@@ -291,7 +293,7 @@ fn four_runs_cold_and_hot_are_on_fresh_data_each() {
     let place = Place::new();
     let list = place.dir.path().join("starts");
     let list = list.display();
-    // Records the directory of each start.
+    // Each start of the server appends its directory to a list.
     let server = format!(
         "sh -c 'mkdir -p {{data}} && echo {{data}} >> {list} && exec {}'",
         place.server("--capacity 100000")
@@ -306,7 +308,7 @@ fn four_runs_cold_and_hot_are_on_fresh_data_each() {
     assert_eq!(roles, ["put-cold", "put-hot", "get-cold", "get-hot"]);
     let starts = std::fs::read_to_string(place.dir.path().join("starts")).unwrap();
     let starts: Vec<&str> = starts.lines().collect();
-    // Servers of cold runs start twice on the same data.
+    // The server of a cold run starts twice on the same data.
     assert_eq!(starts.len(), 6, "{starts:?}");
     assert!(starts[0] == starts[1] && starts[3] == starts[4], "{starts:?}");
     let mut fresh = starts.clone();

@@ -1,4 +1,4 @@
-//! Tests of `compare` on run directories: the recognition of repeats, and comparisons of single
+//! Tests of `compare` on run directories: how repeats are recognised, and comparisons of single
 //! runs.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Imports the outputs of five published reports.
+//! Tests of the import of outputs from five published reports.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ fn all_fourteen_outputs_are_found() {
 
 #[test]
 fn every_output_gives_its_figures() {
-    // Requests, answers per second, samples, mean in ms, p99 in ms; 0 = not in the output.
+    // Requests, answers per second, samples, mean in ms, p99 in ms. 0 = not in the output.
     let figures = |run: &Run| {
         let latency = run.latency("intended").unwrap();
         let p99 = latency.at(0.99).unwrap_or_default();
@@ -172,7 +172,7 @@ fn an_output_cut_anywhere_is_still_read() {
             );
         }
     }
-    // The output ends with the latency table.
+    // An output that ends after the latency table.
     let table = &read(&text[..begin + text[begin..].find("#[Buckets").unwrap()], "table")[0].run;
     assert!(missing(table, "Requests/sec"), "{:?}", table.missing);
     assert_eq!((table.throughput, warned(table, "rate-not-reached")), (None, None));
@@ -191,7 +191,7 @@ fn an_output_cut_anywhere_is_still_read() {
     assert!(missing(half, "the end of the output") && missing(half, "the number of requests"));
 }
 
-/// Pasted outputs often begin where the terminal's screen did.
+/// Pasted outputs often begin where the terminal's screen began.
 #[test]
 fn an_output_without_its_first_line_is_whole_otherwise() {
     let text = fs::read_to_string(seed("001-one-connection")).unwrap();
@@ -209,7 +209,7 @@ fn an_output_without_its_first_line_is_whole_otherwise() {
         assert_eq!(found.run.plan.connections, whole.run.plan.connections);
         assert!(found.run.plan.targets.is_empty() && missing(&found.run, "the line \"Running"));
     }
-    // Also without the second line, as from a script that prints nothing else.
+    // The output is also found without its second line, as from a script that prints nothing else.
     let shorter: String = headless
         .split_inclusive('\n')
         .filter(|line| !line.contains(" threads and ") && !line.contains("Thread calibration"))
@@ -219,7 +219,7 @@ fn an_output_without_its_first_line_is_whole_otherwise() {
     assert_eq!(found[0].run.counts.answered, whole[0].run.counts.answered);
 }
 
-/// A page that mixes outputs with and without a first line yields all of them.
+/// A page has outputs with a first line and outputs without one. The import must find all of them.
 #[test]
 fn a_page_of_both_kinds_gives_all_of_them() {
     let output = |requests: u32| {
@@ -235,7 +235,7 @@ fn a_page_of_both_kinds_gives_all_of_them() {
         headed(1),
         output(2),
         headed(3),
-        // The end is cut off, and the next output begins.
+        // The end of an output is cut off, and the next output begins.
         output(4).split("Requests/sec").next().unwrap().to_owned() + &output(5),
     );
     let counts: Vec<u64> =

@@ -1,4 +1,4 @@
-//! Lua scripts, compared with their behaviour in wrk and wrk2.
+//! Tests of Lua scripts, compared with their behaviour in wrk and wrk2.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -30,7 +30,8 @@ fn next(script: &mut Script) -> String {
     String::from_utf8(out).expect("text")
 }
 
-/// Returns the request line, the headers sorted, because a Lua table has no order, then the body.
+/// Returns the request line, then the headers in alphabetical order, because a Lua table has none,
+/// then the body.
 fn sorted(request: &str) -> String {
     let (head, body) = request.split_once("\r\n\r\n").expect("a head");
     let mut lines: Vec<_> = head.split("\r\n").collect();
@@ -100,7 +101,7 @@ fn servers_that_share_a_thread_each_get_their_own_url() {
     fs::write(&file, text).expect("writes");
     let want = ["PUT /c1 HTTP/1.1|Host: two|", "PUT /a?b2 HTTP/1.1|Host: one:1|"];
     assert_eq!(spread(Some(&file), &[1, 0]), want);
-    // Values that the script sets itself stay.
+    // Values that the script sets itself are kept.
     let text = "wrk.path = '/mine'\nwrk.headers['Host'] = 'x'";
     fs::write(&file, text).expect("writes");
     let want = ["GET /mine HTTP/1.1|Host: x|"; 2];

@@ -1,4 +1,4 @@
--- Asks for a token first, then uses it: what an answer holds changes what is sent.
+-- Asks for a token first, then uses it: the content of an answer changes the next requests.
 
 local token = nil
 local path = "/token"

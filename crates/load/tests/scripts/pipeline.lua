@@ -1,4 +1,4 @@
--- Three requests in one.
+-- Sends three requests in one.
 
 init = function(args)
    wrk.init(args)

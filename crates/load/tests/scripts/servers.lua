@@ -1,4 +1,4 @@
--- Deals its threads over the addresses of the host.
+-- Distributes its threads over the addresses of the host.
 
 local next_address = 1
 

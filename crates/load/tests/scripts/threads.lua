@@ -1,4 +1,4 @@
--- Numbers its threads, counts in each, and adds up at the end.
+-- Numbers its threads, counts in each, and sums up at the end.
 
 local threads = {}
 

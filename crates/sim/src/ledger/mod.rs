@@ -1,9 +1,9 @@
-//! Record of the clients' requests and answers, kept outside the cluster, and the checks of it.
+//! The clients' requests and answers, recorded outside the cluster, and checks of the answers.
 //!
-//! For every key, and for every pair of `ack` and `from` used on it, the ledger knows the greatest
-//! version that was acknowledged, or returned by a majority read: the *floors*. An operation
-//! remembers the floors of its start. Its answer must not be below any floor whose replicas must
-//! intersect those of the operation.
+//! For every key, and for every pair of `ack` and `from` used on the key, the ledger knows the
+//! greatest version that was acknowledged, or returned by a majority read: the *floor*. An
+//! operation remembers the floors at its start. Its answer must not be below any floor whose
+//! replicas must intersect those of the operation.
 //!
 //! ```text
 //!  write 2/3 acknowledged, version 7 ──▶ floor (2 of 3) = 7
@@ -41,14 +41,14 @@ pub(crate) enum What {
     Scan,
 }
 
-/// Final outcome of an operation, as its client knows it.
+/// Final outcome of an operation, as its client knows the outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClientOutcome {
     /// The node's answer.
     Answer(Answer),
     /// All records of a range.
     Range(Vec<(Bytes, Record)>),
-    /// The operation had no effect, and the client knows: no node accepted the request.
+    /// No node accepted the request. The client knows that the operation had no effect.
     Refused,
     /// The connection broke, or the client gave up.
     Nothing,
@@ -69,22 +69,23 @@ pub(crate) struct Asked {
 struct Operation {
     asked: Asked,
     begun: u64,
-    /// No clock that may evaluate the operation is behind this time.
+    /// Earliest time at which a clock may evaluate the operation, in milliseconds.
     earliest_ms: u64,
     /// Number of disks lost before the operation.
     wipes: u32,
     /// Number of switches of reads to other replicas before the operation.
     moves: usize,
-    /// Number of placement changes before the operation, and whether the last was complete.
+    /// Number of placement changes before the operation. `is_quiet` is true if the last of them was
+    /// complete.
     placements: u64,
     is_quiet: bool,
-    /// True if a node has given up a block with this key since.
+    /// True if a node has given up a block with this key since the operation began.
     is_in_damage: bool,
     /// Floors at the start of the operation, by key.
     floors: BTreeMap<Bytes, Vec<Floor>>,
 }
 
-/// A lower bound on versions, and the replicas that hold it.
+/// A lower bound on a key's versions, which `held_by` of the key's first `from` replicas hold.
 #[derive(Debug, Clone, Copy)]
 struct Floor {
     held_by: u8,
@@ -112,28 +113,29 @@ struct Write {
     key: Bytes,
     kind: Kind,
     begun: u64,
-    /// Expiry of the value; 0 = never.
+    /// Expiry of the value in milliseconds since 1970; 0 = never.
     expiry_ms: u64,
     fate: Fate,
-    /// Greatest version not issued by a clock under which the write was returned: a repair proof
-    /// may have replaced its base version.
+    /// Greatest version that no clock had issued and under which the write was returned. A repair
+    /// proof may have replaced the write's base version by such a version.
     continued: Option<Version>,
     /// Time at which the write was first returned.
     seen: Option<u64>,
 }
 
-/// State of all replicas at the last repair proof.
+/// State of all replicas as of the last repair proof.
 #[derive(Debug, Default)]
 struct Proven {
     /// Time of the proof; 0 = never.
     at: u64,
-    /// Upper bound on the version times that the proof covers.
+    /// Watermark: the proof covers versions up to this time.
     watermark: u64,
-    /// The newest record of each key; other keys have none, or one that may be purged.
+    /// The newest record of each key. Keys without an entry have no record, or one that may be
+    /// purged.
     ranks: BTreeMap<Bytes, Rank>,
 }
 
-/// Number of operations by outcome.
+/// Numbers of operations by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Reads that were answered.
@@ -175,11 +177,12 @@ pub(crate) struct Ledger {
     /// True once all nodes have finished the last placement change, and dropped the records placed
     /// elsewhere.
     is_quiet: bool,
-    /// Number of disks wiped so far: a write acknowledged by a single replica may be lost.
+    /// Number of disks wiped so far. Each may have held the only copy of a write that a single
+    /// replica acknowledged.
     wipes: u32,
-    /// Time and origin of each wiped disk: the bound of the node's clock is lost with it.
+    /// Time and origin of each wiped disk, with which the bound of the node's clock was lost.
     lost_bounds: Vec<(u64, u32)>,
-    /// Greatest version that the last wiped disk can have held, as estimated by its successor.
+    /// Greatest version time that the last wiped disk can have held, as its successor estimates.
     lost_before: u64,
     /// Time at which a node may last have forgotten writes with an idempotency key.
     pub(crate) forgetful_at: u64,
@@ -195,8 +198,8 @@ impl Ledger {
         Self { defaults: vec![default_copies], ..Self::default() }
     }
 
-    /// Records the start of an operation, whose number is also that of its write, if any. No clock
-    /// that may evaluate the operation is behind `earliest_ms`.
+    /// Records the start of an operation, and of the operation's write, if any, under the same
+    /// number. No clock by which the operation may be evaluated is behind `earliest_ms`.
     pub(crate) fn begin(&mut self, now: u64, earliest_ms: u64, asked: Asked) -> u64 {
         self.next += 1;
         let own = self.floors.get_key_value(&asked.key);
@@ -245,7 +248,8 @@ impl Ledger {
         }
     }
 
-    /// Notes that a clock is set back: operations in progress may be evaluated by it.
+    /// Notes that a clock is set back to `wall_ms`. Operations in progress may be evaluated at that
+    /// time.
     pub(crate) fn clock_is_at(&mut self, wall_ms: u64) {
         self.histories.clock_is_at(wall_ms);
         for operation in self.operations.values_mut() {
@@ -259,8 +263,8 @@ impl Ledger {
 
     /// Records a version that a node issues.
     pub(crate) fn versioned(&mut self, now: u64, write: WriteId, version: Version) {
-        // An answer that was in transit when its record was removed from the store says nothing
-        // about the store's contents.
+        // An answer that was in transit when its record was removed from the store does not prove
+        // that the store holds the record.
         if self.writes.get(&write).is_none_or(|write| write.begun >= self.forgot_future) {
             self.greatest = self.greatest.max(version.time);
         }
@@ -268,8 +272,8 @@ impl Ledger {
         if key.is_some_and(|key| self.histories.versioned(key, write.0, version)) {
             return;
         }
-        // Origin u32::MAX marks a version that no clock issued: of a conditional write to an absent
-        // key, or of a base version that a repair proof created.
+        // Origin u32::MAX marks a version that no clock issued: the version of a conditional write
+        // to an absent key, or a base version that a repair proof created.
         let is_issued = version.origin != u32::MAX;
         if is_issued
             && let Some(other) = self.versions.insert(version, write)
@@ -283,9 +287,9 @@ impl Ledger {
         }
     }
 
-    /// Returns true if the node that issued a version lost its disk between two writes. Then it did
-    /// not know the versions issued before, and may issue one again if its clock is behind the lost
-    /// bound.
+    /// Returns true if the node that issued a version lost its disk between two writes. The node
+    /// then did not know the versions that it had issued before, and may issue one again if its
+    /// clock is behind the lost bound.
     fn is_of_another_disk(&self, version: Version, write: WriteId, other: WriteId) -> bool {
         let begun = |write| self.writes.get(&write).map(|write: &Write| write.begun);
         let (Some(one), Some(other)) = (begun(write), begun(other)) else { return false };
@@ -375,7 +379,8 @@ impl Ledger {
                 self.accuse(now, what);
             }
         }
-        // After the read, as many of the record's replicas as were asked hold the record.
+        // After the read, at least as many of the record's replicas as the read asked hold the
+        // record.
         if let Some(record) = record
             && self.is_kept(operation)
             && let Some((held_by, from)) = self.holders(operation, key, record.copies())
@@ -422,8 +427,7 @@ impl Ledger {
         }
     }
 
-    /// Returns true if a key may have a tombstone or an expired value of this version or a later
-    /// one.
+    /// Returns true if a key may have a tombstone or an expired value of at least this version.
     fn may_be_gone(&self, key: &Bytes, version: Version) -> bool {
         let deletes = self.deletes.get(key).into_iter().flatten();
         let deletes = deletes.filter_map(|id| self.writes.get(id));
@@ -469,15 +473,16 @@ impl Ledger {
         }
     }
 
-    /// Records a repair proof: all replicas hold these records among those up to the watermark.
+    /// Records a repair proof. For versions up to the watermark, all replicas hold these records
+    /// and no others.
     pub(crate) fn is_proven(&mut self, now: u64, watermark: u64, ranks: BTreeMap<Bytes, Rank>) {
         if watermark > self.proven.watermark {
             self.proven = Proven { at: now, watermark, ranks };
         }
     }
 
-    /// Checks a record returned to a client: no majority read returns a record that a repair proof
-    /// has excluded, whatever disks are lost and restored.
+    /// Checks a record returned to a client. No majority read may return a record that a repair
+    /// proof has excluded, whichever disks are lost and restored.
     fn check_returned(&mut self, now: u64, operation: &Operation, key: &Bytes, record: &Record) {
         let asked = operation.asked.quorum;
         let is_default = |default: &u8| record.copies() == 0 || record.copies() == *default;
@@ -535,7 +540,7 @@ impl Ledger {
     }
 
     fn raise(&mut self, key: &Bytes, floor: Floor) {
-        // One of the floor's holders may be the node whose disk was lost meanwhile.
+        // One of the floor's holders may be the node whose disk was lost after the operation began.
         let lost = (self.wipes - floor.wipes).min(u32::from(floor.held_by)) as u8;
         let floor = Floor { held_by: floor.held_by - lost, ..floor };
         if lost > 0 && (floor.held_by == 0 || floor.version.time > self.lost_before) {
@@ -556,12 +561,12 @@ impl Ledger {
 
     /// Notes that a disk was wiped.
     ///
-    /// A record that only one replica had to hold may be lost. So may a record that was written
-    /// with more copies than a newer one: the other replicas hold the newer record in its place,
-    /// and don't know that the lost replica was to hold anything. The bound of the node's clock is
-    /// lost with the disk: if the clock was set back too, versions of this `origin` may be issued
-    /// again. The node that starts with an empty disk assumes that its previous incarnation
-    /// acknowledged no version after `lost_before`.
+    /// A record that only one replica had to hold may be lost. A record with more copies than a
+    /// newer record of its key may be lost too: the other replicas hold the newer record in its
+    /// place, and do not know that the wiped replica had to hold the older record. The bound of the
+    /// node's clock is lost with the disk: if the clock was set back too, versions of this `origin`
+    /// may be issued again. The node that starts with an empty disk assumes that its previous
+    /// incarnation acknowledged no version after `lost_before`.
     pub(crate) fn wiped(&mut self, now: u64, origin: u32, lost_before: u64) {
         self.wipes += 1;
         self.lost_bounds.push((now, origin));
@@ -575,7 +580,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that a node has given up unreadable blocks with these keys: a record that no other
+    /// Notes that a node has given up unreadable blocks with these keys. A record that no other
     /// replica had to hold is lost, even if the disk is replaced later, or never.
     pub(crate) fn gave_up(&mut self, ranges: &[Damage]) {
         let is_in = |key: &Bytes| {
@@ -597,8 +602,8 @@ impl Ledger {
         (self.floors, self.operations) = (floors, operations);
     }
 
-    /// Notes that records written more than an hour after `limit` are lost: one node wrote them,
-    /// whose clock was off by days.
+    /// Notes that records are lost: those with versions more than an hour after `limit`, which one
+    /// node wrote while its clock was off by days.
     pub(crate) fn forget_future(&mut self, now: u64, limit: u64) {
         const HOUR: u64 = 3_600_000_000 << 12;
         self.forgot_future = now;

@@ -6,37 +6,40 @@
 //! ```
 //!
 //! A node that is new among the first `from` replicas of a key has copied the key's records from
-//! all previous holders; a node that stays keeps its records, or has all of them if there are fewer
-//! replicas than before. So *h* of *f* becomes *h + g - f* of *g*, or *g* of *g* if *g < f*. This
-//! holds for the number of copies that the key's records are written with, if there is only one
-//! such number, because a receiver copies a record according to the record's own number of copies.
-//! So the floors of reads from fewer replicas than hold the key end: the first of those replicas
-//! may be another node now.
+//! all previous holders. A node that stays keeps its records, or has all of them if there are fewer
+//! replicas than before. So *h* of *f* becomes *h + g - f* of *g*, or *g* of *g* if *g < f*. The
+//! rule holds for the number of copies that the key's records are written with, if there is only
+//! one such number, because a receiver copies a record according to the record's own number of
+//! copies. The floors of reads from fewer replicas than hold the key therefore end: the first of
+//! those replicas may be another node now.
 //!
 //! If a key is written with different numbers of copies, all its floors end whenever the placement
 //! changes, also when a change is reverted, and no floor begins until all nodes have dropped the
-//! records placed elsewhere. Otherwise a node may hold a one-copy record in place of an earlier
-//! three-copy record, cease to be the one replica, drop the record, and hold neither.
+//! records placed elsewhere. Otherwise a node could hold a one-copy record in place of an earlier
+//! three-copy record, stop being the single replica, drop the one-copy record, and then hold
+//! neither record.
 //!
-//! A read from one of several replicas returns the records of that replica. While keys move, it may
-//! have the only copy: such reads raise no floors then, and floors that they raised before end.
+//! A read from one of several replicas returns the records of that replica. While keys move, that
+//! replica may have the only copy: such reads then raise no floors, and floors that such reads
+//! raised before end.
 //!
-//! While partitions move, a request's quorum is counted in both replica sets. So for a request that
-//! began before reads switched and ended afterwards, each claim is made only if it holds for the
-//! replicas before and after the switch.
+//! While partitions move, a request's quorum is counted in both replica sets. A request may begin
+//! before reads switch, and end afterwards. The ledger then makes a claim only if the claim holds
+//! for the replicas before the switch and for those after it.
 
 use bytes::Bytes;
 use protocol::{AskedQuorum, NodeId, Quorum, Topology};
 
 use super::{Floor, Ledger, Operation};
 
-/// Returns the quorum of a request where `copies` is the default number of copies.
+/// Returns the quorum of a request under a default number of copies of `copies`.
 pub(super) fn by_default(asked: AskedQuorum, copies: u8) -> Quorum {
     let from = asked.from.unwrap_or(copies);
     Quorum { ack: asked.ack.unwrap_or(from / 2 + 1), from }
 }
 
-/// Returns true if a node is among the first `copies` replicas of a key; 0 = the default number.
+/// Returns true if a node is among the first `copies` replicas of a key. 0 stands for the default
+/// number.
 pub(crate) fn is_replica(topology: &Topology, key: &[u8], copies: u8, node: usize) -> bool {
     let mut order = Vec::new();
     topology.replicas(topology.partition_of(key), topology.copies_of(copies), &mut order);
@@ -44,12 +47,12 @@ pub(crate) fn is_replica(topology: &Topology, key: &[u8], copies: u8, node: usiz
 }
 
 impl Floor {
-    /// Returns true if one of several replicas was enough.
+    /// Returns true if one of several replicas was enough to raise the floor.
     fn is_of_one(&self) -> bool {
         self.held_by == 1 && self.from > 1
     }
 
-    /// Lowers the floor to the last acknowledged write. Returns false if there is none.
+    /// Lowers the floor to the last acknowledged write. Returns false if no write was acknowledged.
     fn is_of_writes_alone(&mut self) -> bool {
         self.version = self.order.unwrap_or(self.version);
         self.order.is_some()
@@ -57,12 +60,12 @@ impl Floor {
 }
 
 impl Ledger {
-    /// Number of switches of reads to other replicas.
+    /// Returns the number of switches of reads to other replicas.
     pub(super) fn moves(&self) -> usize {
         self.defaults.len() - 1
     }
 
-    /// Notes that some node changes its placement of keys.
+    /// Notes that some node has changed its placement of keys.
     pub(crate) fn placed_otherwise(&mut self) {
         self.placements += 1;
         let mut floors = std::mem::take(&mut self.floors);
@@ -73,8 +76,8 @@ impl Ledger {
         self.floors = floors;
     }
 
-    /// Notes whether all nodes have dropped the records placed elsewhere. For mixed keys, a dropped
-    /// record may have been stored in place of another.
+    /// Notes whether all nodes have dropped the records placed elsewhere. If a key is mixed, a
+    /// dropped record may have been stored in place of another one.
     pub(crate) fn set_quiet(&mut self, is_quiet: bool) {
         if is_quiet && !std::mem::replace(&mut self.is_quiet, is_quiet) {
             let mut floors = std::mem::take(&mut self.floors);
@@ -84,7 +87,8 @@ impl Ledger {
         self.is_quiet = is_quiet;
     }
 
-    /// Returns true if the replicas that a read asked keep the record it returned: see the module.
+    /// Returns true if the replicas that a read asked keep the record that the read returned: see
+    /// the module.
     pub(super) fn is_kept(&self, operation: &Operation) -> bool {
         let stays = operation.is_quiet && operation.placements == self.placements;
         let quorum = by_default(operation.asked.quorum, self.defaults[operation.moves]);
@@ -103,8 +107,8 @@ impl Ledger {
         self.floors = floors;
     }
 
-    /// Returns true if a key was written with different numbers of copies, under any default so
-    /// far.
+    /// Returns true if a key was written with different numbers of copies, under any default number
+    /// so far.
     pub(super) fn is_mixed(&self, key: &Bytes) -> bool {
         self.defaults.iter().any(|default| self.copies_by(key, *default).is_none())
     }
@@ -117,7 +121,7 @@ impl Ledger {
         copies.all(is_of)
     }
 
-    /// Returns the number of copies that a key is written with; `None` if there are several.
+    /// Returns the number of copies that a key is written with, or `None` if there are several.
     fn copies_by(&self, key: &Bytes, default: u8) -> Option<u8> {
         let copies = self.copies.get(key).into_iter().flatten();
         let mut copies = copies.map(|copies| if *copies == 0 { default } else { *copies });
@@ -125,8 +129,8 @@ impl Ledger {
         copies.all(|other| other == first).then_some(first)
     }
 
-    /// Converts the holders of a record, `held_by` of `from`, across one switch of reads; `None` if
-    /// unknown.
+    /// Converts the holders of a record, `held_by` of `from`, across one switch of reads. Returns
+    /// `None` if the new holders are unknown.
     fn after(&self, key: &Bytes, (held_by, from): (u8, u8), switch: usize) -> Option<(u8, u8)> {
         let of = |switch: usize| self.copies_by(key, self.defaults[switch]);
         let (before, after) = (of(switch)?, of(switch + 1)?);
@@ -175,7 +179,7 @@ impl Ledger {
     }
 
     /// Returns the holders, `held_by` of `from`, of a record with this number of copies after an
-    /// operation has stored or returned it; `None` if unknown.
+    /// operation has stored or returned the record. Returns `None` if the holders are unknown.
     pub(super) fn holders(
         &self,
         operation: &Operation,
@@ -200,7 +204,7 @@ impl Ledger {
             }
             held = (moved.0.min(new.0), new.1);
         }
-        // One of the holders may be the node that gave the record up.
+        // One of the holders may be the node that gave up the block with the record.
         held.0 -= u8::from(operation.is_in_damage);
         Some(held).filter(|(held_by, _)| *held_by > 0)
     }

@@ -1,5 +1,5 @@
-//! Clients: each sends one request at a time, to changing nodes, as through a load balancer.
-//! Clients compete for shared keys; each also has keys that only it uses, through any node.
+//! Clients. Each sends one request at a time, to changing nodes, as through a load balancer.
+//! Clients compete for shared keys; each client also has keys that it alone uses, through any node.
 
 use bytes::Bytes;
 use protocol::{Answer, AskedQuorum, Done, NODE_TICK_MICROS};
@@ -11,14 +11,14 @@ use crate::histories::Sent;
 use crate::ledger::{Asked, ClientOutcome, What};
 use crate::random::Random;
 
-/// Deadlines after which a client gives up.
+/// Time that a client waits for an answer, in deadlines of a request.
 const PATIENCE: u64 = 4;
 
 /// A client: see the module.
 pub(super) struct Client {
     number: usize,
     random: Random,
-    /// Number of the awaited request.
+    /// Number of the request whose answer the client awaits.
     waits_for: Option<u64>,
     /// State of a client that uses only contended keys.
     contender: Option<Contender>,
@@ -113,7 +113,7 @@ impl World {
     }
 
     /// Checks that an idempotency key that was never sent before is not refused as forgotten,
-    /// unless a node may have forgotten writes while the client waited.
+    /// unless a node may have forgotten writes shortly before.
     fn was_sure(&mut self, number: u64, asked: &Asked, outcome: &ClientOutcome) {
         let is_new = matches!(&asked.what, What::Change(wanted) if wanted.sent == Sent::First);
         let is_refused = matches!(outcome, ClientOutcome::Answer(Answer::Done(Done::Forgotten, _)));

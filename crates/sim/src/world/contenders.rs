@@ -1,5 +1,5 @@
-//! Clients of contended keys: reads, conditional writes, and plain writes between them. A condition
-//! on tags names the tags that the client saw last, or before.
+//! Clients of contended keys, which send reads, conditional writes, and plain writes between those.
+//! A condition on tags names the last tags that the client saw.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use crate::ledger::{Asked, ClientOutcome, What};
 use crate::plan::Plan;
 use crate::random::Random;
 
-/// State of such a client.
+/// State of a client of contended keys.
 #[derive(Debug, Default)]
 pub(super) struct Contender {
-    /// Tags of each key, the latest last.
+    /// Last tags seen of each key, the latest last.
     seen: BTreeMap<Bytes, Vec<Tag>>,
-    /// A write with an unknown outcome, to be sent again.
+    /// A write with an unknown outcome, which the client sends again.
     open: Option<(Bytes, Wanted)>,
 }
 
-/// Most remembered tags of a key.
+/// Most tags of a key that a client remembers.
 const MOST_TAGS: usize = 2;
 
 impl Contender {
@@ -58,7 +58,7 @@ impl Contender {
             (4..6, _) => Condition::Absent,
             (6.., None) => Condition::Absent,
             (6.., Some(seen)) => {
-                // Mostly the latest tag, sometimes both, rarely only the earlier one.
+                // Most conditions name the latest tag, some both, few only the earlier one.
                 match random.below(10) {
                     0..7 => Condition::OneOf(seen[seen.len() - 1..].to_vec()),
                     7..9 => Condition::OneOf(seen.clone()),
@@ -68,7 +68,7 @@ impl Contender {
         }
     }
 
-    /// Remembers a tag, or a write that must be sent again.
+    /// Remembers the tag in an outcome, or a write that must be sent again.
     pub(super) fn saw(&mut self, number: u64, asked: Asked, outcome: &ClientOutcome) {
         let Asked { what, key, .. } = asked;
         let is_known = match outcome {
@@ -103,7 +103,7 @@ impl Contender {
     }
 }
 
-/// Creates a request for a contended key, with a majority of the usual replicas.
+/// Creates a request for a contended key with the default quorum, a majority.
 pub(super) fn contended(what: What, key: Bytes) -> Asked {
     Asked { what, key, quorum: AskedQuorum::default(), ttl_ms: 0 }
 }

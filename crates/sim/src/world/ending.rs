@@ -1,4 +1,4 @@
-//! The end of a run: everything heals; then the cluster must serve again, and hold all acknowledged
+//! The end of a run: all faults heal. The cluster must then serve again, and hold all acknowledged
 //! writes.
 
 use std::collections::BTreeMap;
@@ -17,24 +17,25 @@ use crate::histories::{Action, Sent, Wanted, is_contended};
 use crate::ledger::{Asked, ClientOutcome, What, show};
 use crate::wall::true_wall;
 
-/// Simulated seconds within which a healed cluster must have recovered: nodes wait for a clock that
-/// was five minutes ahead, and every kill until then puts it ahead by two more seconds.
+/// Simulated seconds within which a healed cluster must have recovered. Nodes wait for a clock that
+/// was five minutes ahead, and every kill until then puts that clock ahead by two more seconds.
 const MOST_SECONDS: u64 = 900;
 
 /// Most microseconds that versions may be ahead of true time for requests to succeed again.
 const MOST_AHEAD: u64 = 250_000;
 
-/// Age of an arrival, in microseconds, beyond which its pipe still suffers from lost packets.
+/// Microseconds from now until a pipe's last arrival above which the pipe still suffers from lost
+/// packets.
 const STRAGGLER_MICROS: u64 = 100_000;
 
-/// Milliseconds within which there must be a moment without a repair round.
+/// Milliseconds within which no repair round may be running for at least one moment.
 const MOST_STEPS: u64 = 100_000;
 
 /// Microseconds between two requests of the final checks.
 const STEP_MICROS: u64 = 2_000;
 
 impl World {
-    /// Heals everything, waits, and runs the final checks.
+    /// Ends all faults, waits, and runs the final checks.
     pub(crate) fn end(&mut self) {
         self.clients_run = false;
         self.end_faults();
@@ -55,11 +56,11 @@ impl World {
         self.hints_are_delivered();
         // With repair rounds, repair fences refuse some hints.
         let has_rounds = self.plan.rounds.interval_micros > 0;
-        // A node that left took its hints along, also one that joined and was reverted.
+        // A node that left took its hints along, and so did a node whose joining was reverted.
         let has_gone = |machine: &Machine| machine.leaves || matches!(machine.role, Role::Gone);
         let is_complete = !self.machines.iter().any(has_gone);
         if !has_rounds && self.plan.forgets_nothing() && is_complete {
-            // A conditional write without an answer is completed by the next read.
+            // A conditional write without an answer is completed only by the next read of its key.
             let mut keys = self.ledger.keys();
             keys.retain(|key| !is_contended(key) && !self.may_be_refused(key));
             self.compare_replicas(keys);
@@ -76,10 +77,11 @@ impl World {
         }
     }
 
-    /// Restarts nodes whose process is fenced because a process of the same disk began a later
-    /// life: its clock was ahead of this one's, and an older copy of the directory, which does not
-    /// hold that life, was put back since. Once the clock has passed that life, an operator's
-    /// restart resolves this; nothing else does.
+    /// Restarts nodes that a later boot of their own disk has fenced. The later boot's clock was
+    /// ahead of the present clock, and an older copy of the directory, which does not record that
+    /// boot, was put back since. The present boot is therefore numbered below the later one. Once
+    /// the clock has passed the later boot's number, an operator's restart resolves the fence;
+    /// nothing else does.
     fn restart_the_outlived(&mut self) {
         for node in self.nodes.clone() {
             let machine = &self.machines[node];
@@ -95,8 +97,8 @@ impl World {
         }
     }
 
-    /// Returns true if a node with a repair fence, even one from its directory's creation, may have
-    /// refused a hint for this key.
+    /// Returns true if a node may have refused a hint for this key because of a repair fence. A
+    /// directory may have a fence from its creation on.
     fn may_be_refused(&self, key: &Bytes) -> bool {
         let seal = |machine: &Machine| {
             machine.process.as_ref().map_or(0, |process| process.shared.repair.proofs.seal())
@@ -107,13 +109,13 @@ impl World {
         held.map(|record| record.write_time()).max().is_some_and(|newest| newest <= greatest)
     }
 
-    /// Checks that a full repair round makes all replicas equal, and proves it, whatever has
-    /// happened.
+    /// Checks that a full repair round makes all replicas equal, and proves their equality,
+    /// whatever has happened before.
     fn a_round_makes_equal(&mut self) {
         let driver = *self.random.pick(&self.members());
         let Some(process) = &self.machines[driver].process else { return };
         let shared = std::sync::Arc::clone(&process.shared);
-        // Until all records are old enough for any coordinator of a round to compare them.
+        // By then all records are old enough to be compared by any coordinator of a round.
         let settled = self.plan.rounds.settled_micros + 2 * self.plan.max_skew_micros;
         self.run_until(self.now + settled);
         let mut number = shared.repair.rounds.ask(true, 0);
@@ -138,12 +140,12 @@ impl World {
         self.ledger.accuse(self.now, format!("node {driver} never ended its round: {status:?}"));
     }
 
-    /// Returns what has not settled yet, if anything.
+    /// Returns a description of what has not settled yet, or `None` if everything has.
     fn unsettled(&self) -> Option<String> {
         if let Some(what) = self.unsettled_layouts() {
             return Some(what);
         }
-        // Until then a node refuses some of a round's records.
+        // Until then a node refuses some of the records that a round sends.
         if !self.is_quiet() {
             return Some("what is placed elsewhere is not dropped".to_owned());
         }
@@ -188,7 +190,7 @@ impl World {
         None
     }
 
-    /// Sends all requests with pauses in between, waits, and returns the outcomes.
+    /// Sends all requests with pauses in between, waits for their outcomes, and returns these.
     fn ask_all(&mut self, questions: Vec<Asked>) -> Vec<(Asked, ClientOutcome)> {
         let mut asked = Vec::new();
         for question in questions {
@@ -209,7 +211,7 @@ impl World {
         }
     }
 
-    /// Checks that conditional writes succeed again, one after the other on each key.
+    /// Checks that conditional writes succeed again, one after another on each key.
     fn conditional_writes_succeed(&mut self) {
         let change =
             |condition, action| What::Change(Wanted { condition, action, sent: Sent::Once });
@@ -262,7 +264,7 @@ impl World {
         }
     }
 
-    /// Reads every key from all nodes that may hold it.
+    /// Reads every key from all nodes that may hold the key.
     fn read_everything(&mut self) {
         let (widest, usual) = (self.widest(), self.topology.default_copies());
         let questions = self.ledger.keys().into_iter().map(|key| {
@@ -284,14 +286,15 @@ impl World {
         if self.plan.named_quorums > 0 { self.plan.least_nodes() as u8 } else { usual }
     }
 
-    /// Checks that all replicas of a key hold the same record, and no other node holds it.
+    /// Checks that all replicas of a key hold the same record, and that no other node holds it.
     fn compare_replicas(&mut self, keys: Vec<Bytes>) {
         for key in keys {
             let mut held: BTreeMap<usize, Record> = BTreeMap::new();
             for node in self.members() {
                 match self.held(node, &key) {
                     Ok(Some(record)) => {
-                        // Replicas may purge at different times.
+                        // A replica may have purged the record already while another one still
+                        // holds it.
                         let process = self.machines[node].process.as_ref();
                         let watermark = process.map_or(0, |p| p.shared.repair.proofs.watermark());
                         let belongs = self.belongs_to(node, &key, &record);
@@ -338,8 +341,8 @@ impl World {
         for (place, node) in order.iter().enumerate() {
             let node = usize::from(node.0);
             let own = held.get(&node);
-            // A round may bring a record to a node that is not a replica but holds a record which
-            // the new one hides; there the new record stays.
+            // A round may bring a record to a node that is not a replica of it, if the node holds
+            // an older record that the new record hides. The new record stays on that node.
             let stays = |own: &Record| {
                 self.stands_for_hidden(node, key, own, &self.hidden_copies(node, key))
             };
@@ -365,7 +368,7 @@ impl World {
         }
     }
 
-    /// Waits for a moment without a repair round; rounds may follow one another at once.
+    /// Waits for a moment without a repair round. A round may follow the last one at once.
     fn wait_for_rounds(&mut self) {
         for _ in 0..MOST_STEPS {
             let running = |machine: &Machine| {
@@ -380,7 +383,7 @@ impl World {
         self.ledger.accuse(self.now, "rounds of repair never end".to_owned());
     }
 
-    /// Checks that all requests were answered, and nothing is waited for.
+    /// Checks that all requests were answered, and that no node waits for anything.
     fn nothing_is_left(&mut self) {
         let open = self.ledger.open();
         if open > 0 {

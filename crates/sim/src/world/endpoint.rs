@@ -8,19 +8,19 @@ use protocol::handshake::Handshake;
 use protocol::{NodeId, Now};
 use server::link::{Attempt, Connection, Host, Room};
 
-/// Memory of a process for long requests, in bytes. A longer request is accepted when all of it is
-/// free.
+/// Memory of a process for long requests, in bytes. A request longer than this is accepted once all
+/// of the memory is free.
 const ROOM_BYTES: usize = 256 << 10;
 
 /// A loop's end of a connection.
 pub(crate) struct Endpoint {
     /// Index of the end: 0 = this loop dialed.
     pub(crate) end: usize,
-    /// The peer and the attempt, if this loop dialed.
+    /// The peer and the attempt to connect, if this loop dialed.
     pub(crate) dialed: Option<(usize, Attempt)>,
-    /// Time of creation, by the node's monotonic clock.
+    /// Time of creation in microseconds, by the node's monotonic clock.
     pub(crate) since: u64,
-    /// Bytes that the handshake has to send.
+    /// Bytes of the handshake that are to be sent.
     pub(crate) said: Vec<u8>,
     pub(crate) stage: Stage,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Reservation {
 }
 
 impl Memory {
-    /// Bytes that are reserved.
+    /// Returns the number of reserved bytes.
     pub(crate) fn held(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -70,13 +70,13 @@ impl Room for Reservation {
     }
 }
 
-/// State lent to a connection while it receives.
+/// The [`Host`] of a connection while the connection receives.
 pub(crate) struct Lent<'a> {
     pub(crate) now: Now,
     pub(crate) memory: Memory,
     /// True if a message waits for memory.
     pub(crate) waits: bool,
-    /// Peers that were asked for a long record, and by which message.
+    /// Peers that this loop asked for a long record, each with the number of the request.
     pub(crate) fetching: &'a mut BTreeSet<(NodeId, u64)>,
 }
 
@@ -93,7 +93,7 @@ impl Host for Lent<'_> {
         held
     }
 
-    /// A reply with a requested long record is accepted, however long it is.
+    /// Accepts the reply with a requested long record, whatever its length.
     fn room_for_reply(&mut self, peer: NodeId, id: u64) -> Option<Reservation> {
         if !self.fetching.remove(&(peer, id)) {
             return None;
@@ -115,7 +115,7 @@ impl Endpoint {
         Self { end, dialed, since, said: Vec::new(), stage }
     }
 
-    /// Returns the connection, once the handshake is complete.
+    /// Returns the connection, or `None` until the handshake is complete.
     pub(crate) fn open(&mut self) -> Option<&mut Connection<Reservation>> {
         match &mut self.stage {
             Stage::Open(connection) => Some(connection),

@@ -15,7 +15,8 @@ const MOST_TTL_BITS: u64 = 11;
 impl World {
     /// Returns the time to live of a value that a client is about to write; 0 = for ever.
     ///
-    /// It is derived from the operation's number, so that no other random choice changes.
+    /// The draw is derived from the operation's number, so that no other random choice of the run
+    /// changes.
     pub(super) fn ttl_ms(&self, what: &What) -> u64 {
         let may_expire = match what {
             What::Put => true,
@@ -46,8 +47,9 @@ impl World {
         expiry_ms
     }
 
-    /// Returns the earliest time that may evaluate an operation that begins now: it may join a
-    /// round that has already begun, as long ago as a request may take.
+    /// Returns the earliest time, in milliseconds, at which an operation that begins now may be
+    /// evaluated. The operation may join a round that began earlier, at most the duration of a
+    /// request ago.
     pub(super) fn earliest_ms(&self) -> u64 {
         let round = self.plan.deadline_micros + self.plan.deadline_micros / 10;
         let walls = self.machines.iter().map(|machine| machine.wall.wall(self.now));
@@ -66,8 +68,9 @@ impl World {
         self.ledger.clock_is_at(after / 1000);
     }
 
-    /// Notes that a node may use the time of its wall clock, however wrong: reads and conditional
-    /// writes are evaluated by it. A hybrid clock ahead of the wall clock expires nothing.
+    /// Notes that a node may use the time of its wall clock, even a wrong one, to evaluate reads
+    /// and conditional writes. The hybrid clock expires nothing, even if it is ahead of the wall
+    /// clock.
     pub(super) fn note_clock(&mut self, place: LoopId) {
         let shows = self.times(place.node).wall / 1000;
         self.ledger.latest_ms = self.ledger.latest_ms.max(shows);

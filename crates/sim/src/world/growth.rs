@@ -1,4 +1,4 @@
-//! Runs that count a cluster's costs: see [`crate::measure`].
+//! Runs that measure a cluster's costs: see [`crate::measure`].
 
 use std::sync::Arc;
 
@@ -12,14 +12,15 @@ use crate::scale::{Growth, Scale, Traffic};
 /// The node that goes away.
 const AWAY: usize = 0;
 
-/// Microseconds between two looks at the hints.
+/// Microseconds between two checks of the hints.
 const LOOK_MICROS: u64 = 10_000;
 
-/// Number of looks after which hints should have been delivered.
+/// Number of checks by which all hints must have been delivered.
 const MOST_LOOKS: u32 = 6_000;
 
 impl World {
-    /// Runs for `micros` with all nodes, then without one, then until that node has its hints.
+    /// Runs for `micros` with all nodes, then without one node, then until that node has received
+    /// its hints.
     pub(crate) fn scale(mut self, micros: u64) -> Scale {
         self.run_until(self.now + 1_000_000);
         let (tally, messages) = (self.ledger.tally, self.network.messages);
@@ -48,10 +49,10 @@ impl World {
         Scale { answered, messages, connections, hints, holders, hint_micros }
     }
 
-    /// Runs for `micros`, until `joiners` nodes have joined, and for `micros` again.
+    /// Runs for `micros`, then until `joiners` nodes have joined, then for `micros` again.
     pub(crate) fn grows(mut self, joiners: usize, micros: u64) -> Growth {
         let nodes = self.nodes.len();
-        // Until all nodes have seen one another.
+        // By then all nodes have seen one another.
         self.run_until(self.now + 2 * micros);
         let before = self.traffic(|world| world.run_until(world.now + micros));
         let change = self.traffic(|world| {
@@ -80,7 +81,7 @@ impl World {
         Traffic { messages, bytes: self.network.bytes - bytes, micros: self.now - now }
     }
 
-    /// Returns the number of hints on each node that has any.
+    /// Returns the numbers of hints for a node on each other node that has any.
     fn hints_for(&self, node: usize) -> Vec<u64> {
         let processes = self.machines.iter().filter_map(|machine| machine.process.as_ref());
         let hints = processes.map(|p| p.shared.transfer.hints.waiting(NodeId(node as u16)).0);

@@ -1,6 +1,6 @@
-//! Layout changes during other events: of the metadata quorum, of tokens, and changes that move
-//! keys. An epoch always has one layout, and in the end all nodes use the last one, by which
-//! nothing moves any more.
+//! Layout changes during other events: changes of the metadata quorum, changes of tokens, and
+//! changes that move keys. Two nodes must never use different layouts of one epoch, and in the end
+//! all nodes must use the last layout, with no keys moving.
 //!
 //! ```text
 //!  settled ─┬─ another quorum ──▶ settled
@@ -19,7 +19,8 @@ use super::{DueEvent, World};
 /// The greatest weight of a node.
 const MOST_WEIGHT: u64 = 4;
 
-/// Of the changes that move keys, those per thousand that change weights, and copies.
+/// Of the changes that move keys, those per thousand that change weights, and those that change the
+/// number of copies.
 const OF_WEIGHTS: u64 = 700;
 const OF_COPIES: u64 = 500;
 
@@ -52,7 +53,7 @@ impl World {
         }
     }
 
-    /// Returns the layout with one token more, or with one less if there are any.
+    /// Returns the layout with one token added, or with one removed if there are any.
     fn another_access(&mut self, known: &Layout) -> Layout {
         let tokens = &known.access.tokens;
         let revoked = self.changes.index(2 * tokens.len() + 1);
@@ -60,7 +61,7 @@ impl World {
             Some(token) => known.access.without(&token.id_text(), 0),
             None => known.access.with(self.some_token(), 0),
         };
-        // A name that happens to be in use changes nothing.
+        // If the drawn name is in use already, the layout stays as it is.
         known.with_access(access.unwrap_or_else(|_| (*known.access).clone()))
     }
 
@@ -89,7 +90,7 @@ impl World {
         self.node_event(node, life, BackgroundEvent::Propose(planned).into());
     }
 
-    /// Returns the layout that a node plans for a change; the node must know which nodes are up.
+    /// Returns the layout that a node plans for a change. The node must know which nodes are up.
     pub(super) fn planned(
         &self,
         node: usize,
@@ -148,7 +149,8 @@ impl World {
         if self.changes.permille(OF_COPIES) {
             let mut numbers = vec![2, 3, 5];
             if self.plan.forgets_nothing() {
-                // If disks can be lost, a single copy guarantees nothing.
+                // If disks can be lost, a single copy guarantees nothing, so one copy is drawn only
+                // without such faults.
                 numbers.push(1);
             }
             numbers.retain(|n| usize::from(*n) <= known.nodes.len() && *n != known.replicas);
@@ -209,9 +211,9 @@ impl World {
         }
     }
 
-    /// Returns true if the metadata quorum could not decide any more if one more node lost its
-    /// disk, and thus its vote: the quorum of the last layout, or of one that may follow. While
-    /// keys move, no seat can be reassigned, so the move would never end.
+    /// Returns true if the loss of one more node's disk, and thus of its vote, would leave a
+    /// metadata quorum without a majority: the quorum of the last layout, or of a layout that may
+    /// follow. While keys move, no seat can be reassigned, so the move would never end.
     pub(super) fn needs_vote_of(&self, node: usize) -> bool {
         let needs = |layout: &Arc<Layout>| {
             let others = layout.council.iter().filter(|seat| usize::from(seat.node.0) != node);
@@ -221,7 +223,7 @@ impl World {
         self.layouts.values().next_back().into_iter().chain(&self.wanted).any(needs)
     }
 
-    /// Returns true if the holder of a seat has the disk to which the seat was given.
+    /// Returns true if the node with a seat still has the disk to which the seat was given.
     pub(super) fn has_vote(&self, seat: &Seat) -> bool {
         let machine = &self.machines[usize::from(seat.node.0)];
         let is_seated = |voter: &Voter| match seat.voter {
@@ -231,12 +233,12 @@ impl World {
         !machine.rotten && machine.voter.as_ref().is_some_and(is_seated)
     }
 
-    /// Returns true if keys have moved, or were about to.
+    /// Returns true if keys have moved, or began to move.
     pub(super) fn has_moved(&self) -> bool {
         self.layouts.values().any(|layout| layout.placement_epoch != FIRST_EPOCH)
     }
 
-    /// Returns true if nothing moves, and no node has records left from a move.
+    /// Returns true if no keys move, and no node has orphaned records from a move.
     pub(super) fn is_quiet(&self) -> bool {
         let last = self.layouts.last_key_value();
         let is_over = |node: usize| {
@@ -251,7 +253,7 @@ impl World {
         !self.has_moved() || is_settled && self.members().into_iter().all(is_over)
     }
 
-    /// Number of completed moves of keys.
+    /// Returns the number of completed moves of keys.
     pub(super) fn moves_ended(&self) -> u64 {
         let is_settled =
             |began: u64| self.layouts.values().any(|layout| layout.placement_epoch > began);
@@ -262,7 +264,7 @@ impl World {
         ended.collect::<BTreeSet<u64>>().len() as u64
     }
 
-    /// Returns the reason why not all nodes use one settled layout, if there is one.
+    /// Returns the reason why not all nodes use one settled layout, or `None` if they do.
     pub(super) fn unsettled_layouts(&self) -> Option<String> {
         let entered = |node: usize| {
             let process = self.machines[node].process.as_ref()?;

@@ -1,4 +1,4 @@
-//! Formats events and answers for the journal.
+//! Lines of the journal for events and answers.
 
 use protocol::{Answer, Change, Event, Rank, Reply, Request};
 

@@ -1,5 +1,6 @@
-//! A loop's links to the other nodes: dialed when there is a message to send, or to be kept open;
-//! watched by pings; and the effects of a lost link. [`server::link`] has the production code.
+//! A loop's links to the other nodes. A link is dialed when there is a message to send, or to be
+//! kept open; pings watch it; and its loss has effects on the requests under way. [`server::link`]
+//! has the production code.
 
 use protocol::handshake::ConnectionKind;
 use protocol::{Message, NodeId, Reply};
@@ -19,7 +20,7 @@ impl World {
         let Some(process) = self.process(place) else { return };
         let queue_bytes = process.table.bounds.queue_bytes;
         if !process.table.has(NodeId(peer as u16)) {
-            // The peer has left the cluster.
+            // The peer has left the cluster, so the message fails as if the queue were full.
             let (peer, id) = (NodeId(peer as u16), message.id);
             return self.input(place, Input::Event(protocol::Event::Overflow { peer, id }));
         }
@@ -62,7 +63,8 @@ impl World {
         for _ in 0..2 {
             took += self.network.delay(place.node, peer);
         }
-        // A machine without the process refuses at once; a silent machine is waited for.
+        // A machine without a kvorum process refuses at once. A silent machine lets the attempt
+        // time out.
         let in_time = linked && (answers || !there) && took < CONNECT_MICROS;
         let wall = self.machines[place.node].wall;
         let begins = attempt.not_before.map_or(self.now, |mono| wall.when(mono).max(self.now));
@@ -102,7 +104,7 @@ impl World {
         self.begin_handshake(place, peer, attempt, connection);
     }
 
-    /// Starts the pings of a loop, at once for all its connections.
+    /// Sends pings on all connections of a loop, and schedules the next pings.
     pub(super) fn ping(&mut self, place: LoopId) {
         self.input(place, Input::Ping);
         self.agenda.put(self.now + PING_MICROS, DueEvent::Ping(place));
@@ -170,7 +172,8 @@ impl World {
         }
     }
 
-    /// A loop gives up its end of a connection, and if it made it, the link that it is of.
+    /// Closes a loop's end of a connection. If the loop dialed the connection, the link is lost
+    /// too.
     pub(super) fn lose(&mut self, place: LoopId, id: u64, refused: bool, out: &mut Outbox) {
         let Some(process) = self.process(place) else { return };
         let Some(endpoint) = process.loops[place.index].endpoints.remove(&id) else { return };
@@ -186,7 +189,8 @@ impl World {
         }
     }
 
-    /// A link, or an attempt to make it, is at its end: for all of it, and once.
+    /// Ends a link, or an attempt to establish one, with all its connections. Only the first call
+    /// for an attempt has an effect.
     fn fall(&mut self, place: LoopId, peer: usize, falls: u64, refused: bool, out: &mut Outbox) {
         let (now, node) = (self.times(place.node), NodeId(peer as u16));
         let Some(process) = self.process(place) else { return };
@@ -209,7 +213,7 @@ impl World {
         self.handle(place, fallen.event, out);
     }
 
-    /// A process that is about to stop wants no more requests.
+    /// Tells the peers of a process that is about to stop to send no more requests.
     pub(super) fn say_goodbye(&mut self, node: usize) {
         let Some(process) = &mut self.machines[node].process else { return };
         let life = process.life;

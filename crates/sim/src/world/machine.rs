@@ -26,15 +26,15 @@ use crate::wall::Wall;
 pub(crate) enum Input {
     /// An event of the store or the network.
     Event(Event),
-    /// Bytes have arrived at this loop's end of a connection, or it has room for more.
+    /// Bytes have arrived at this loop's end of a connection, or the connection accepts more.
     Ready { connection: u64, end: usize },
-    /// A read that had to wait is done; at most this many of its bytes are wanted.
+    /// A read that had to wait is done. `Wanted` limits the bytes of the record that are used.
     Read(OpId, Wanted, Result<Option<Record>, StoreError>),
-    /// A write has taken effect, or certainly will not.
+    /// A write has taken effect, or certainly will have no effect.
     Written(WritePurpose, Outcome),
-    /// Persisted state of the node was stored, or could not be.
+    /// Records of the node itself were stored, or could not be stored.
     Kept(OpId, OwnRecords, Result<(), lsm::Error>),
-    /// A node that was busy is to be asked again for a page.
+    /// A node that was busy with a page is to be asked again.
     Busy(CallId),
     /// A timer has expired.
     Wake,
@@ -52,17 +52,17 @@ pub(crate) enum Input {
 
 /// A loop of a node, with its unhandled input.
 pub(crate) struct Loop {
-    /// `None` while the loop is running.
+    /// `None` while the loop handles its inputs.
     pub(crate) own: Option<Box<server::Loop>>,
     pub(crate) inbox: VecDeque<Input>,
     pub(crate) turn_is_due: bool,
     /// True time of the next wake-up.
     pub(crate) wake_at: Option<u64>,
-    /// Links by node, each since its first use.
+    /// Links by peer, each since its first use.
     pub(crate) links: BTreeMap<usize, Link<(), u64>>,
     /// The loop's ends of connections.
     pub(crate) endpoints: BTreeMap<u64, Endpoint>,
-    /// Peers that were asked for a long record, and by which message.
+    /// Peers that this loop asked for a long record, each with the number of the request.
     pub(crate) fetching: BTreeSet<(NodeId, u64)>,
     /// Connections that may have bytes to send.
     pub(crate) dirty: BTreeSet<u64>,
@@ -75,9 +75,10 @@ pub(crate) struct Loop {
 pub(crate) struct Taken {
     /// Time of acceptance, by the node's monotonic clock.
     pub(crate) mono: u64,
-    /// Number of pauses of the machine so far: a paused process may answer late.
+    /// Number of pauses of the machine before acceptance. A process that was paused since may
+    /// answer late.
     pub(crate) pauses: u32,
-    /// True if the node knew that it no longer belongs to the cluster.
+    /// True if the node knew that it was no longer a member of the cluster.
     pub(crate) was_removed: bool,
 }
 
@@ -92,11 +93,11 @@ pub(crate) struct Process {
     pub(crate) taken: BTreeMap<ClientId, Taken>,
     pub(crate) walks: Walks,
     pub(crate) pages: Pages,
-    /// `None` while the task is running.
+    /// `None` while the task handles an event.
     pub(crate) task: Option<Box<Task>>,
     pub(crate) clock: BoundedClock,
     pub(crate) bound_asked_at: Option<u64>,
-    /// Time of the last sync of the log, if not every group is synced.
+    /// Time of the last sync of the log, in a sync mode that does not sync every group.
     pub(crate) synced_at: u64,
 }
 
@@ -107,7 +108,7 @@ pub(crate) enum Role {
     Listed,
     /// A node that asked to join.
     Joined,
-    /// A node that will not start again, and must be removed as dead.
+    /// A node whose disk is lost, which will not start again and must be removed as dead.
     Lost,
     /// A former node that was switched off.
     Gone,
@@ -125,24 +126,25 @@ pub(crate) struct Machine {
     /// Greatest lead of the wall clock over true time so far, in microseconds.
     pub(crate) most_ahead: i64,
     pub(crate) disk: MemDisk,
-    /// Number of processes so far.
+    /// Number of processes on this machine so far.
     pub(crate) lives: u32,
     pub(crate) process: Option<Process>,
-    /// State recovered by a process that does not serve yet.
+    /// State recovered by a process that does not serve requests yet.
     pub(crate) opened: Option<Box<(Store, Starting)>>,
-    /// True without power: connections of an ended process are not reset.
+    /// True while the machine has no power. Connections of the ended process then get no reset.
     pub(crate) dark: bool,
     /// True if the disk has faults and was not replaced.
     pub(crate) disk_is_bad: bool,
     /// True if the disk's contents are corrupt.
     pub(crate) rotten: bool,
-    /// The last epoch used by a process of this disk.
+    /// The last epoch that a process on this disk used.
     pub(crate) epoch: u64,
-    /// The cluster of this disk, as reported by one of its processes.
+    /// The cluster of this disk, as a process on it last reported.
     pub(crate) cluster: Option<ClusterId>,
-    /// The greatest life that a process of this disk began, whatever copies were put back since.
+    /// The greatest boot id of any process on this disk, whatever copies of the disk were restored
+    /// since.
     pub(crate) last_life: Option<BootId>,
-    /// Voter identity of that process.
+    /// Voter identity of the last process on this disk.
     pub(crate) voter: Option<Voter>,
     /// The marker file that distinguishes the directory from a copy.
     pub(crate) life_file: LifeFile,
@@ -152,7 +154,7 @@ pub(crate) struct Machine {
     pub(crate) pauses: u32,
     /// Events that were due while the machine was paused.
     pub(crate) held: Vec<DueEvent>,
-    /// Additional time of each sync in microseconds.
+    /// Additional duration of each sync in microseconds.
     pub(crate) slow_disk: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Nodes that join, leave, and are lost. A joining node does what `kvorum serve --join` does: it
-//! asks to join, with identity numbers stored on its disk, until a layout includes it, and then
-//! starts. A removed node keeps running until it is switched off, and never returns. A node that
-//! has lost its disk for good is removed as dead.
+//! asks to join, with identity numbers that it has stored on its disk, until a layout includes it,
+//! and then starts. A removed node keeps running until it is switched off, and never returns. A
+//! node whose disk is lost for good is removed as dead.
 //!
 //! ```text
 //!   asks ──a layout has it──▶ joined ──removed──▶ leaves ──the new quorum knows──▶ gone
@@ -25,14 +25,14 @@ const ASK_MICROS: u64 = 1_000_000;
 /// Longest time that a removed node keeps running, in microseconds.
 const LEAVES_MICROS: u64 = 5_000_000;
 
-/// Number of nodes above which none joins.
+/// Number of nodes from which on no more nodes join.
 const MOST_NODES: usize = 9;
 
 /// Most nodes that join or leave at once.
 const AT_ONCE: usize = 3;
 
-/// Of the membership changes, those per thousand that also change the metadata quorum, change
-/// weights or copies, or lose a node.
+/// Of the membership changes, those per thousand that also change the metadata quorum, those that
+/// also change weights or copies, and those before which a node is lost.
 const OF_COUNCIL: u64 = 300;
 const OF_MORE: u64 = 400;
 const OF_LOST: u64 = 250;
@@ -40,7 +40,7 @@ const OF_LOST: u64 = 250;
 /// Joining nodes per thousand that are in a zone.
 const IN_ZONES: u64 = 200;
 
-/// Starts of joining nodes per thousand that end just after the node was included.
+/// Starts of joining nodes, per thousand, that a crash ends just after the node was included.
 const BREAK_OFF: u64 = 200;
 
 /// A node that asks to join.
@@ -54,7 +54,7 @@ pub(super) struct AskingNode {
 enum JoinReply {
     Placed(NodeId, Layout),
     Waits,
-    /// The node's clock is ahead, or a node of its name appears to be up with another disk.
+    /// The joining node's clock is ahead, or a node of its name with another disk seems to be up.
     Refused,
 }
 
@@ -72,7 +72,7 @@ impl Settings {
 }
 
 impl World {
-    /// Returns a node's settings: a joining node knows only itself.
+    /// Returns a node's settings. A joining node knows only itself.
     pub(super) fn settings(&self, node: usize) -> Settings {
         let Machine { role, name, .. } = &self.machines[node];
         if *role != Role::Joined {
@@ -94,13 +94,14 @@ impl World {
         self.ids(last.map(|layout| layout.nodes.iter()))
     }
 
-    /// Returns the members, including those about to leave.
+    /// Returns the members of the last layout in use on any node, and the nodes that the layout
+    /// removes.
     pub(super) fn all_nodes(&self) -> Vec<usize> {
         let last = self.layouts.values().next_back();
         self.ids(last.map(|layout| layout.all()))
     }
 
-    /// Returns sorted ids; without a layout, those of all nodes.
+    /// Returns the ids of these nodes, sorted. Without a layout, returns the ids of all nodes.
     fn ids<'a>(&self, nodes: Option<impl Iterator<Item = &'a Node>>) -> Vec<usize> {
         let Some(nodes) = nodes else { return self.nodes.clone() };
         let mut ids: Vec<usize> = nodes.map(|node| usize::from(node.id.0)).collect();
@@ -108,7 +109,8 @@ impl World {
         ids
     }
 
-    /// Counts the members of a settled layout that were not in the one before, and the reverse.
+    /// Returns the number of members of settled layouts that were not members of the settled layout
+    /// before, and the number of members of settled layouts that were not members of the next one.
     fn came_and_went(&self) -> (usize, usize) {
         let settled: Vec<&Layout> = (self.layouts.values().map(AsRef::as_ref))
             .filter(|layout| layout.stage == Stage::Settled)
@@ -129,7 +131,7 @@ impl World {
         self.came_and_went().1
     }
 
-    /// Returns true if a node of a layout does not run and never will.
+    /// Returns true if a node of a layout does not run and will never run.
     pub(super) fn is_lost(&self, node: &Node) -> bool {
         let machine = &self.machines[usize::from(node.id.0)];
         let asks = || self.askers.iter().any(|asker| asker.member.name == node.member.name);
@@ -148,15 +150,15 @@ impl World {
         waits && waited_for.any(|node| self.is_lost(node))
     }
 
-    /// Returns true if other nodes hold the contents of a node's disk, and the node is gone or
-    /// leaving.
+    /// Returns true if a node is gone or leaving, so that other nodes hold the contents of its
+    /// disk.
     pub(super) fn is_made_up_for(&self, node: usize) -> bool {
         let machine = &self.machines[node];
         machine.role == Role::Gone || machine.leaves
     }
 
-    /// Returns true if a node's disk may be lost so that the node can be removed as dead: the
-    /// metadata quorum can decide without it, and other nodes can take its place.
+    /// Returns true if a node may lose its disk for good, and be removed as dead: the metadata
+    /// quorum can decide without the node, and other nodes can take its place.
     pub(super) fn may_be_lost(&self, node: usize) -> bool {
         let Some(last) = self.layouts.values().next_back() else { return false };
         let machine = |seat: &Seat| &self.machines[usize::from(seat.node.0)];
@@ -170,8 +172,9 @@ impl World {
         self.machines.len() - layout.next_id as usize
     }
 
-    /// Returns true if enough ids are left for all missing nodes, counting `without` as missing, in
-    /// this layout and in the one before, which a revert would restore.
+    /// Returns true if enough ids are left to replace all missing nodes, where `without` counts as
+    /// missing. The ids must suffice for this layout and for the one before, which a revert would
+    /// restore.
     pub(super) fn has_ids_for(&self, layout: &Layout, without: Option<usize>) -> bool {
         let lack = |nodes: &[Node], replicas: u8| {
             let stay = nodes.iter().filter(|node| Some(usize::from(node.id.0)) != without);
@@ -183,13 +186,13 @@ impl World {
         lack(&layout.nodes, layout.replicas).max(before) <= self.ids_left(layout)
     }
 
-    /// Returns the least number of nodes.
+    /// Returns the least number of nodes that the cluster must have with this number of replicas.
     fn least_members(&self, replicas: u8) -> usize {
         self.plan.least_nodes().max(usize::from(replicas))
     }
 
-    /// Draws nodes that join, leave, or are lost, and perhaps other weights, copies and a metadata
-    /// quorum.
+    /// Draws a change by which nodes join and leave, and lost nodes are removed; perhaps also other
+    /// weights, another number of copies, or another metadata quorum.
     pub(super) fn members_change(&mut self, known: &Layout) -> PlanChange {
         let more = self.changes.permille(OF_MORE);
         let mut change = if more { self.moving_change(known) } else { PlanChange::default() };
@@ -213,8 +216,8 @@ impl World {
         change
     }
 
-    /// Removes the lost nodes as dead, removes `leave` others, and adds `add` nodes; the numbers
-    /// are adjusted if necessary.
+    /// Removes the lost nodes as dead, removes `leave` other nodes, and adds `add` nodes. Both
+    /// numbers are adjusted if too few nodes would be left, or too many.
     fn exchange_nodes(
         &mut self,
         known: &Layout,
@@ -229,7 +232,7 @@ impl World {
         let mut stay: Vec<String> = stay.iter().map(name).collect();
         let replicas = change.replicas.unwrap_or(known.replicas);
         let least = self.least_members(replicas);
-        // Reserves the ids that a revert would need.
+        // Keeps the ids that a revert would need.
         let (ids, lack) = (self.ids_left(known), least.saturating_sub(stay.len()));
         let ids = ids.min(lack.max(ids.saturating_sub(lack)));
         let room = MOST_NODES.saturating_sub(stay.len()).min(ids);
@@ -255,8 +258,9 @@ impl World {
         change.add = self.joiners(add);
     }
 
-    /// Returns `count` nodes that ask to join and were in no layout yet; if there are too few, more
-    /// begin to ask. A node that was in a layout may be told so, even if that layout was reverted.
+    /// Returns `count` nodes that ask to join and were in no layout yet. If there are too few, more
+    /// nodes begin to ask. A node that was in a layout is left out, even if the layout was
+    /// reverted, because the node may still be told that it has joined.
     pub(super) fn joiners(&mut self, count: usize) -> Vec<Joiner> {
         let layouts = &self.layouts;
         let is_new = |asker: &&AskingNode| {
@@ -285,7 +289,7 @@ impl World {
     fn new_asker(&mut self) -> AskingNode {
         self.asked += 1;
         let random = &mut self.changes;
-        // Names sort before, between and after those of others, whatever the ids.
+        // The names sort before, between and after those of other nodes, independently of the ids.
         let name = format!("{}-{:04}", random.pick(&["a", "node", "z"]), 1000 + self.asked);
         let zone = if random.permille(IN_ZONES) { *random.pick(&["x", "y"]) } else { "" };
         let member = Member { name, zone: zone.to_owned(), weight: random.between(1, 4) as u32 };
@@ -301,7 +305,7 @@ impl World {
         AskingNode { member, numbers, disk }
     }
 
-    /// Sends the requests of all waiting nodes, each to some node.
+    /// Sends the requests of all nodes that wait to join, each to a random node.
     pub(super) fn askers_ask(&mut self) {
         for asker in std::mem::take(&mut self.askers) {
             match self.asks(&asker.member.name, asker.numbers, 0) {
@@ -314,7 +318,8 @@ impl World {
         }
     }
 
-    /// Returns the answer of some node to a request to join from a node whose clock shows `wall`.
+    /// Returns the answer of a random node to a request to join from a node whose clock shows
+    /// `wall`.
     fn asks(&mut self, name: &str, numbers: Candidate, wall: u64) -> JoinReply {
         let node = *self.changes.pick(&self.nodes);
         let machine = &self.machines[node];
@@ -334,7 +339,7 @@ impl World {
         JoinReply::Placed(id, Layout::clone(&layout))
     }
 
-    /// Starts a node that was included in a layout.
+    /// Turns a vacant machine into a node that was included in a layout, and starts it.
     fn is_placed(&mut self, node: usize, asker: AskingNode) {
         let machine = &mut self.machines[node];
         if machine.role != Role::Vacant {
@@ -351,7 +356,7 @@ impl World {
         }
     }
 
-    /// Runs the start of a node that has joined or is about to. Returns true if the start
+    /// Runs the start of a node that has joined or is about to join. Returns true if the start
     /// continues.
     pub(super) fn takes_place(&mut self, node: usize, engine: &Engine) -> Result<bool, StartError> {
         let incarnation = Incarnation(self.changes.number());
@@ -372,8 +377,8 @@ impl World {
                     return Ok(true);
                 }
             }
-            // An operator sets the clock or waits for the end of connections, and restarts the
-            // node.
+            // An operator sets the clock, or waits for the old connections to end, and then
+            // restarts the node.
             JoinReply::Refused | JoinReply::Waits => {}
         }
         self.agenda.put(self.now + ASK_MICROS, DueEvent::Start(node));
@@ -394,8 +399,8 @@ impl World {
         }
     }
 
-    /// Handles a layout that is in force on some node: nodes no longer part of it are to be
-    /// switched off.
+    /// Handles a layout that is in force on some node: nodes that it no longer contains are
+    /// switched off later.
     pub(super) fn leave_by(&mut self, layout: &Layout) {
         for node in 0..self.machines.len() {
             let machine = &mut self.machines[node];
@@ -414,8 +419,8 @@ impl World {
         }
     }
 
-    /// Switches off a removed node, once a majority of the new metadata quorum knows of the
-    /// removal.
+    /// Switches off a removed node once a majority of the new metadata quorum knows of its removal.
+    /// Until then tries again later.
     pub(super) fn switch_off(&mut self, node: usize) {
         let Some(last) = self.layouts.values().next_back().cloned() else { return };
         let knows = |seat: &&Seat| {
@@ -433,8 +438,8 @@ impl World {
         self.forget_hints(node);
     }
 
-    /// Resolves changes that can't end by themselves: a change that waits for a lost node is
-    /// reverted, and lost nodes are removed as dead.
+    /// Proposes what resolves changes that cannot end by themselves: reverts a change that waits
+    /// for a lost node, and removes lost nodes as dead.
     pub(super) fn see_to_the_lost(&mut self) {
         let Some(last) = self.layouts.values().next_back().cloned() else { return };
         let has_lost = last.nodes.iter().any(|node| self.is_lost(node));
@@ -460,8 +465,8 @@ impl World {
         }
     }
 
-    /// Returns true if a node knows that it no longer belongs to the cluster, and so answers no
-    /// request.
+    /// Returns true if a node knows that it no longer belongs to the cluster, and therefore answers
+    /// no request.
     pub(super) fn knows_that_it_was_removed(&self, node: usize) -> bool {
         let process = self.machines[node].process.as_ref();
         process.is_some_and(|process| {

@@ -69,14 +69,14 @@ pub(crate) enum DueEvent {
         node: usize,
         life: u32,
     },
-    /// The disk has finished a read.
+    /// The disk has finished a read that a loop waits for.
     Read {
         place: LoopId,
         op: OpId,
         wanted: Wanted,
         demand: Demand,
     },
-    /// A pool thread has read a page.
+    /// A pool thread has read a page of a range.
     Page {
         place: LoopId,
         op: OpId,
@@ -100,7 +100,7 @@ pub(crate) enum DueEvent {
         life: u32,
         event: TaskEvent,
     },
-    /// A node's task gets the time.
+    /// A node's task gets the current time.
     Tick {
         node: usize,
         life: u32,
@@ -111,7 +111,7 @@ pub(crate) enum DueEvent {
     Ask,
     /// A removed node is switched off.
     SwitchOff(usize),
-    /// A node found out that its directory is an older copy.
+    /// A node has found out that its directory is an older copy.
     Outdated {
         node: usize,
         life: u32,
@@ -122,12 +122,12 @@ pub(crate) enum DueEvent {
         life: u32,
         wanted: HintsWanted,
     },
-    /// A range has waited for a busy node.
+    /// The pause is over after which a range asks a busy node again.
     Busy {
         place: LoopId,
         call: CallId,
     },
-    /// Background work of the store, and the clock's bound, are due.
+    /// The store's background work and the clock's bound are due for a check.
     Keep {
         node: usize,
         life: u32,
@@ -139,7 +139,7 @@ pub(crate) enum DueEvent {
         attempt: Attempt,
         reachable: bool,
     },
-    /// Bytes arrive at an end of a connection, or it has room for more.
+    /// Bytes arrive at an end of a connection, or the connection accepts more.
     Deliver {
         connection: u64,
         end: usize,
@@ -171,7 +171,8 @@ pub(crate) enum DueEvent {
     },
 }
 
-/// The simulated world: see the module.
+/// The simulated world: the machines of all nodes, the network between them, the clients, the
+/// faults, and the ledger.
 pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) now: u64,
@@ -182,7 +183,7 @@ pub(crate) struct World {
     machines: Vec<Machine>,
     /// Nodes whose process may be started, sorted by id.
     nodes: Vec<usize>,
-    /// Nodes that ask to join, and their number so far.
+    /// Nodes that ask to join. `asked` is the number of nodes that have ever asked.
     askers: Vec<members::AskingNode>,
     asked: usize,
     network: Network,
@@ -190,28 +191,30 @@ pub(crate) struct World {
     pub(crate) ledger: Ledger,
     /// Outcomes of the requests of the final checks.
     answers: BTreeMap<u64, ClientOutcome>,
-    /// Topology of the nodes' settings.
+    /// Topology in the nodes' initial settings.
     first: Topology,
-    /// Topology used for reads by the latest layout in use on any node.
+    /// Topology for reads of the latest layout in use on any node.
     topology: Topology,
     /// Identity of that layout's placement.
     placement: u64,
-    /// The newest stored hint by its target, its holder, and key. The key is a copy, because a
+    /// Rank of the newest stored hint, by target, holder and key. The key is copied, because a
     /// slice of a long request would keep the node's reservation of memory.
     owed: BTreeMap<(usize, usize, Vec<u8>), Rank>,
-    /// Faults in progress, and the node that has lost its disk.
+    /// Faults in progress, and the node that last lost its disk.
     nemesis: nemesis::Nemesis,
-    /// Time of the last comparison of all stored records with the repair proof.
+    /// Time of the last comparison of all stored records with a repair proof.
     looked_at: u64,
     /// The layout of each epoch in use on any node.
     layouts: BTreeMap<u64, Arc<Layout>>,
-    /// Layouts proposed after the last of these: one may be decided without any node knowing.
+    /// Layouts proposed after the last of `layouts`. Any of them may have been decided without a
+    /// node knowing yet.
     wanted: Vec<Arc<Layout>>,
     /// Generator for layout changes.
     changes: Random,
-    /// Which background tasks are dropped, and when.
+    /// Generator that draws which background tasks are dropped, and when.
     drops: Random,
-    /// Times at which a wall clock was set, and the times it showed before and after.
+    /// Times at which a wall clock was set, each with a time that the clock showed just before or
+    /// just after.
     clocks_set: Vec<(u64, u64)>,
     /// True while clients send requests.
     clients_run: bool,
@@ -357,7 +360,7 @@ impl World {
         }
     }
 
-    /// Holds back an event of a paused process until it continues.
+    /// Holds back an event of a paused process until the process continues.
     fn hold_while_paused(&mut self, due: DueEvent) -> Option<DueEvent> {
         let node = match &due {
             DueEvent::Turn(place) | DueEvent::Wake(place) | DueEvent::Ping(place) => place.node,
@@ -388,7 +391,7 @@ impl World {
         self.machines[place.node].process.as_mut().filter(|process| process.life == place.life)
     }
 
-    /// Adds an input to a loop's inbox.
+    /// Adds an input to a loop's inbox, and schedules the loop's turn.
     fn input(&mut self, place: LoopId, input: Input) {
         let delay = self.random.between(1, 60);
         let at = self.now + delay;

@@ -1,4 +1,4 @@
-//! Injects faults, and ends them.
+//! Fault injection: begins faults, and ends them.
 
 use lsm::disk::{Fault as DiskFault, Op};
 use lsm::{Disk, MemDisk, SyncMode};
@@ -15,14 +15,14 @@ const JUMP_MICROS: u64 = 300_000_000;
 /// A day, in microseconds.
 pub(super) const DAY_MICROS: i64 = 86_400_000_000;
 
-/// The end of a fault, or its next step.
+/// The end of a fault, or the next step of a fault.
 #[derive(Debug)]
 pub(crate) enum Remedy {
     /// A paused process continues.
     Resume(usize),
-    /// Blocked paths are open again.
+    /// The blocked paths are open again.
     Unblock(Vec<(usize, usize)>),
-    /// The partition ends or begins once more, with this many steps left.
+    /// A partition that comes and goes ends or begins again, with this many steps left.
     Flap { ways: Vec<(usize, usize)>, left: u32, blocked: bool, period: u64 },
     /// Packets pass as usual again.
     Undisturb(usize),
@@ -30,21 +30,21 @@ pub(crate) enum Remedy {
     DiskFree(usize),
     /// The disk is as fast as before.
     DiskFast(usize),
-    /// The operator replaces the broken disk's controller and restarts the process.
+    /// The operator replaces the controller of the failing disk and restarts the process.
     DiskMended(usize),
-    /// A stopping process has used up its time.
+    /// A stopping process has used up the time for its last requests.
     Stop { node: usize, roll: bool },
     /// A corrupt disk is replaced.
     Replace(usize),
-    /// A disk is restored to that copy.
+    /// An earlier copy of a disk is restored.
     RollBack(usize, MemDisk, LifeFile),
     /// The next node of a rolling restart stops.
     Roll(usize),
-    /// A clock that was off by days is set, and its node restarted.
+    /// A clock that was off by days is set right, and its node restarted.
     ClockRight(usize),
 }
 
-/// State of the fault injection: see the module.
+/// State of the fault injection.
 pub(super) struct Nemesis {
     random: Random,
     /// True time after which no fault begins.
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// Returns a power cut only if every write is synced before it is acknowledged, else a kill.
+    /// Returns a power cut if every write is synced before it is acknowledged, otherwise a kill.
     fn power_cut(&self) -> ProcessEnd {
         if self.plan.sync == SyncMode::Always { ProcessEnd::PowerCut } else { ProcessEnd::Kill }
     }
@@ -165,7 +165,8 @@ impl World {
         self.agenda.put(self.now + away, DueEvent::Start(node));
     }
 
-    /// Returns true if the data of every other lost disk are replicated again.
+    /// Returns true if a node may lose its disk: the data of every other lost disk are replicated
+    /// again, and the cluster can decide without the node.
     pub(super) fn may_lose_disk(&self, node: usize) -> bool {
         if self.nemesis.off.is_some() || self.needs_vote_of(node) {
             return false;
@@ -184,9 +185,9 @@ impl World {
         other.is_none_or(|other| other != node && well(other))
     }
 
-    /// Returns true if another running node knows the cluster's id. Until then, a node with a new
+    /// Returns true if another running node knows the cluster's id. Before that, a node with a new
     /// disk and a node that knew the old disk may take each other for nodes of different clusters,
-    /// once both have received data from a third node, and an operator must resolve that:
+    /// once both have received data from a third node, and an operator must resolve the conflict:
     /// docs/operate/cluster.md, *Two clusters stay apart*.
     fn is_founded_without(&self, node: usize) -> bool {
         let others = self.machines.iter().enumerate().filter(|(other, _)| *other != node);
@@ -200,14 +201,15 @@ impl World {
         self.wipe(node);
     }
 
-    /// Replaces the disk of a node whose directory is an older copy, which must not be used.
+    /// Replaces the disk of a node whose directory turned out to be an older copy, as an operator
+    /// must.
     pub(super) fn outdated(&mut self, node: usize, life: u32) {
         if self.process(LoopId { node, life, index: 0 }).is_some() {
             self.replace_disk(node);
         }
     }
 
-    /// Flips one bit of one table; the disk counts as lost from then on.
+    /// Flips one bit of one table. The disk counts as lost from then on.
     fn rot(&mut self, node: usize) {
         let disk = self.machines[node].disk.clone();
         let mut tables = disk.list().unwrap_or_default();
@@ -256,7 +258,7 @@ impl World {
             let some = random.permille(500);
             return others.into_iter().filter(|o| !some || o % 2 == 0).map(one).collect();
         }
-        // Every node is on one side; the bridge, if there is one, is on both.
+        // Every node is on one side. The bridge, if there is one, is on both sides.
         let sides: Vec<bool> = (0..nodes).map(|_| random.permille(500)).collect();
         let bridge = (fault == Fault::Bridge).then_some(node);
         let alone = fault == Fault::Partition && random.permille(500);
@@ -315,7 +317,7 @@ impl World {
         self.set_wall(node, offset);
     }
 
-    /// Sets a clock off by days. The writes that the node issues while its clock is wrong are
+    /// Sets a clock off by days. The writes that the node makes while its clock is wrong are
     /// removed from its store afterwards, which counts as a lost disk.
     fn clock_by_days(&mut self, node: usize) {
         if !self.may_lose_disk(node) {
@@ -347,7 +349,8 @@ impl World {
         self.agenda.put(self.now + 100_000, DueEvent::Start(node));
     }
 
-    /// Returns true if other nodes hold the records that a node may lose by a repair of its clock.
+    /// Returns true if other nodes hold the records that a node may lose when its clock is
+    /// repaired.
     pub(super) fn may_be_repaired(&self, node: usize) -> bool {
         self.nemesis.wiped == Some(node) || self.may_lose_disk(node)
     }
@@ -356,7 +359,8 @@ impl World {
         self.nemesis.wiped = Some(node);
     }
 
-    /// Asks a process to stop; it has a second to finish its requests, and is restarted.
+    /// Asks a process to stop. The process has a second to finish its requests, and is restarted
+    /// later.
     fn stop_cleanly(&mut self, node: usize, roll: bool) {
         self.machines[node].stopping = true;
         self.say_goodbye(node);
@@ -408,7 +412,7 @@ impl World {
                 }
             }
             Remedy::Replace(node) => {
-                // The disk may have been replaced already, while another lost disk is being
+                // The disk may have been replaced already, while another lost disk was being
                 // rebuilt.
                 if self.machines[node].is_there() && self.machines[node].rotten {
                     self.replace_disk(node);

@@ -1,5 +1,5 @@
-//! The part of a process that all its loops share: drives [`server::Task`], and records the stored
-//! hints.
+//! The part of a process that all loops share: drives [`server::Task`], and records the stored
+//! hints for a check at the end.
 
 use bytes::Bytes;
 use lsm::{Batch, PurgeRule, Space};
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// While faults happen, now and then a background task is dropped where it waits.
+    /// Drops a random background task in the middle of its work, now and then while faults happen.
     fn drop_task(&mut self, node: usize) {
         let is_calm = self.now >= self.plan.seconds * 1_000_000;
         if is_calm || !self.drops.permille(self.plan.task_drops) {
@@ -124,8 +124,8 @@ impl World {
         }
     }
 
-    /// Notes that a node may have forgotten writes with an idempotency key, or that keys are
-    /// moving.
+    /// Notes that a node may have forgotten writes with an idempotency key, or that keys move, so
+    /// that a write may be refused as forgotten.
     fn note_forgetful(&mut self, place: LoopId) {
         let Some(process) = self.process(place) else { return };
         let shared = &process.shared;
@@ -159,7 +159,7 @@ impl World {
         self.node_event(node, life, TaskEvent::HintsRead(wanted, read));
     }
 
-    /// Passes the answer to a call to its coordinator.
+    /// Passes the result of one of the task's calls to the node's task.
     pub(super) fn returned(
         &mut self,
         place: LoopId,
@@ -182,22 +182,23 @@ impl World {
         *owed = (*owed).max(*rank);
     }
 
-    /// Forgets the hints on a lost disk, and those for its node.
+    /// Forgets the hints on a lost disk, and the hints for its node.
     pub(super) fn forget_hints(&mut self, node: usize) {
         self.owed.retain(|(peer, holder, _), _| *peer != node && *holder != node);
     }
 
-    /// Checks, once no hint is waiting, that every hint has reached its node.
+    /// Checks that every stored hint has reached its target, after all nodes have delivered their
+    /// hints.
     pub(super) fn hints_are_delivered(&mut self) {
         for ((peer, holder, key), rank) in std::mem::take(&mut self.owed) {
             let members = self.members();
             if !members.contains(&peer) || !members.contains(&holder) {
-                // Hints on a node that has left are gone.
+                // A node that has left took its hints along.
                 continue;
             }
             let key = Bytes::from(key);
             let held = self.held(peer, &key).ok().flatten();
-            // Contended keys have the default number of copies.
+            // All records of contended keys have the default number of copies.
             let is_replica = match is_contended(&key) {
                 true => is_replica(&self.topology, &key, 0, peer),
                 false => self.ledger.is_replica(&self.topology, peer, &key),
@@ -213,8 +214,8 @@ impl World {
             }) {
                 continue;
             }
-            // The record that outranks the hint may be the older write, if it continues an earlier
-            // base version.
+            // The record that outranks the hint may belong to an older write, if it continues an
+            // earlier base version.
             if held.as_ref().is_none_or(|held| held.rank() < rank) {
                 let what = format!(
                     "hint lost: node {holder} kept {rank:x?} of {key:?} for node {peer}, which \
@@ -226,7 +227,7 @@ impl World {
         }
     }
 
-    /// Returns the record of a key in a node's store.
+    /// Returns a node's stored record of a key.
     pub(super) fn held(
         &self,
         node: usize,

@@ -21,7 +21,7 @@ use crate::records::BRIEF_BYTES;
 use crate::store::{BatchOwner, Store};
 use crate::wall::true_wall;
 
-/// Most microseconds between two checks of the clock's bound and the background work.
+/// Most microseconds between two checks of the clock's bound and of the background work.
 const KEEP_MICROS: u64 = 80_000;
 
 /// Microseconds between two attempts to start a process.
@@ -30,20 +30,21 @@ const AGAIN_MICROS: u64 = 500_000;
 /// Work per page: little, so that a few keys take several pages.
 const PAGE_WORK: PageWork = PageWork { records: 128, bytes: 16 << 10 };
 
-/// Bytes of writes per loop that may wait for room in the store.
+/// Bytes of writes, per loop, that may wait for space in the store.
 const WAITING_BYTES: usize = 1 << 20;
 
-/// Most microseconds by which a start can put a clock ahead: the greatest lead of its bound.
+/// Most microseconds by which each start can put a clock ahead: the greatest lead of the clock's
+/// durable bound.
 const START_AHEAD: u64 = 2_000_000;
 
-/// The way a process ends.
+/// The way in which a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProcessEnd {
-    /// SIGTERM: all is written and synced, and peers are told goodbye.
+    /// SIGTERM: all writes are written and synced, and peers receive a goodbye.
     Clean,
-    /// SIGKILL: completed writes stay.
+    /// SIGKILL: writes that have reached the system survive.
     Kill,
-    /// The machine loses power too.
+    /// The machine loses power too: unsynced writes are lost.
     PowerCut,
 }
 
@@ -62,8 +63,8 @@ impl World {
                 let life = machine.lives;
                 let line = format_args!("n{node} starts life {life}: {:?}", starting.identity());
                 self.journal.line(self.now, line);
-                // The node's clock begins at its bound: before that time, others would refuse its
-                // versions.
+                // The node's clock begins at its bound. Before the wall clock reaches that time,
+                // other nodes would refuse the node's versions.
                 let wait = starting.wait_for_wall(machine.wall.wall(self.now));
                 machine.opened = Some(Box::new((store, starting)));
                 self.agenda.put(self.now + wait, DueEvent::Serve { node, life });
@@ -72,7 +73,8 @@ impl World {
         }
     }
 
-    /// Recovers the store and the node's state; `None` if its clock is ahead.
+    /// Recovers the store and the node's state. Returns `None` if the process must not start yet,
+    /// because its clock is ahead or it has not joined.
     fn open(&mut self, node: usize) -> Result<Option<(Store, Starting)>, StartError> {
         let machine = &self.machines[node];
         let store_id = u64::from(origin_of(&machine.name)) + 1;
@@ -106,7 +108,7 @@ impl World {
         self.agenda.put(self.now + AGAIN_MICROS, DueEvent::Start(node));
     }
 
-    /// Opens the port of a recovered process.
+    /// Lets a recovered process serve requests.
     pub(super) fn serve(&mut self, node: usize, life: u32) {
         let machine = &mut self.machines[node];
         let Some(opened) = machine.opened.take_if(|_| machine.lives == life) else { return };
@@ -188,7 +190,7 @@ impl World {
         }
     }
 
-    /// Checks that a node's disk belongs to the same cluster as before, and as all others'.
+    /// Checks that a node's disk belongs to the same cluster as before, and as all other disks.
     pub(super) fn note_cluster(&mut self, node: usize, id: Option<ClusterId>) {
         let before = std::mem::replace(&mut self.machines[node].cluster, id);
         let all = self.nodes.iter().map(|other| self.machines[*other].cluster);
@@ -213,7 +215,7 @@ impl World {
             known,
         );
         let queue_bytes = self.plan.speed.buffer;
-        // A quarter of a buffer for each connection of the plan.
+        // Allows a quarter of a full buffer for each connection of the plan.
         let (loops, others) = (self.plan.loops, (self.plan.nodes - 1).max(1));
         let bounds = LinkBounds { encoded_bytes: queue_bytes * loops * others, loops, queue_bytes };
         let skew = self.plan.max_skew_micros;
@@ -249,7 +251,7 @@ impl World {
         }
         if how == ProcessEnd::Clean {
             let batch = process.clock.stop();
-            // If the commit fails, the old bound is safe too.
+            // If the commit fails, the old bound stays in force, which is safe too.
             let _ = process.store.engine().commit(std::iter::once(&batch));
         }
         self.lose_store(node, process.store, how);
@@ -268,14 +270,14 @@ impl World {
         };
     }
 
-    /// Replaces a machine by one with an empty disk and a correct clock while its node is down.
+    /// Gives a machine whose process is down an empty disk and a correct clock.
     pub(super) fn wipe(&mut self, node: usize) {
         self.set_wall(node, 0);
         self.machines[node].most_ahead = 0;
         self.exchange_disk(node, MemDisk::new());
     }
 
-    /// Replaces the disk of a machine while its node is down.
+    /// Replaces the disk of a machine whose process is down.
     pub(super) fn exchange_disk(&mut self, node: usize, disk: MemDisk) {
         disk.clear_faults();
         disk.set_capacity(None);
@@ -309,7 +311,7 @@ impl World {
         }
     }
 
-    /// Does a step of the production process's background threads.
+    /// Does one step of the work of the production process's background threads.
     pub(super) fn keep(&mut self, node: usize, life: u32) {
         let place = LoopId { node, life, index: 0 };
         let times = self.times(node);
@@ -334,8 +336,8 @@ impl World {
         self.agenda.put(at, DueEvent::Keep { node, life });
     }
 
-    /// Checks that other nodes carry a node's clock ahead of its own wall clock by no more than the
-    /// allowed skew; only the node's own bound can carry it further, at each start.
+    /// Checks that other nodes have not put a node's clock ahead of its own wall clock by more than
+    /// the allowed skew. Only the node's own bound may put the clock further ahead, at each start.
     fn clock_is_its_own(&mut self, node: usize) {
         let (now, skew) = (self.now, self.plan.max_skew_micros);
         let machine = &mut self.machines[node];

@@ -1,6 +1,6 @@
-//! Checks the meaning of a repair proof. When a node's watermark rises, all members hold the same
-//! records up to it, except those that may be purged; and no client is ever told of other records
-//! from before it. After a round and a compaction, no purgeable record is left.
+//! Checks of what a repair proof claims. When a node's watermark rises, all members hold the same
+//! records up to it, except records that may be purged, and no client is ever given another record
+//! from before the watermark. After a round and a compaction, no purgeable record is left.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const LOOK_MICROS: u64 = 100_000;
 type HeldRecords = BTreeMap<Bytes, (Record, Vec<u8>)>;
 
 impl World {
-    /// Returns a node's watermark; 0 if it has none.
+    /// Returns a node's watermark; 0 if the node has none.
     pub(super) fn watermark(&self, node: usize) -> u64 {
         let process = self.machines[node].process.as_ref();
         process.map_or(0, |process| process.shared.repair.proofs.watermark())
@@ -61,7 +61,7 @@ impl World {
                 }
             }
         }
-        // If some node's records were not read, the newest record of a key is unknown.
+        // If some node's records could not be read, the newest record of a key is unknown.
         if held.len() == all.len() {
             let newest = newest.into_iter();
             let ranks = newest.map(|(key, record)| (key.clone(), record.rank())).collect();
@@ -92,8 +92,9 @@ impl World {
         is_replica(&self.topology, key, record.copies(), node)
     }
 
-    /// Returns true if a node holds a record for readers, not because it is about to be a replica
-    /// or was one. If nothing has moved, a node holds only records for readers.
+    /// Returns true if a node holds a record as a replica that readers ask, not only because the
+    /// node is about to become a replica or was one. If nothing has moved, a node holds no other
+    /// records.
     pub(super) fn belongs_to(&self, node: usize, key: &Bytes, record: &Record) -> bool {
         let process = self.machines[node].process.as_ref();
         let holds_others = process.is_some_and(|process| {
@@ -103,15 +104,15 @@ impl World {
         !holds_others || self.is_replica(node, key, record)
     }
 
-    /// Returns true if a node holds a record for readers, or in place of a hidden record for
-    /// readers.
+    /// Returns true if a node holds a record as one of the replicas that readers ask, or in place
+    /// of a hidden record that it holds as such a replica.
     fn holds_for_readers(&self, node: usize, key: &Bytes, held: &(Record, Vec<u8>)) -> bool {
         let (record, hidden) = held;
         self.belongs_to(node, key, record) || self.stands_for_hidden(node, key, record, hidden)
     }
 
-    /// Returns true if a node keeps a record because of the records hidden under it, which had
-    /// these numbers of copies.
+    /// Returns true if a node keeps a record in place of the records hidden under it. `hidden` are
+    /// the numbers of copies of the hidden records.
     pub(super) fn stands_for_hidden(
         &self,
         node: usize,
@@ -124,7 +125,7 @@ impl World {
         record.ballot() == 0 && hidden.iter().any(is_held)
     }
 
-    /// Returns all records of a node; `None` if they can't be read.
+    /// Returns all records of a node, or `None` if they cannot be read.
     fn all_held(&self, node: usize) -> Option<HeldRecords> {
         let process = self.machines[node].process.as_ref()?;
         let mut scan = process.store.engine().snapshot().scan(Space::Data, b"", None);
@@ -137,8 +138,8 @@ impl World {
         Some(held)
     }
 
-    /// Checks, after a full compaction, that no node holds a record that may be purged up to this
-    /// proven time.
+    /// Checks that no node holds a record that may be purged up to this proven time. Expects that a
+    /// full compaction follows the proof.
     pub(super) fn all_is_purged(&mut self, proven: u64) {
         for node in self.members() {
             if self.watermark(node) < proven {

@@ -1,4 +1,5 @@
-//! Ranges over the whole cluster: [`server::Range`] requests pages, and a coordinator fetches them.
+//! Reads of ranges over the whole cluster: [`server::Range`] asks for pages, and a coordinator
+//! fetches the pages from other nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use super::machine::{Input, Outbox};
 use super::{DueEvent, LoopId, World};
 use crate::ledger::ClientOutcome;
 
-/// First number of the ranges' calls; the node's task uses those below.
+/// Number of the first call of a range. The node's task uses the numbers below.
 const FIRST_CALL: u64 = 1 << 32;
 
 /// A range that is being read.
@@ -23,7 +24,8 @@ pub(crate) struct RangeRead {
     items: Vec<(Bytes, Record)>,
 }
 
-/// All ranges that a process reads, by the number of the client's request.
+/// All ranges that a process reads, by the number of the client's request, with the number of calls
+/// made so far.
 #[derive(Debug, Default)]
 pub(crate) struct Walks {
     walks: BTreeMap<u64, RangeRead>,
@@ -90,7 +92,8 @@ impl World {
         self.agenda.put(at, DueEvent::ClientOutcome { number, outcome });
     }
 
-    /// Handles the result of a range's call; returns any other result to the caller.
+    /// Handles the result of a call that a range made. Returns the result of any other call to the
+    /// caller.
     pub(super) fn page_returned(
         &mut self,
         place: LoopId,
@@ -103,7 +106,7 @@ impl World {
         }
         let process = self.process(place)?;
         let asking = |walk: &RangeRead| walk.asking.get(&call).copied();
-        // The call is void if another node failed meanwhile.
+        // The call is void if the range failed at another node meanwhile.
         let node = process.walks.walks.values().find_map(asking)?;
         match Range::asked(&process.shared, node, result) {
             PageAsked::Busy => {
@@ -114,7 +117,7 @@ impl World {
         None
     }
 
-    /// Retries a range's call to a busy node.
+    /// Repeats a range's call to a node that was busy.
     pub(super) fn was_busy(&mut self, place: LoopId, call: CallId) {
         self.input(place, Input::Busy(call));
     }

@@ -1,6 +1,6 @@
-//! The operator's response to a node whose clock was far ahead: the node refuses to start; the
-//! clock is set, and the records it wrote meanwhile are removed from its store, as by `kvorum
-//! repair-clock`.
+//! The operator's response to a node whose clock was far ahead, which therefore refuses to start.
+//! The operator sets the clock, and removes the records that the node wrote meanwhile from its
+//! store, as `kvorum repair-clock` does.
 
 use protocol::{Clock, origin_of};
 use server::{Ahead, StartError};
@@ -10,18 +10,18 @@ use super::nemesis::DAY_MICROS;
 use crate::store::Store;
 use crate::wall::true_wall;
 
-/// Microseconds from a refused start to the operator's response.
+/// Microseconds from a refused start until the operator responds.
 const LOOKED_AT: u64 = 2_000_000;
 
 impl World {
-    /// Handles a refused start, whose clock would begin far ahead of the wall clock: an operator
-    /// responds, and the node starts again.
+    /// Handles the refused start of a node whose clock would begin far ahead of the wall clock: the
+    /// operator responds, and the node starts again.
     pub(super) fn started_ahead(&mut self, node: usize, store: &Store) -> Result<(), StartError> {
         let offset = self.machines[node].wall.offset(self.now);
         self.journal.line(self.now, format_args!("n{node} would begin ahead: not started"));
         let most_wrong = self.plan.skew_micros as i64 + 1;
         if self.is_off_by_days(node) {
-            // While the fault lasts.
+            // The fault is still in progress, so the operator sets the clock only.
         } else if offset.abs() > most_wrong {
             self.set_wall(node, 0);
         } else if self.may_be_repaired(node) {
@@ -35,8 +35,8 @@ impl World {
         let limit = Clock::limit(self.times(node).wall, self.plan.max_skew_micros);
         let engine = store.engine();
         let Some(found) = Ahead::look(engine, limit)? else { return Ok(()) };
-        // For holders of promises this is a lost disk, unless other nodes have the records; also if
-        // a disk error interrupts the removal.
+        // For promises that the node's disk holds, the removal counts as a lost disk, unless other
+        // nodes have the records. So does a removal that a disk error interrupts.
         self.note_lost_disk(node);
         self.forget_hints(node);
         self.ledger.wiped(self.now, origin_of(&self.machines[node].name), limit);
@@ -51,8 +51,8 @@ impl World {
         Ok(())
     }
 
-    /// Notes that a removed node is switched off without a repair of its clock: its writes from
-    /// while the clock was off by days are on no other node, and are lost with it.
+    /// Notes that a removed node is switched off without a repair of its clock. The writes that the
+    /// node made while its clock was off by days are on no other node, and are lost with the node.
     pub(super) fn takes_future_along(&mut self, node: usize) {
         if self.machines[node].most_ahead >= DAY_MICROS {
             let limit = Clock::limit(true_wall(self.now), self.plan.max_skew_micros);

@@ -1,5 +1,5 @@
-//! A turn of a loop: drives [`server::Loop`] with all waiting inputs, and carries out its effects.
-//! The writes of a turn become one batch, and the messages on a connection one envelope.
+//! A turn of a loop: passes all waiting inputs to [`server::Loop`], and carries out its effects.
+//! The writes of a turn become one batch, and the messages for a connection one envelope.
 
 use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use protocol::{
@@ -193,12 +193,13 @@ impl World {
         self.arm(place);
     }
 
-    /// Handles one event, and all that follows from it at once.
+    /// Handles one event, and the events that follow from it at once.
     pub(super) fn handle(&mut self, place: LoopId, event: Event, out: &mut Outbox) {
         self.drive(place, out, |own, driver| own.handle(driver, event));
     }
 
-    /// Runs `work` on a loop, and then the events that ranges send to the loop because of it.
+    /// Runs `work` on a loop, then handles the events that ranges send to the loop because of
+    /// `work`.
     fn drive(
         &mut self,
         place: LoopId,
@@ -272,7 +273,7 @@ impl World {
         }
     }
 
-    /// Returns true if no one waits any more for the store's result.
+    /// Returns true if the request that waits for the store's result has reached its deadline.
     fn is_over(&self, place: LoopId, demand: Demand) -> bool {
         self.times(place.node).mono >= demand.until
     }
@@ -431,5 +432,6 @@ impl World {
     }
 }
 
-/// Greatest lateness of an answer after its deadline: a wake-up, and a loop's turn.
+/// Most microseconds by which an answer may exceed its deadline: the delay of a wake-up, and of a
+/// turn.
 const LATE_MICROS: u64 = 60_000;

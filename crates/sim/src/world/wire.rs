@@ -1,5 +1,5 @@
-//! Bytes between loops: arriving bytes go into the handshake, then into the connection; their
-//! output is sent at the end of a turn.
+//! Bytes between loops. Arriving bytes go into the handshake, later into the connection. The output
+//! of both is sent at the end of a turn.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::machine::{Input, Outbox};
 use super::{DueEvent, LoopId, World};
 use crate::network::LoopEnd;
 
-/// Microseconds until a connection that lacks memory tries again.
+/// Microseconds until a connection whose message finds no memory tries again.
 const AGAIN_MICROS: u64 = 1_000;
 
 impl World {
@@ -44,7 +44,8 @@ impl World {
         own.dirty.insert(id);
     }
 
-    /// Handles bytes that arrive at an end of a connection, or room for more.
+    /// Handles an event at an end of a connection: bytes arrive, or the connection has space for
+    /// more.
     pub(super) fn deliver(&mut self, connection: u64, end: usize) {
         if let Some(LoopEnd { node, life, index, .. }) =
             self.network.arrive(self.now, connection, end)
@@ -53,7 +54,7 @@ impl World {
         }
     }
 
-    /// Reads the bytes that have arrived, and writes waiting ones.
+    /// Reads the bytes that have arrived, and writes the bytes that wait.
     pub(super) fn take_ready(&mut self, place: LoopId, id: u64, end: usize, out: &mut Outbox) {
         let open = self.network.get(id).is_some_and(|found| found.ends[end].open);
         let known = |world: &mut Self| {
@@ -76,7 +77,7 @@ impl World {
         if !paused {
             let (bytes, ended) = self.network.read(id, end);
             if !bytes.is_empty() {
-                // The other end has room again.
+                // The read has freed space in the buffer of the other end.
                 let at = self.now + self.random.between(20, 2_000);
                 self.agenda.put(at, DueEvent::Deliver { connection: id, end: 1 - end });
             }
@@ -113,7 +114,8 @@ impl World {
         }
     }
 
-    /// Establishes a link after both ends have authenticated; `false` if it has ended meanwhile.
+    /// Establishes a link after both ends have authenticated. Returns false if the link ended
+    /// meanwhile.
     fn rise(&mut self, place: LoopId, id: u64, seen: &PeerSeen, out: &mut Outbox) -> bool {
         let now = self.times(place.node);
         let LoopId { node, life, index } = place;
@@ -174,7 +176,7 @@ impl World {
             let event = BackgroundEvent::Fenced.into();
             self.agenda.put(self.now + 1, DueEvent::Node { node, life, event });
         }
-        // The explanation is sent before the connection is closed.
+        // The refused peer must receive the explanation before the connection closes.
         self.flush(place, id);
         self.lose(place, id, true, out);
     }
@@ -269,7 +271,7 @@ impl World {
         }
     }
 
-    /// Retransmits the bytes that were lost to blocked paths.
+    /// Schedules another arrival for the bytes that blocked paths have held back.
     pub(super) fn resend_all(&mut self) {
         for connection in self.network.all() {
             for end in 0..2 {

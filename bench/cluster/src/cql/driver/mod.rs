@@ -1,4 +1,4 @@
-//! The client in builds with the driver: see the module above.
+//! The client in builds with the driver: see the module above this one.
 
 mod plain;
 
@@ -21,7 +21,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::{Ask, Seen};
 use crate::requests::VALUE;
 
-/// Longest time for one statement: several times Cassandra's own limit.
+/// Longest time for one statement, several times Cassandra's own limit.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
 
 /// The keyspace, and the table of both kinds of statements.
@@ -42,7 +42,7 @@ impl Ask {
         }
     }
 
-    /// Returns true if the answer must be that the write was applied.
+    /// Returns true if the answer must report that the write was applied.
     const fn applies(self) -> bool {
         !matches!(self, Self::Absent)
     }
@@ -62,7 +62,7 @@ impl Seen {
     }
 }
 
-/// A driver that runs on the caller's thread.
+/// A driver session that runs on the caller's thread.
 pub(crate) struct Client {
     runtime: Runtime,
     session: Arc<Session>,
@@ -79,7 +79,7 @@ impl Client {
     fn with(builder: SessionBuilder, nodes: &[SocketAddr], clients: usize) -> Result<Self, String> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
-        // Without shuffling, a key's statements go to the first of its replicas.
+        // Without shuffling, all statements of a key go to the first of its replicas.
         let policy = DefaultPolicy::builder().token_aware(true).enable_shuffling_replicas(false);
         let profile = ExecutionProfile::builder()
             .consistency(Consistency::Quorum)
@@ -99,7 +99,7 @@ impl Client {
         Ok(Self { runtime, session, clients })
     }
 
-    /// Creates the table and `keys` keys, all with the same value.
+    /// Creates the table and writes `keys` keys, all with the same value.
     pub(crate) fn fill(&self, keys: u64) -> Result<(), String> {
         self.runtime.block_on(async {
             make_tables(&self.session).await?;
@@ -124,8 +124,8 @@ impl Client {
         })
     }
 
-    /// Runs a closed loop for `duration`: each client sends its next statement when it has an
-    /// answer.
+    /// Runs a closed loop for `duration`. Each client sends its next statement when the last is
+    /// answered.
     pub(crate) fn run(&self, ask: Ask, keys: u64, duration: Duration) -> Result<Seen, String> {
         self.runtime.block_on(async {
             let statement = Arc::new(prepared(&self.session, ask).await?);
@@ -194,7 +194,7 @@ async fn prepared(session: &Session, ask: Ask) -> Result<PreparedStatement, Stri
     session.prepare(text).await.map_err(|error| format!("`{text}`: {error}"))
 }
 
-/// Returns true if a conditional statement was applied, from the first column of its answer.
+/// Returns true if a conditional statement was applied, by the first column of its answer.
 async fn applied(
     session: &Session,
     statement: &PreparedStatement,

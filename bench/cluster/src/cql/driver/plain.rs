@@ -1,5 +1,5 @@
-//! Plain statements: the repaired data, clients at a fixed rate meanwhile, and the nodes' records
-//! of their repairs.
+//! Plain statements: write the data to repair, run clients at a fixed rate during a repair, and
+//! read the nodes' records of their repairs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ const PUT: &str = "INSERT INTO bench.kv (k, v) VALUES (?, ?)";
 
 const GET: &str = "SELECT v FROM bench.kv WHERE k = ?";
 
-/// Start and end of a repair, and its error.
+/// Start, end and error of a repair.
 type Repair = (Option<CqlTimestamp>, Option<CqlTimestamp>, Option<String>);
 
 impl Client {
-    /// Connects to these nodes and to no other.
+    /// Connects to these nodes and to no others.
     pub(crate) fn only(nodes: &[SocketAddr], clients: usize) -> Result<Self, String> {
         let only = AllowListHostFilter::new(nodes).map_err(|error| error.to_string())?;
         Self::with(SessionBuilder::new().host_filter(Arc::new(only)), nodes, clients)
@@ -39,7 +39,7 @@ impl Client {
         })
     }
 
-    /// Rewrites the late ones of `keys` keys, with a quorum.
+    /// Writes the late keys, of `keys` keys, anew with a quorum.
     pub(crate) fn write_late(&self, keys: u64) -> Result<(), String> {
         let late = (0..keys / LATE_OF).map(|number| number * LATE_OF + LATE);
         self.runtime.block_on(self.write(late.collect(), Consistency::Quorum))
@@ -139,7 +139,7 @@ impl Client {
 /// A client that sends at fixed times.
 struct Paced {
     session: Arc<Session>,
-    /// Read and write, which alternate.
+    /// Statement of a read and of a write, which alternate.
     statements: [Arc<PreparedStatement>; 2],
     numbers: Numbers,
     next: Instant,

@@ -22,8 +22,8 @@ const THREADS: u64 = 2;
 pub struct Asked {
     /// The plan to run.
     pub plan: Plan,
-    /// A script's source for each target that has threads of its own; empty if requests are made
-    /// from keys.
+    /// Source of the script, for each target that has threads of its own. Empty if requests are
+    /// made from keys.
     pub sources: Vec<Source>,
     /// The URLs to send requests to.
     pub urls: Vec<Url>,
@@ -34,7 +34,7 @@ pub struct Asked {
 }
 
 impl LoadArgs {
-    /// Returns true if latencies are printed in detail. As in wrk2, `-U` prints `-L`'s list too.
+    /// Returns true if latencies are printed in detail. As in wrk2, `-U` implies `-L`.
     pub(super) fn is_detailed(&self) -> bool {
         self.latency || self.u_latency
     }
@@ -68,7 +68,7 @@ impl LoadArgs {
 }
 
 impl RequestArgs {
-    /// Checks what is sent and where. The caller sets pace and duration.
+    /// Checks the flags for requests and targets. The caller sets pace and duration.
     pub fn check(&self, known: &ServerProfile) -> Result<Asked, Error> {
         let (urls, args) = self.urls_and_args()?;
         let mut plan = Plan::new(Target {
@@ -161,7 +161,7 @@ impl RequestArgs {
             || self.verify
     }
 
-    /// Fills in keys, values and mix; returns their description.
+    /// Fills in keys, values and mix. Returns their description.
     fn keys(&self, plan: &mut Plan) -> Result<String, Error> {
         let mix = self.mix.as_deref().unwrap_or("get=100");
         (plan.put_percent, plan.delete_percent) = parse_mix(mix)?;
@@ -241,7 +241,7 @@ impl TlsArgs {
     }
 }
 
-/// Returns the canonical path of a file, which need not exist.
+/// Returns the canonical path of a file. The file need not exist.
 fn place(path: &Path) -> PathBuf {
     let there = path.canonicalize().or_else(|_| std::path::absolute(path));
     there.unwrap_or_else(|_| path.to_owned())

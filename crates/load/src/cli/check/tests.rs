@@ -1,4 +1,5 @@
-//! Valid command lines, taken from published reports, with the plans they yield; and invalid ones.
+//! Valid command lines, from published reports, with the plans that they yield, and invalid command
+//! lines.
 
 use std::time::Duration;
 

@@ -2,35 +2,36 @@
 //!
 //! Every tested metric weakens the tests of the others (Holm divides by their number), so a metric
 //! that *cannot* differ is not tested: where all figures of both sides lie closer together than the
-//! least difference called real, "no difference" is the only possible verdict. This depends on the
-//! figures alone and not on their side, so the chance of a false alarm stays the same (Tarone, "A
-//! Modified Bonferroni Method for Discrete Data", 1990). The rule leaves out throughput in an open
-//! loop, and errors if there are none.
+//! least difference that counts as real, "no difference" is the only possible verdict. Whether a
+//! metric is tested depends on its figures alone and not on their sides, so the chance of a false
+//! alarm stays the same (Tarone, "A Modified Bonferroni Method for Discrete Data", 1990). The rule
+//! leaves out throughput in an open loop, and errors if there are none.
 //!
-//! With six repeats a side and noise of 3 %, an increase of one metric by 10 % is found in 95 % of
-//! cases if five metrics are tested at 5 %, and in 75 % if all six are tested at 2.5 %. A against A
-//! is called different in 3 % (simulated; `tests.rs` checks most of this).
+//! With six repeats a side and noise of 3 %, the test finds an increase of one metric by 10 % in 95
+//! % of cases if five metrics are tested at 5 %, and in 75 % if all six are tested at 2.5 %. The
+//! test calls A different from A in 3 % of cases (simulated; `tests.rs` checks most of this).
 
 use super::metrics::{self, Metric};
 use super::rank::{least_p, levels, shift};
 use crate::saved::LoadedRun;
 
 /// Chance of any false alarm in one comparison, over all its metrics. Rank tests of few runs have
-/// few possible p-values, so the actual chance is smaller: less than 4 % with six runs a side.
+/// few possible p-values, so that the actual chance is smaller: less than 4 % with six runs a side.
 pub(crate) const ALPHA: f64 = 0.05;
 
 /// Chance of any false alarm between stretches, which are less independent than runs.
 const STRETCHES_ALPHA: f64 = 0.025;
 
-/// Least relative difference that is called real: nobody acts on a smaller one, and in an open loop
-/// the throughput of two servers always differs by a few requests.
+/// Least relative difference that counts as real. Nobody acts on a smaller one, and in an open loop
+/// the throughputs of two servers always differ by a few requests.
 const LEAST_RATIO: f64 = 0.01;
 
-/// Least difference between shares of errors that is called real: one in a thousand.
+/// Least difference between shares of errors that counts as real: one in a thousand.
 const LEAST_SHARE: f64 = 0.001;
 
-/// Least relative difference between two single runs. Stretches of a run don't show the difference
-/// between starts: memory layout, file placement and neighbours change from start to start.
+/// Least relative difference between two single runs that counts as real. Stretches of a run do not
+/// show the difference between starts: memory layout, file placement and neighbours change from
+/// start to start.
 const SINGLE_RUN_RATIO: f64 = 0.05;
 
 /// The verdict on one metric.
@@ -40,13 +41,13 @@ pub(crate) struct Classified {
     /// The medians of both sides.
     pub(crate) a: f64,
     pub(crate) b: f64,
-    /// B relative to A: for ratios, 0.1 = 10 % more; for shares, the difference.
+    /// B relative to A. For ratios, 0.1 = 10 % more; for shares, the difference of the shares.
     pub(crate) effect: f64,
-    /// Confidence interval of `effect` at the level of its test: it excludes 0 exactly if the test
-    /// found a difference.
+    /// Confidence interval of `effect` at the level of the metric's test. The interval excludes 0
+    /// exactly if the test found a difference.
     pub(crate) low: f64,
     pub(crate) high: f64,
-    /// Least difference that is called real.
+    /// Least difference that counts as real.
     pub(crate) least: f64,
     pub(crate) verdict: CompareVerdict,
 }
@@ -71,7 +72,7 @@ pub(crate) enum Sampling {
     Stretches,
 }
 
-/// Chooses the samples: several runs of each side are better than stretches of one.
+/// Chooses the samples. Several runs of each side are better samples than stretches of one run.
 pub(crate) fn sampling(a: &[LoadedRun], b: &[LoadedRun]) -> Sampling {
     if a.len() == 1 && b.len() == 1 { Sampling::Stretches } else { Sampling::Runs }
 }
@@ -141,18 +142,19 @@ pub(super) fn decide(
         .collect()
 }
 
-/// Scales figures for the test: differences of logarithms are ratios.
+/// Scales figures for the test. Of a ratio metric, takes the logarithms, whose differences are
+/// ratios.
 fn scale(metric: Metric, figures: &[f64]) -> Vec<f64> {
     let log = |figure: &f64| if metric.is_ratio() { figure.ln() } else { *figure };
     figures.iter().map(log).collect()
 }
 
-/// Converts a difference of scaled figures back.
+/// Converts a difference of scaled figures into an effect.
 fn effect(metric: Metric, shift: f64) -> f64 {
     if metric.is_ratio() { shift.exp_m1() } else { shift }
 }
 
-/// Returns the least difference that is called real.
+/// Returns the least difference that counts as real.
 fn least(metric: Metric, sampling: Sampling) -> f64 {
     match (metric.is_ratio(), sampling) {
         (true, Sampling::Runs) => LEAST_RATIO,
@@ -161,7 +163,7 @@ fn least(metric: Metric, sampling: Sampling) -> f64 {
     }
 }
 
-/// Returns the fewest repeats a side at which every metric can be judged.
+/// Returns the least number of repeats a side with which every metric can be judged.
 pub(crate) fn least_repeats() -> usize {
     let alone = ALPHA / Metric::ALL.len() as f64;
     (1..super::rank::MAX_SAMPLE).find(|n| least_p(*n, *n) <= alone).unwrap_or(usize::MAX)

@@ -9,7 +9,7 @@ fn normal(rng: &mut Rng) -> f64 {
 }
 
 /// Draws the figures of `repeats` runs around `level`, with relative `noise`. Latencies have a
-/// heavy tail; CPU time, a sum over all requests, has none.
+/// heavy tail. CPU time, a sum over all requests, has none.
 fn runs(rng: &mut Rng, metric: Metric, repeats: usize, level: f64, noise: f64) -> Vec<f64> {
     let mut one = || {
         let stalled = metric != Metric::ServerCpu && rng.u8(..20) == 0;
@@ -56,7 +56,7 @@ fn ten_per_cent_more_cpu_work_are_found() {
     }
 }
 
-/// At this noise, some differences are found and some are not.
+/// At this noise, the tests find some of the differences.
 #[test]
 fn verdict_and_interval_agree() {
     let mut rng = Rng::with_seed(3);
@@ -83,8 +83,8 @@ fn verdict_and_interval_agree() {
     assert!(verdicts.iter().all(|count| *count > 300), "{verdicts:?}");
 }
 
-/// In an open loop the plan fixes throughput, and usually there are no errors: testing them would
-/// only weaken the other tests.
+/// In an open loop the plan fixes throughput, and usually there are no errors. Tests of these
+/// metrics would only weaken the other tests.
 #[test]
 fn what_cannot_differ_is_not_tested() {
     let p99 =
@@ -106,7 +106,7 @@ fn what_cannot_differ_is_not_tested() {
 fn seconds_that_follow_each_other_do_not_count_as_many_proofs() {
     use crate::saved::{LoadedRun, SavedTimeline};
     let mut rng = Rng::with_seed(11);
-    // Autoregressive noise of order one: each second carries over half the noise of the second
+    // Autoregressive noise of first order: each second carries over half the noise of the second
     // before.
     let mut run = || {
         let (mut p50, mut p99) = (0.0, 0.0);

@@ -101,7 +101,7 @@ impl Plane<'_> {
         let (left, right, bottom) = (self.size.left, self.right(), self.bottom());
         let down = if self.chart.low { 4 } else { self.size.ticks.1 };
         let ys = self.chart.y.ticks(down);
-        // On a narrow screen, a long axis has room to label every other power of ten.
+        // On a narrow screen, a long axis has space to label every other power of ten.
         let xs = self.chart.x.ticks(self.size.ticks.0);
         let every = xs.len().div_ceil(self.size.ticks.0 + 1).max(1);
         html! {
@@ -127,7 +127,7 @@ impl Plane<'_> {
         }
     }
 
-    /// Labels at the ends stay inside the drawing.
+    /// Returns the anchor of a label, so that labels at the ends stay inside the drawing.
     fn anchor(&self, x: f64) -> &'static str {
         if x > self.right() - 14.0 { "end" } else { "middle" }
     }

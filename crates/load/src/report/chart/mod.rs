@@ -1,8 +1,8 @@
 //! Charts: lines over two axes, with rules, bands and points, as SVG that works without scripts.
 //!
-//! Each chart is drawn twice, for wide and for narrow screens; the style sheet shows the one that
-//! fits, so labels are legible on a phone. JSON beside the chart holds the data for the script's
-//! cursor.
+//! Each chart is drawn twice, for wide and for narrow screens. The style sheet shows the drawing
+//! that fits, so that labels are legible on a phone. JSON beside the chart holds the data for the
+//! cursor of the page's script.
 
 mod draw;
 mod scale;
@@ -18,7 +18,7 @@ pub(crate) const COLOURS: usize = 7;
 /// The contents of one chart.
 #[derive(Debug, Clone)]
 pub(crate) struct Chart {
-    /// Unique in the page; letters, digits and hyphens.
+    /// Identifier, unique in the page, of letters, digits and hyphens.
     pub(crate) id: String,
     pub(crate) title: String,
     /// Meaning of the y axis, and remarks.
@@ -27,9 +27,9 @@ pub(crate) struct Chart {
     pub(crate) y: Axis,
     pub(crate) lines: Vec<Line>,
     pub(crate) marks: Vec<Mark>,
-    /// Charts of one group share their cursor; empty means no group.
+    /// Name of the chart's group. Charts of one group share their cursor; empty means no group.
     pub(crate) group: String,
-    /// Drawn lower than usual, as one of a stack over the same x axis.
+    /// True for a chart that is drawn lower than usual, as one of a stack over the same x axis.
     pub(crate) low: bool,
 }
 
@@ -37,43 +37,44 @@ pub(crate) struct Chart {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// Index of the legend switch that shows and hides the line in all charts; one for each run.
+    /// Index of the legend's switch that shows and hides the line in all charts. Each run has one
+    /// switch.
     pub(crate) switch: Option<usize>,
     /// Index of the line's colour.
     pub(crate) colour: usize,
     /// Points (x, y); a NaN y is a gap.
     pub(crate) points: Vec<(f64, f64)>,
-    /// The x from which too few samples lie beyond: drawn grey from there.
+    /// The x beyond which too few samples lie. The line is grey from there.
     pub(crate) thin_from: Option<f64>,
-    /// Filled down to the axis.
+    /// True if the area between line and axis is filled.
     pub(crate) filled: bool,
-    /// Hidden until its switch is turned on.
+    /// True if the line is hidden until its switch is turned on.
     pub(crate) hidden: bool,
 }
 
 /// A mark in a chart, beside its lines.
 #[derive(Debug, Clone)]
 pub(crate) enum Mark {
-    /// A horizontal line at y, as far as x = `to` if given: an objective.
+    /// A horizontal line at y, as far as x = `to` if given, for an objective.
     Level { y: f64, to: Option<f64>, text: String },
-    /// A vertical band between two x: an interval.
+    /// A vertical band between two x, for an interval.
     Band { from: f64, to: f64, text: String },
-    /// A single point: a trial or a knee.
+    /// A single point, for a trial or a knee.
     Point { x: f64, y: f64, shape: Shape, text: String, switch: Option<usize>, colour: usize },
 }
 
-/// Shape of a point.
+/// Shape of a point, by what the point stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// A filled circle.
+    /// A trial that passed, drawn as a filled circle.
     Pass,
-    /// Drawn as a cross.
+    /// A trial that failed, drawn as a cross.
     Fail,
-    /// Drawn as a diamond.
+    /// A trial without a clear verdict, drawn as a diamond.
     Unclear,
-    /// Drawn as a ring.
+    /// The knee of a curve, drawn as a ring.
     Knee,
-    /// A small ring.
+    /// A trial that was not judged, drawn as a small ring.
     Unjudged,
 }
 
@@ -112,14 +113,14 @@ impl Chart {
         }
     }
 
-    /// Returns the cursor's data, as JSON that can't close its HTML element.
+    /// Returns the cursor's data, as JSON that cannot close the HTML element around it.
     fn data(&self) -> String {
         let axis = |axis: &Axis| {
             json!({"unit": axis.unit.name(), "log": axis.log,
             "min": axis.min, "max": axis.max})
         };
         let lines = self.lines.iter().map(|line| {
-            // JSON has no NaN: a gap is null.
+            // JSON has no NaN, so that null stands for a gap.
             let points: Vec<_> = line.points.iter().map(|(x, y)| json!([x, y])).collect();
             json!({"name": line.name, "switch": line.switch, "colour": line.colour % COLOURS,
                 "thin": line.thin_from, "points": points})

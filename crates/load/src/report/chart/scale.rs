@@ -1,8 +1,8 @@
-//! Axes: the position of a value between the two ends of an axis, and the choice of ticks.
+//! Axes: where a value lies between the two ends of an axis, and which values get ticks.
 
 use crate::report::key_figures;
 
-/// Unit of an axis. It decides how values are written, here and in the page's script.
+/// Unit of an axis. The unit decides how values are written, here and in the page's script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     Milliseconds,
@@ -16,7 +16,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// The unit's name in the page's script.
+    /// Returns the unit's name in the page's script.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Milliseconds => "ms",
@@ -28,8 +28,8 @@ impl Unit {
         }
     }
 
-    /// Returns the round step at or above `least`: for bytes a power of two, so that every multiple
-    /// is round in KiB and MiB too.
+    /// Returns the round step at or above `least`. For bytes the step is a power of two, so that
+    /// every multiple is round in KiB and MiB too.
     fn step(self, least: f64) -> f64 {
         match self {
             Self::Bytes => least.max(1.0).log2().ceil().exp2(),
@@ -57,10 +57,10 @@ pub(crate) struct Axis {
     pub(crate) max: f64,
 }
 
-/// Least ratio of the ends of a logarithmic range; a narrower range gets a decade of its own.
+/// Least ratio of the ends of a logarithmic range. A narrower range gets a whole decade.
 const NARROW: f64 = 1.05;
 
-/// With fewer round values than this, a logarithmic axis has ticks in equal steps.
+/// Number of round values below which a logarithmic axis has ticks in equal steps.
 const FEW: usize = 3;
 
 impl Axis {
@@ -92,7 +92,8 @@ impl Axis {
         Self { unit: Unit::Percentile, log: true, min: 1.0, max: last.max(1000.0) }
     }
 
-    /// Returns the position of `value`: 0 at the beginning, 1 at the end; `None` outside the axis.
+    /// Returns the position of `value`: 0 at the beginning, 1 at the end. Returns `None` outside
+    /// the axis.
     pub(crate) fn at(&self, value: f64) -> Option<f64> {
         let place = if self.log {
             (value.max(f64::MIN_POSITIVE) / self.min).ln() / (self.max / self.min).ln()
@@ -102,7 +103,7 @@ impl Axis {
         (value.is_finite() && (!self.log || value > 0.0)).then(|| place.clamp(-0.01, 1.01))
     }
 
-    /// Returns the ticks and their labels, about `most` at most.
+    /// Returns the ticks and their labels, about `most` of them at most.
     pub(crate) fn ticks(&self, most: usize) -> Vec<(f64, String)> {
         let values = match (self.unit, self.log) {
             (Unit::Percentile, _) => self.decades(&[1.0]),
@@ -112,7 +113,7 @@ impl Axis {
                 let middle = self.decades(&[1.0, 3.0]);
                 let even = self.even(most);
                 match fine.len() {
-                    // Over less than a decade, equal steps give more ticks.
+                    // On less than a decade, equal steps give more ticks.
                     ..FEW => even,
                     _ => [fine, middle]
                         .into_iter()
@@ -125,7 +126,7 @@ impl Axis {
         values.into_iter().map(|value| (value, self.unit.write(value))).collect()
     }
 
-    /// Multiples of a round step.
+    /// Returns the multiples of a round step within the axis.
     fn even(&self, most: usize) -> Vec<f64> {
         let step = self.unit.step((self.max - self.min) / most as f64);
         let first = (self.min / step).ceil() as i64;
@@ -133,7 +134,7 @@ impl Axis {
         (first..=last).map(|tick| round(tick as f64 * step)).collect()
     }
 
-    /// Powers of ten within the axis times `digits`.
+    /// Returns the powers of ten within the axis, times each of `digits`.
     fn decades(&self, digits: &[f64]) -> Vec<f64> {
         let powers = self.min.log10().floor() as i32..=self.max.log10().ceil() as i32;
         let all = powers.flat_map(|power| digits.iter().map(move |digit| (power, digit)));
@@ -143,7 +144,7 @@ impl Axis {
     }
 }
 
-/// The round step (1, 2 or 5 times a power of ten) at or above `least`.
+/// Returns the round step (1, 2 or 5 times a power of ten) at or above `least`.
 fn step(least: f64) -> f64 {
     if least <= 0.0 || !least.is_finite() {
         return 1.0;

@@ -1,4 +1,5 @@
-//! Chooses the next trial, as a pure function of the earlier ones; it knows no servers or clocks.
+//! Chooses the next trial, as a pure function of the earlier trials, without access to servers or
+//! clocks.
 //!
 //! ```text
 //!  ceiling   one closed loop yields the first rate: half its throughput. With --to there is no
@@ -11,25 +12,26 @@
 //!
 //! Every trial is a vote for its rate, and the majority decides. A noisy vote is outvoted when its
 //! rate turns out to be an edge, and the search continues from there. The first trials are short,
-//! and their votes count only until the rate has a trial of full length. A rate that fails below
-//! one that passes is repeated at once: if it keeps failing, the server breaks there, whatever
-//! passed above. A rate without a verdict (the client was the limit) bounds the search as a failing
-//! one does, but is never reported as failing.
+//! and their votes count only until the rate has a trial of full length. A rate that fails below a
+//! rate that passes is tried again at once. If the rate keeps failing, the server breaks there,
+//! whatever has passed above. A rate without a verdict (the client was the limit) bounds the search
+//! as a failing rate does, but is never reported as failing.
 
-/// Most trials of one search, which then ends with its results so far: three times the most that
-/// noise has ever needed.
+/// Most trials of one search, which then ends with its results so far. Noise has never made a
+/// search need more than a third of this.
 const MAX_TRIALS: usize = 60;
 
-/// Default of `--from`: this part of the ceiling. A server that fails there has no useful rate.
+/// Divisor of the ceiling for the default of `--from`. A server that fails at that rate has no
+/// useful rate.
 const FROM_PART: u64 = 100;
 
-/// The first rate without a ceiling: this part of `--to`, three doublings below it.
+/// Divisor of `--to` for the first rate without a ceiling, three doublings below `--to`.
 const BEGIN_PART: u64 = 8;
 
-/// Default of `--to`: this many times the ceiling. An open loop can't pass far above a closed one.
+/// Factor on the ceiling for the default of `--to`. An open loop can't pass far above a closed one.
 const TO_TIMES: u64 = 2;
 
-/// Gaps of fewer bisections than this are bisected with trials of full length.
+/// Gaps of fewer bisections than this are bisected by trials of full length.
 const NEAR: i32 = 2;
 
 /// Verdict of a trial.
@@ -37,7 +39,7 @@ const NEAR: i32 = 2;
 pub(crate) enum StepVerdict {
     Pass,
     Fail,
-    /// The figures say nothing about the server.
+    /// The figures do not show whether the server met the objective.
     Inconclusive,
 }
 
@@ -48,7 +50,7 @@ pub(crate) enum Role {
     Bracket,
     Bisect,
     Confirm,
-    /// The server records a profile of itself; the trial has no vote.
+    /// A trial in which the server records a profile of itself. Such a trial has no vote.
     Profile,
 }
 
@@ -57,16 +59,16 @@ pub(crate) enum Role {
 pub(crate) struct Bounds {
     pub(crate) from: Option<u64>,
     pub(crate) to: Option<u64>,
-    /// Greatest final distance of the edges, as a share of the lower: 0.05.
+    /// Greatest distance of the edges at the end, as a share of the lower edge: 0.05.
     pub(crate) precision: f64,
-    /// Number of trials at each edge, of which a majority must agree.
+    /// Number of trials at each edge. A majority of them must agree.
     pub(crate) repeats: u32,
 }
 
 /// The trials so far, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct History {
-    /// Requests per second in a closed loop, once measured: never with `--to`.
+    /// Requests per second in a closed loop, once measured. Never measured with `--to`.
     pub(crate) ceiling: Option<u64>,
     pub(crate) tried: Vec<Tried>,
 }
@@ -91,9 +93,9 @@ pub(crate) enum SearchStep {
 /// Results of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct SearchBounds {
-    /// The highest rate that passed and below which every tried rate passed.
+    /// The highest rate that passed, such that every tried rate below passed too.
     pub(crate) passes: Option<u64>,
-    /// The lowest rate above it that failed.
+    /// The lowest rate above `passes` that failed.
     pub(crate) fails: Option<u64>,
     /// The lowest rate without a verdict above `passes` and below `fails`.
     pub(crate) unclear: Option<u64>,
@@ -115,7 +117,7 @@ struct Votes {
 }
 
 impl Votes {
-    /// Returns the majority's verdict; `None` if passes and fails are equal in number.
+    /// Returns the majority's verdict, or `None` if passes and fails are equal in number.
     fn says(&self) -> Option<StepVerdict> {
         match self.passes.cmp(&self.fails) {
             std::cmp::Ordering::Greater => Some(StepVerdict::Pass),
@@ -141,7 +143,7 @@ impl Votes {
     }
 }
 
-/// Returns the step after `history`. The same history yields the same step.
+/// Returns the step that follows `history`. The same history always yields the same step.
 pub(crate) fn next(bounds: &Bounds, history: &History) -> SearchStep {
     let Some((from, to)) = range(bounds, history.ceiling) else { return SearchStep::Ceiling };
     let votes = votes(history);
@@ -173,7 +175,7 @@ pub(crate) fn next(bounds: &Bounds, history: &History) -> SearchStep {
         }
         _ => {}
     }
-    // Alternately, so that both edges meet the same changes over time.
+    // Alternates between the edges, so that both meet the same changes over time.
     let edges = [low, high].into_iter().flatten();
     let open = edges.filter(|at| !at.settled(bounds.repeats));
     match open.min_by_key(|at| if at.full { at.count() } else { 0 }) {
@@ -208,16 +210,17 @@ pub(crate) fn found(bounds: &Bounds, history: &History) -> SearchBounds {
     }
 }
 
-/// Returns the bounds of the search; `None` until the ceiling is measured, unless `--to` is given.
+/// Returns the lowest and highest rate of the search, or `None` until the ceiling is measured,
+/// unless `--to` is given.
 pub(crate) fn range(bounds: &Bounds, ceiling: Option<u64>) -> Option<(u64, u64)> {
     let to = bounds.to.or(ceiling.map(|ceiling| ceiling * TO_TIMES))?.max(1);
     let from = bounds.from.unwrap_or((ceiling.unwrap_or(to) / FROM_PART).clamp(1, to));
-    // A default bound yields to a given one.
+    // If a given bound and a default bound contradict each other, the given one wins.
     Some((from, to.max(from)))
 }
 
-/// Returns the edges: the highest rate below all that don't pass, and the lowest that does not
-/// pass.
+/// Returns the edges: the highest rate below all rates that did not pass, and the lowest rate that
+/// did not pass.
 fn edges(votes: &[Votes]) -> (Option<Votes>, Option<Votes>) {
     let high = votes.iter().find(|at| !at.passed()).copied();
     let below = |at: &&Votes| high.is_none_or(|high| at.rate < high.rate);
@@ -246,8 +249,8 @@ fn votes_of(rate: u64, tried: &[Tried]) -> Votes {
     votes
 }
 
-/// Returns the middle on a logarithmic scale, if the gap is wider than the precision; rounded to
-/// three digits if that still differs from both.
+/// Returns the middle on a logarithmic scale if the gap is wider than the precision, rounded to
+/// three digits if the rounded rate still differs from both.
 fn middle(low: u64, high: u64, precision: f64) -> Option<u64> {
     if high <= low + 1 || high as f64 <= low as f64 * (1.0 + precision) {
         return None;

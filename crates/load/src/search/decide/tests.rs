@@ -1,10 +1,10 @@
-//! Searches on simulated servers.
+//! Tests of searches on simulated servers.
 
 use super::{Bounds, History, Role, SearchBounds, SearchStep, StepVerdict, Tried, next};
 
 const BOUNDS: Bounds = Bounds { from: None, to: None, precision: 0.05, repeats: 3 };
 
-/// Runs a search in which `server` gives the verdicts; returns the results and all trials.
+/// Runs a search in which `server` gives the verdicts. Returns the results and all trials.
 fn search(
     bounds: Bounds,
     ceiling: u64,
@@ -102,7 +102,7 @@ fn the_range_may_be_one_rate() {
 
 #[test]
 fn noise_does_not_move_the_verdict() {
-    // One verdict in ten or twenty is wrong, at every rate.
+    // At every rate, one verdict in ten or twenty is wrong.
     for (noise, least) in [(0.05, 0.98), (0.1, 0.93)] {
         let mut good = 0;
         let seeds = 1000;
@@ -140,7 +140,7 @@ fn a_knee_that_is_not_sharp_is_found_where_most_trials_change_sides() {
 
 #[test]
 fn one_trial_that_goes_wrong_is_outvoted() {
-    // A real search (seed 004) had such a trial: 17,000 looked worse than 20,000.
+    // A real search (seed 004) had such a trial, where 17,000 looked worse than 20,000.
     for wrong in 0..12 {
         let mut at = 0;
         let (found, _) = search(BOUNDS, 60_000, |rate, full| {
@@ -162,13 +162,13 @@ fn a_server_that_is_not_monotone_breaks_where_it_breaks_first() {
         let bad = (10_000..12_000).contains(&rate) || rate > 40_000;
         if bad { StepVerdict::Fail } else { StepVerdict::Pass }
     });
-    // The search may miss the valley, but must report it if seen.
+    // The search may miss the valley, but must report it if a trial has seen it.
     assert!(found.confirmed && found.passes.is_some(), "{found:?}");
     let bounds = Bounds { from: Some(11_000), to: Some(80_000), ..BOUNDS };
     let mut tried_low = 0;
     let (found, _) = search(bounds, 22_000, |rate, _| {
         tried_low += u32::from(rate == 11_000);
-        // Fails at the first rate, whose upper neighbours passed by luck at first.
+        // The server fails at the first rate too, whose upper neighbours passed by luck at first.
         if (12_000..=40_000).contains(&rate) { StepVerdict::Pass } else { StepVerdict::Fail }
     });
     assert_eq!((found.passes, found.fails), (None, Some(11_000)));

@@ -1,7 +1,7 @@
-//! Compares percentiles with the truth, which lies between two times recorded by the server: the
-//! client can't have read an answer before it was sent, nor after the next request on its
-//! connection arrived. So the bounds hold on any machine; on a connection that is always behind its
-//! plan they are tens of microseconds apart.
+//! Compares percentiles with the true values, which lie between two times that the server records:
+//! the client can't have read an answer before the server sent it, nor after the next request on
+//! its connection arrived. The bounds therefore hold on any machine. On a connection that is always
+//! behind its plan, they are tens of microseconds apart.
 
 use std::time::Duration;
 
@@ -42,14 +42,15 @@ fn within_the_truth(server: &Server, outcome: &Outcome) {
     let times = server.times();
     assert_eq!((times.len(), outcome.answered()), (200, 200), "{outcome}");
     let least = since_slots(outcome, times.iter().map(|times| times.answered));
-    // The last answer has no next request: it was read by the end of the run.
+    // The last answer has no next request, and was read by the end of the run.
     let end = outcome.started + outcome.elapsed;
     let next = times.iter().skip(1).map(|times| times.came).chain([end]);
     let most = since_slots(outcome, next);
     let recorded = outcome.both().intended;
     for (rank, (&least, &most)) in least.iter().zip(&most).enumerate() {
         let value = recorded.value_at_quantile((rank as f64 + 0.5) / 200.0);
-        // Tolerances: a histogram of three digits, and slots in whole nanoseconds.
+        // The tolerances are those of a histogram of three digits, and of slots in whole
+        // nanoseconds.
         assert!(value + 1 >= least, "rank {rank}: {value} recorded, it took at least {least}");
         assert!(
             value as f64 <= most as f64 * 1.001 + 1.0,
@@ -75,7 +76,7 @@ fn a_stall_shows_in_full_at_each_percentile_that_it_touches() {
     let stall = Duration::from_millis(100);
     let (server, outcome) = run(move |n| if n == 60 { stall } else { Duration::from_millis(3) });
     within_the_truth(&server, &outcome);
-    // Slots 60 to 99, a fifth of all, were due in the stall, and waited for the rest of it.
+    // Slots 60 to 99, a fifth of all, were due during the stall, and waited for its end.
     let recorded = outcome.both();
     let quarter = recorded.intended.count_between(50_000_000, u64::MAX);
     assert!(quarter >= 20, "{outcome}");

@@ -1,4 +1,5 @@
-//! Misbehaving servers and plans: each run ends in time, and counts each due request once.
+//! Misbehaving servers, and invalid plans. Each run must end in time, and count each due request
+//! once.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::server::{Answer, Server};
 use load::{Control, Outcome, Pace, Plan, RunWarning, Target};
 
-/// 200 requests per second on four connections for a second.
+/// Returns a plan of 200 requests per second on four connections for a second.
 fn plan(server: &Server) -> Plan {
     Plan {
         connections: 4,
@@ -70,7 +71,7 @@ fn a_server_that_never_answers() {
     let outcome = run(|_| Answer { silent: true, ..Answer::value(b"") });
     assert_eq!((outcome.answered(), outcome.tally.unfinished), (0, 200));
     assert_eq!(outcome.tally.sent, 4, "one on each connection");
-    // The first request was due at the start, so it waited through plan and drain.
+    // The first request was due at the start, so that it waited through plan and drain.
     let waited = outcome.both().intended.max();
     assert!(waited >= 1_099_000_000 && waited <= start.elapsed().as_nanos() as u64 * 1001 / 1000);
 }
@@ -212,7 +213,7 @@ fn a_server_that_takes_nobody_is_not_stormed() {
     let server = Server::start(|_| Answer { reset: true, ..Answer::value(b"") });
     let outcome = load::run(&plan(&server)).unwrap();
     adds_up(&outcome);
-    // Four connections, each reopened at most every 10 ms.
+    // Each of four connections is reopened at most every 10 ms.
     assert!(server.connections() <= 4 * 115, "{} connections", server.connections());
 }
 
@@ -247,7 +248,7 @@ fn a_run_ended_from_outside_tells_what_it_has() {
 
 #[test]
 fn an_address_that_refuses_is_left_out() {
-    // After bind and drop, nobody listens there.
+    // After the drop, nothing listens at the address.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let dead: SocketAddr = listener.local_addr().unwrap();
     drop(listener);

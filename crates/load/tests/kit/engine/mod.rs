@@ -1,4 +1,4 @@
-//! The generator against small servers with known answers.
+//! Tests of the generator against small servers with known answers.
 
 mod accuracy;
 mod bad_input;

@@ -1,5 +1,5 @@
-//! The generator against a small server with known delays. A loaded machine only adds delay, so
-//! every bound on time here is a lower one.
+//! Tests of the generator against a small server with known delays. A busy machine only adds delay,
+//! so that every bound on a time here is a lower bound.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -49,10 +49,12 @@ fn a_stall_is_felt_by_all_that_were_due_in_it() {
         ..Answer::value(b"hello")
     });
     let outcome = load::run(&plan(&server)).unwrap();
-    // 100 per second: those due in the first 300 ms of the stall waited at least 100 ms of it.
+    // Of 100 requests per second, those due in the first 300 ms of the stall waited at least 100
+    // ms.
     assert!(at_least(&outcome.both().intended, Duration::from_millis(99)) >= 30);
     assert!(outcome.both().intended.max() >= stall.as_nanos() as u64);
-    // From the write, only the request that met the stall is slow (and any delayed by the machine).
+    // From the write, only the request that met the stall is slow (and any that the machine
+    // delayed).
     let written = at_least(&outcome.both().written, Duration::from_millis(99));
     assert!(
         written >= 1 && written < at_least(&outcome.both().intended, Duration::from_millis(99))
@@ -68,7 +70,7 @@ fn what_is_never_answered_counts_as_at_least_the_wait() {
     assert_eq!(outcome.tally.statuses.success(), 10);
     assert_eq!(outcome.tally.unfinished, 90);
     assert_eq!(outcome.both().intended.len(), 100);
-    // Each of the 90 waited through the drain, the first also through the plan.
+    // Each of the 90 requests waited through the drain, and the first also through the plan.
     assert!(at_least(&outcome.both().intended, Duration::from_millis(199)) >= 90);
     assert!(at_least(&outcome.both().intended, Duration::from_millis(1000)) >= 1);
     assert!(
@@ -147,7 +149,7 @@ fn a_request_cut_off_is_an_error_not_an_answer() {
 
 #[test]
 fn nobody_listening_is_said_at_once() {
-    // After bind and drop, nobody listens there.
+    // After the drop, nothing listens at the address.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address: SocketAddr = listener.local_addr().unwrap();
     drop(listener);

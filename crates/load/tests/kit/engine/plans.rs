@@ -1,4 +1,4 @@
-//! Plans as seen by servers: threads, targets, warm-up, mixes, values, scripts.
+//! Plans as servers see them: threads, targets, warm-up, mixes, values, scripts.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -112,7 +112,7 @@ fn the_latest_keys_are_there_when_they_are_asked_for() {
     let outcome = load::run(&Plan { verify: true, ..plan }).unwrap();
     let gets = outcome.tally.latencies(Method::Get).map_or(0, |of| of.intended.len());
     assert!(gets > 200);
-    // Before the first `PUT` of each thread was answered, there is nothing to find.
+    // Before the first `PUT` of each thread is answered, there is no value to find.
     assert!(outcome.tally.statuses.of(404) < 60, "{outcome}");
     assert_eq!(outcome.tally.wrong_values, 0);
 }
@@ -230,7 +230,7 @@ fn a_script_can_stop_its_thread_and_have_it_wait() {
     let outcome = scripted(&plan, &server, lua).unwrap();
     assert_eq!((outcome.planned, outcome.answered()), (30, 30), "{outcome}");
     assert!(!outcome.interrupted);
-    // Ten waits of a millisecond, one before each.
+    // Ten delays of a millisecond, one before each request.
     assert!(outcome.elapsed >= Duration::from_millis(10), "{:?}", outcome.elapsed);
 }
 

@@ -1,4 +1,5 @@
-//! A test server with configurable answers: a thread for each connection, stopped when dropped.
+//! A test server with configurable answers. The server has a thread for each connection, and stops
+//! when dropped.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,19 +16,19 @@ pub(crate) struct Answer {
     pub(crate) status: &'static str,
     pub(crate) body: &'static [u8],
     pub(crate) delay: Duration,
-    /// Sends no answer.
+    /// True if no answer is sent.
     pub(crate) silent: bool,
-    /// Closes the connection after the answer, as announced in its head.
+    /// True if the connection is closed after the answer, as the answer's head announces.
     pub(crate) close: bool,
-    /// Closes the connection in the middle of the answer.
+    /// True if the connection is closed in the middle of the answer.
     pub(crate) cut: bool,
     /// Bytes to send in place of status and body.
     pub(crate) verbatim: Option<&'static [u8]>,
-    /// Resets the connection instead of answering.
+    /// True if the connection is reset instead of an answer.
     pub(crate) reset: bool,
-    /// Ends the server instead of answering.
+    /// True if the server ends instead of answering.
     pub(crate) die: bool,
-    /// Answers a `GET` with the value last put under the path, if there is one.
+    /// True if a `GET` is answered with the value that was last put under the path, if any.
     pub(crate) stored: bool,
 }
 
@@ -47,12 +48,12 @@ impl Answer {
         }
     }
 
-    /// An answer like a store's.
+    /// Returns an answer like that of a store.
     pub(crate) fn stored() -> Self {
         Self { stored: true, ..Self::value(b"") }
     }
 
-    /// An answer that consists of these bytes.
+    /// Returns an answer that consists of these bytes.
     pub(crate) fn verbatim(bytes: &'static [u8]) -> Self {
         Self { verbatim: Some(bytes), ..Self::value(b"") }
     }
@@ -76,7 +77,7 @@ struct Shared {
     times: Mutex<Vec<Times>>,
 }
 
-/// Times at which a request had arrived completely, and at which its answer began.
+/// The time at which a request had arrived completely, and the time at which its answer began.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) came: Instant,
@@ -89,7 +90,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server; `script` returns the answer to the n-th request.
+    /// Starts a server. `script` returns the answer to the n-th request.
     pub(crate) fn start(script: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Self {
         Self::begin(None, script)
     }
@@ -147,12 +148,12 @@ impl Server {
         self.address
     }
 
-    /// Request lines and lengths of bodies.
+    /// Returns the request lines, each with the length of the body.
     pub(crate) fn requests(&self) -> Vec<(String, usize)> {
         self.shared.requests.lock().clone()
     }
 
-    /// Times of each request, in the order of the answers.
+    /// Returns the times of each request, in the order of the answers.
     pub(crate) fn times(&self) -> Vec<Times> {
         self.shared.times.lock().clone()
     }
@@ -175,7 +176,7 @@ impl Shared {
         let _ = TcpStream::connect(self.address);
     }
 
-    /// Returns status and body for a request line, from the stored values.
+    /// Stores or finds a value by the request line. Returns the status and the body of the answer.
     fn keep(&self, line: &str, body: Vec<u8>) -> (&'static str, Vec<u8>) {
         let mut words = line.split(' ');
         let (method, path) = (words.next(), words.next().unwrap_or_default());
@@ -197,7 +198,7 @@ impl Shared {
     }
 }
 
-/// Serves until the connection ends: a client that disconnects is not a failure of the test.
+/// Serves until the connection ends. A client that disconnects is not a failure of the test.
 fn serve(wire: Box<dyn Wire>, socket: &TcpStream, shared: &Shared) -> Option<()> {
     let mut reader = BufReader::new(wire);
     loop {

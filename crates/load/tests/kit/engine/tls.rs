@@ -1,5 +1,5 @@
-//! The generator with TLS: it sends and counts as in plain text, and reports certificate errors in
-//! time.
+//! Tests of the generator with TLS. The generator must send and count as in plain text, and report
+//! certificate errors in time.
 
 use std::fs;
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ impl Authority {
     }
 }
 
-/// Configures a server with this certificate; if `clients` is given, the server requires client
+/// Configures a server with this certificate. With `clients`, the server requires client
 /// certificates of that CA.
 fn config(pair: Pair, clients: Option<&Authority>) -> Arc<ServerConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
@@ -91,7 +91,7 @@ fn tls(files: Files) -> Tls {
     Trust::load(files).unwrap().host("127.0.0.1").unwrap()
 }
 
-/// A closed loop of 300 requests on four connections.
+/// Returns a plan of 300 requests in a closed loop on four connections.
 fn plan(server: &Server, tls: Tls) -> Plan {
     let target = Target { tls: Some(tls), ..Target::new(server.address(), "/{key}") };
     Plan {
@@ -114,7 +114,7 @@ fn run(plan: &Plan) -> Outcome {
 #[test]
 fn values_of_all_lengths_come_back_over_tls() {
     let ca = Authority::new();
-    // Less than a record, several records, more than rustls buffers.
+    // Less than a record, several records, and more than rustls buffers.
     for value_len in [64, 50_000, 300_000] {
         let server =
             Server::start_tls(config(ca.pair("127.0.0.1", 2100), None), |_| Answer::stored());
@@ -132,7 +132,8 @@ fn values_of_all_lengths_come_back_over_tls() {
 #[test]
 fn an_open_loop_over_tls_counts_from_the_intended_start() {
     let ca = Authority::new();
-    // Each answer takes longer than the plan allows: all but the first on each connection are late.
+    // Each answer takes longer than the plan allows, so that all but the first on each connection
+    // are late.
     let slow = |_| Answer { delay: Duration::from_millis(40), ..Answer::value(b"x") };
     let server = Server::start_tls(config(ca.pair("127.0.0.1", 2100), None), slow);
     let plan = Plan {
@@ -193,7 +194,7 @@ fn what_is_wrong_is_said_with_what_to_do() {
         assert!(error.contains(says) && error.contains("https://127.0.0.1:"), "{error}");
         assert!(begun.elapsed() < Duration::from_secs(20), "it is said at once");
     }
-    // To a plain-text server the handshake is an invalid request, which it rejects.
+    // To a plain-text server, the handshake is an invalid request, which the server rejects.
     let server = Server::start(|_| Answer::verbatim(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
     let error = load::run(&plan(&server, tls(ca.trust()))).unwrap_err().to_string();
     assert!(error.contains("TLS"), "{error}");

@@ -24,7 +24,7 @@ impl Made {
         self.dir.path().join(name)
     }
 
-    /// Writes a run, with its timeline if it has one.
+    /// Writes a run, with its timeline unless that is empty.
     pub(crate) fn run(&self, name: &str, run: &Run, timeline: &str) {
         let dir = self.path(name);
         fs::create_dir_all(&dir).unwrap();
@@ -34,7 +34,7 @@ impl Made {
         }
     }
 
-    /// Writes a series of trials, each with its run.
+    /// Writes a series of trials, and the run of each.
     pub(crate) fn series(&self, name: &str, mut series: Series, trials: Vec<(Trial, Run)>) {
         for (trial, run) in &trials {
             self.run(&format!("{name}/{}", trial.dir), run, "");
@@ -50,7 +50,7 @@ impl Made {
         fs::write(dir.join("series.json"), serde_json::to_vec(series).unwrap()).unwrap();
     }
 
-    /// Renders the page of one of the directories.
+    /// Renders the page of one directory.
     pub(crate) fn page(&self, name: &str) -> Page {
         Page(fs::read_to_string(self.written(name).unwrap()).unwrap())
     }
@@ -71,25 +71,25 @@ impl Made {
 pub(crate) struct Page(pub(crate) String);
 
 impl Page {
-    /// The visible text: everything but drawings, data and markup; `|` separates the cells of a
-    /// table.
+    /// Returns the visible text, which is everything but drawings, data and markup. `|` separates
+    /// the cells of a table.
     pub(crate) fn text(&self) -> String {
         text(&self.0)
     }
 
-    /// The text of the first part that begins with `from`, up to the next `to`.
+    /// Returns the text of the first part that begins with `from` and ends at the next `to`.
     pub(crate) fn part(&self, from: &str, to: &str) -> String {
         text(self.markup(from, to))
     }
 
-    /// The markup of the first part that begins with `from`, up to the next `to`.
+    /// Returns the markup of the first part that begins with `from` and ends at the next `to`.
     pub(crate) fn markup(&self, from: &str, to: &str) -> &str {
         let begin = self.0.find(from).unwrap_or_else(|| panic!("no {from} in the page"));
         let rest = &self.0[begin..];
         &rest[..rest.find(to).unwrap_or(rest.len())]
     }
 
-    /// The chart data for the page's script.
+    /// Returns the data of a chart for the page's script.
     pub(crate) fn chart(&self, id: &str) -> serde_json::Value {
         let figure = self.markup(&format!("id=\"{id}\""), "</figure>");
         let (_, json) = figure.split_once("application/json\">").unwrap();

@@ -1,4 +1,4 @@
-//! The report as people read it, over synthetic runs and series.
+//! Tests of the report's visible text, over synthetic runs and series.
 
 mod made;
 mod searches;

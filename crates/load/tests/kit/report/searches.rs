@@ -1,4 +1,4 @@
-//! Searches and sweeps in the report: verdicts, doubts and trials.
+//! Tests of searches and sweeps in the report: verdicts, doubts and trials.
 
 use load::record::{Run, Series};
 
@@ -81,7 +81,7 @@ fn without_a_verdict_nothing_is_said_to_limit() {
     assert_eq!(verdict, "No breaking point was found.");
 }
 
-/// Two searches, each with four bracketing trials and two at either edge.
+/// Returns two searches, each with four bracketing trials and two trials at either edge.
 fn two_searches() -> (Series, Vec<(load::record::Trial, Run)>) {
     let mut trials = Vec::new();
     for (value, base) in [("put", 1000.0), ("get", 5000.0)] {
@@ -111,7 +111,7 @@ fn two_searches() -> (Series, Vec<(load::record::Trial, Run)>) {
     (search("p99<10ms", findings), trials)
 }
 
-/// Names of the runs whose curves are shown at first.
+/// Returns the names of the runs whose curves are shown at first.
 fn shown(page: &Page) -> Vec<String> {
     let legend = page.markup("<ul class=\"legend\">", "</ul>");
     let buttons = legend.split("<button").filter(|button| button.contains("aria-pressed=\"true\""));

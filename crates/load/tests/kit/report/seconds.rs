@@ -1,4 +1,4 @@
-//! Time charts of the report.
+//! Tests of the report's charts over time.
 
 use super::made::{Made, run};
 
@@ -6,7 +6,7 @@ const HEAD: &str = "second,length_s,sent,answered,refused,lost,timeouts,connect_
                     backlog,p50_ms,p99_ms,max_ms,h:1 kv_cpu_seconds_total,h:1 kv_bytes_total,\
                     h:1 kv_syncs_total,h:1 kv_memtable_bytes,h:1 kv_queue_depth";
 
-/// A timeline of `seconds` rows, and a last row of `rest` seconds.
+/// Returns a timeline of `seconds` rows, and a last row of `rest` seconds.
 fn timeline(seconds: usize, rest: f64) -> String {
     let mut csv = format!("{HEAD}\n");
     let row = |second: usize, length: f64, sent: u64| {
@@ -27,7 +27,7 @@ fn page(seconds: usize, rest: f64) -> super::made::Page {
     made.page("one")
 }
 
-/// The values of a chart's first line.
+/// Returns the values of a chart's first line.
 fn figures(chart: &serde_json::Value) -> Vec<Option<f64>> {
     let points = chart["lines"][0]["points"].as_array().unwrap();
     points.iter().map(|point| point[1].as_f64()).collect()
