@@ -34,10 +34,10 @@ complete -c kvorum -n "__fish_kvorum_needs_command" -f -a "get" -d 'Read a value
 complete -c kvorum -n "__fish_kvorum_needs_command" -f -a "del" -d 'Delete keys; succeeds also if they do not exist, unless --if-match is given'
 complete -c kvorum -n "__fish_kvorum_needs_command" -f -a "add" -d 'Add to a decimal number and print the sum; a key without a value counts as 0'
 complete -c kvorum -n "__fish_kvorum_needs_command" -f -a "scan" -d 'Print keys and values in order'
-complete -c kvorum -n "__fish_kvorum_needs_command" -f -a "status" -d 'Show the state of every node, as it reports it. Exit code 1 if a node is down or does not serve'
+complete -c kvorum -n "__fish_kvorum_needs_command" -f -a "status" -d 'Show the state of every node, as the node reports it. Exit code 1 if a node is down or does not serve'
 complete -c kvorum -n "__fish_kvorum_needs_command" -f -a "repair" -d 'Compare the replicas of all keys and make them equal'
-complete -c kvorum -n "__fish_kvorum_needs_command" -f -a "cluster" -d 'Show the cluster\'s members and who decides about them, and plan changes'
-complete -c kvorum -n "__fish_kvorum_needs_command" -f -a "token" -d 'Create, list and revoke tokens, which say what a client may do'
+complete -c kvorum -n "__fish_kvorum_needs_command" -f -a "cluster" -d 'Show the cluster\'s members and its council, and plan changes'
+complete -c kvorum -n "__fish_kvorum_needs_command" -f -a "token" -d 'Create, list and revoke tokens, which authorize requests'
 complete -c kvorum -n "__fish_kvorum_needs_command" -f -a "quota" -d 'Set, list and remove quotas: how much clients may store under a prefix'
 complete -c kvorum -n "__fish_kvorum_needs_command" -f -a "cert" -d 'Make a CA, and certificates for nodes and clients'
 complete -c kvorum -n "__fish_kvorum_needs_command" -f -a "compact" -d 'Compact the whole store of one node now'
@@ -47,7 +47,7 @@ complete -c kvorum -n "__fish_kvorum_needs_command" -f -a "help" -d 'Print this 
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l config -d 'TOML file with any of these settings, named like the flags. Flags override KVORUM_* variables, which override the file' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l listen -d 'Address and port to listen on; localhost is 127.0.0.1, port 0 picks a free port [default: 127.0.0.1:8080]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l data -d 'Data directory; created if missing [default: ./kvorum-data]' -r -F
-complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l cluster -d 'All nodes of the cluster at its first start, including this one; the list must be the same on every node. After the first change of the cluster (members, tokens or quotas) the members stored in the data directory are used: then this may be omitted, and only says at which URLs nodes are. NAME is the node\'s identity and defaults to its URL; the URL is its address and may change. Append ";zone=ZONE" to spread replicas over zones, ";weight=W" (1..1000, default 1) to set the node\'s share of the keys [default: this node alone]' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l cluster -d 'All nodes of the cluster at its first start, including this one; the list must be the same on every node. After the first change of the cluster (members, tokens or quotas) the members stored in the data directory are used: then this list may be omitted, and only gives the nodes\' URLs. NAME is the node\'s identity and defaults to its URL; the URL is its address and may change. Append ";zone=ZONE" to spread replicas over zones, ";weight=W" (1..1000, default 1) to set the node\'s share of the keys [default: this node alone]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l advertise -d 'URL at which the other nodes reach this one; must be in --cluster if that is set [default: http://LISTEN, or https:// with TLS]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l join -d 'URLs of nodes of the cluster that this node asks to join, with an empty data directory: it serves nothing until a plan of `kvorum cluster plan --add NAME` was applied. No effect once it has joined [default: none]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l name -d 'Name of a node that joins a cluster or starts alone: 1 to 255 bytes without white space [default: its URL]' -r
@@ -71,8 +71,8 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l deadline -d 'Tim
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l max-value -d 'Maximum size of a value, in B, KiB or MiB, 1B..8MiB and at most 1/64 of --memory; larger values are answered with 413 [default: 1MiB]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l max-ttl -d 'Maximum time to live (`ttl`) of values that clients write through this node, in s, m, h or d, 1s..3650d; longer ones are answered with 400 [default: 3650d]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l repair-interval -d 'Time between two repair rounds, in s, m, h or d, 10s..365d, or "off". A round compares what was written since the last one on all nodes, and makes it equal; `kvorum repair` runs one now [default: 1h]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l repair-full-interval -d 'Time between two full repair rounds, which compare everything and read every block, in s, m, h or d, 10s..365d. With "off" only the first round after a start is a full one. Set to less than --repair-interval, or beside --repair-interval off, it is the time between all rounds, each of them a full one [default: 7d]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l repair-share -d 'Percent of the time, 1..100, that a repair round works (and rests otherwise), if the node began it by itself [default: 5]' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l repair-full-interval -d 'Time between two full repair rounds, which compare everything and read every block, in s, m, h or d, 10s..365d. With "off" only the first round after a start is a full one. If this is less than --repair-interval, or --repair-interval is off, every round is a full one, and this is the time between two rounds [default: 7d]' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l repair-share -d 'Percent of the time, 1..100, during which a repair round works; otherwise it rests. Only for rounds that a node begins by itself [default: 5]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l stream-rate -d 'Maximum bytes a second at which this node receives partitions that move to it, in KiB, MiB or GiB, at least 64KiB; "off": no maximum, as fast as clients leave CPU and disk [default: off]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l loops -d 'Event loops (threads that serve connections), 1..256 [default: one per available CPU]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l read-threads -d 'Threads for reads that wait for the disk, 1..256 [default: 8]' -r
@@ -81,25 +81,25 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l memtable -d 'Siz
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l connections -d 'Maximum number of client connections, 1..1000000, and at most half of the open-file limit; idle connections are closed to make room [default: 1/8 of --memory at 24KiB each, 36KiB with TLS, minus 64]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l log -d 'Log level: off, error, warn, info, debug or trace, optionally per module as in "info,lsm=debug" [default: info]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l log-format -d 'Log format: text, or json with one object per line [default: text]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l check -d 'Say what is open to whom with these settings, and exit; the node may be running'
-complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l greet -d 'Tell on stdout where the node listens, with `--log-format json` too: `kvorum dev` reads it'
+complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l check -d 'Report which clients may do what with these settings, and exit; the node may be running'
+complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -l greet -d 'Print on stdout where the node listens, with `--log-format json` too; for `kvorum dev`, which reads this line'
 complete -c kvorum -n "__fish_kvorum_using_subcommand serve" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and not __fish_seen_subcommand_from add remove help" -l nodes -d 'Number of nodes to start with, 1..16; no effect if the data directory has nodes [default: 3]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and not __fish_seen_subcommand_from add remove help" -l port -d 'Port of the first node on 127.0.0.1; the other nodes use the following ports. No effect if nodes were added or removed before [default: 8080]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and not __fish_seen_subcommand_from add remove help" -l data -d 'Data directory, with a subdirectory per node; kept after exit' -r -F
-complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and not __fish_seen_subcommand_from add remove help" -l tls -d 'Serve by TLS, with a CA in the data directory and a certificate for this machine, both made at the first start'
+complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and not __fish_seen_subcommand_from add remove help" -l tls -d 'Serve over TLS, with a CA in the data directory and a certificate for this machine, both made at the first start'
 complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and not __fish_seen_subcommand_from add remove help" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and not __fish_seen_subcommand_from add remove help" -a "add" -d 'Add a node to the cluster of the `kvorum dev` that runs'
 complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and not __fish_seen_subcommand_from add remove help" -a "remove" -d 'Remove a node from the cluster of the `kvorum dev` that runs'
 complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and not __fish_seen_subcommand_from add remove help" -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and __fish_seen_subcommand_from add" -l zone -d 'The node\'s zone: replicas of a key are placed in different ones first' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and __fish_seen_subcommand_from add" -l weight -d 'The node\'s weight, 1..1000: one of weight 2 holds twice as many keys [default: 1]' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and __fish_seen_subcommand_from add" -l weight -d 'The node\'s weight, 1..1000: a node of weight 2 holds twice as many keys [default: 1]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and __fish_seen_subcommand_from add" -l data -d 'Data directory of the `kvorum dev` that runs' -r -F
-complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and __fish_seen_subcommand_from add" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and __fish_seen_subcommand_from add" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and __fish_seen_subcommand_from remove" -l replicas -d 'New number of replicas of a key, 1..255, in the same change; there must be as many nodes' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and __fish_seen_subcommand_from remove" -l replicas -d 'New number of replicas of a key, 1..255, in the same change; at most the number of remaining nodes' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and __fish_seen_subcommand_from remove" -l data -d 'Data directory of the `kvorum dev` that runs' -r -F
-complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and __fish_seen_subcommand_from remove" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and __fish_seen_subcommand_from remove" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "add" -d 'Add a node to the cluster of the `kvorum dev` that runs'
 complete -c kvorum -n "__fish_kvorum_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Remove a node from the cluster of the `kvorum dev` that runs'
@@ -109,58 +109,58 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand repair-clock" -l max-clock
 complete -c kvorum -n "__fish_kvorum_using_subcommand repair-clock" -l yes -d 'Remove the records that were found'
 complete -c kvorum -n "__fish_kvorum_using_subcommand repair-clock" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l file -d 'File with the value' -r -F
-complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l if-match -d 'Write only if the value has this version, as `get --json` prints it; "*": only if there is a value. Can be given several times' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l if-match -d 'Write only if the value has this version, as `get --json` prints it; "*": only if there is a value. Can be given several times: one of the versions must match' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l if-none-match -d 'Write only if there is no value: "*"' -r -f -a "*\t''"
-complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l ttl -d 'Time to live, in s, m, h or d, as in 90s or 30d, up to the node\'s --max-ttl; after it the value is gone [default: put: it never expires; add: the value\'s expiry stays]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l idempotency-key -d 'A word of 1 to 64 bytes, another one for each write: a write that is sent again with the same word within a day is done once; another write of the key with it is refused' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l ttl -d 'Time to live, in s, m, h or d, as in 90s or 30d, up to the node\'s --max-ttl; after it the value counts as deleted [default: put: the value never expires; add: the value\'s expiry stays]' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l idempotency-key -d 'Word of 1 to 64 bytes, a new one for each write: a write that is sent again within a day with the same word is done once; another write of the same key with this word is refused' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l ack -d 'Number of replicas that must answer, 1..from [default: a majority of from]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l from -d 'Number of replicas of the key, 1..nodes [default: the cluster\'s --replicas]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l escaped -d 'Keys are escaped as `scan` prints them: \\n, \\t, \\\\, \\xNN'
 complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l receipt -d 'Print which replicas had acknowledged the write when it was answered'
-complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand put" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand put" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand get" -l ack -d 'Number of replicas that must answer, 1..from [default: a majority of from]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand get" -l from -d 'Number of replicas of the key, 1..nodes [default: the cluster\'s --replicas]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand get" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand get" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand get" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand get" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand get" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand get" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand get" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand get" -l escaped -d 'Keys are escaped as `scan` prints them: \\n, \\t, \\\\, \\xNN'
-complete -c kvorum -n "__fish_kvorum_using_subcommand get" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand get" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand get" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l if-match -d 'Write only if the value has this version, as `get --json` prints it; "*": only if there is a value. Can be given several times' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l idempotency-key -d 'A word of 1 to 64 bytes, another one for each write: a write that is sent again with the same word within a day is done once; another write of the key with it is refused' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l if-match -d 'Write only if the value has this version, as `get --json` prints it; "*": only if there is a value. Can be given several times: one of the versions must match' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l idempotency-key -d 'Word of 1 to 64 bytes, a new one for each write: a write that is sent again within a day with the same word is done once; another write of the same key with this word is refused' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l ack -d 'Number of replicas that must answer, 1..from [default: a majority of from]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l from -d 'Number of replicas of the key, 1..nodes [default: the cluster\'s --replicas]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l receipt -d 'Print which replicas had acknowledged the write when it was answered'
 complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l escaped -d 'Keys are escaped as `scan` prints them: \\n, \\t, \\\\, \\xNN'
-complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand del" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand del" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l ttl -d 'Time to live, in s, m, h or d, as in 90s or 30d, up to the node\'s --max-ttl; after it the value is gone [default: put: it never expires; add: the value\'s expiry stays]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l idempotency-key -d 'A word of 1 to 64 bytes, another one for each write: a write that is sent again with the same word within a day is done once; another write of the key with it is refused' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l ttl -d 'Time to live, in s, m, h or d, as in 90s or 30d, up to the node\'s --max-ttl; after it the value counts as deleted [default: put: the value never expires; add: the value\'s expiry stays]' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l idempotency-key -d 'Word of 1 to 64 bytes, a new one for each write: a write that is sent again within a day with the same word is done once; another write of the same key with this word is refused' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l escaped -d 'Keys are escaped as `scan` prints them: \\n, \\t, \\\\, \\xNN'
 complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l receipt -d 'Print which replicas had acknowledged the write when it was answered'
-complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand add" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand add" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l prefix -d 'Only keys that begin with this' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l end -d 'End of the range, exclusive [default: to the last key]' -r
@@ -168,88 +168,88 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l limit -d 'Maximum
 complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l ack -d 'Number of replicas that must answer, 1..from [default: a majority of from]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l from -d 'Number of replicas of the key, 1..nodes [default: the cluster\'s --replicas]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l local -d 'Only records stored on the node itself'
 complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l escaped -d 'Keys are escaped as `scan` prints them: \\n, \\t, \\\\, \\xNN'
-complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand scan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l watch -d 'Refresh every second, until Ctrl-C'
-complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand status" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand status" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l full -d 'Compare everything and read every block, not only what was written since the last round that ended equal. Only this finds damage on disks. Takes as long as reading the store'
+complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l full -d 'Compare everything and read every block, not only what was written since the last round that ended equal. Only a full round finds damage on disks. Takes as long as reading the whole store'
 complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l wait -d 'Wait for the end of the round, and show its progress. Exit code 1 if not all replicas are known to hold the same'
-complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand repair" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -s h -l help -d 'Print help'
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -f -a "status" -d 'Show the members, each one\'s epoch, and the council. Exit code 1 if a node is down or in another epoch'
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -f -a "plan" -d 'Show what a change of the members would do; changes nothing'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -f -a "status" -d 'Show the members, the epoch of each member, and the council. Exit code 1 if a node is down or in another epoch'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -f -a "plan" -d 'Show the effects of a change of the members; changes nothing'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -f -a "apply" -d 'Apply a plan: the council decides it, and the keys move'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -f -a "abort" -d 'Go back to the previous members, as long as reads do not use the new replicas yet'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -f -a "recover" -d 'Let one stopped node replace a council whose majority is lost for good'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and not __fish_seen_subcommand_from status plan apply abort recover help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from status" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from status" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from status" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from status" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from status" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from status" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from status" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from status" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from status" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l add -d 'A node that joins: the name of one that asks to (kvorum cluster status), or, to see what would move, [NAME=]URL[;zone=Z][;weight=W]; may be given several times' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l remove -d 'A node that is to hand over its keys and leave; can be given several times' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l remove -d 'A node that hands over its keys and leaves; can be given several times' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l remove-dead -d 'A node that is lost for good, with its disk; can be given several times' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l weight -d 'A node\'s new weight, 1..1000; can be given several times' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l replicas -d 'New number of replicas of a key, 1..255' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l council -d 'The new council, which decides about later changes: 1, 3, 5 or 7 nodes [default: the current one, completed if it has too few]' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l council -d 'The new council, which decides about later changes: 1, 3, 5 or 7 nodes [default: the current council, completed if it has too few nodes]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from plan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from apply" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from apply" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from apply" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from apply" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from apply" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from apply" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from apply" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from apply" -l wait -d 'Wait until the change is decided and all keys have moved'
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from apply" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from apply" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from apply" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from abort" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from abort" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from abort" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from abort" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from abort" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from abort" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from abort" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from abort" -l wait -d 'Wait until the council has decided it'
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from abort" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from abort" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from abort" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -l data -d 'Data directory of the node, which must be stopped' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -l lost -d 'Nodes that are gone for good, with their disks' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -l without-vote -d 'Members of the council that came back with another disk, or a copy of their directory, and so have no vote' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -l yes -d 'Make the change; without it, only show what would happen'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -l without-vote -d 'Members of the council that came back with another disk, or with a copy of their directory, and therefore have no vote' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -l yes -d 'Make the change; without this flag, only show its effects'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from recover" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from help" -f -a "status" -d 'Show the members, each one\'s epoch, and the council. Exit code 1 if a node is down or in another epoch'
-complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from help" -f -a "plan" -d 'Show what a change of the members would do; changes nothing'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from help" -f -a "status" -d 'Show the members, the epoch of each member, and the council. Exit code 1 if a node is down or in another epoch'
+complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from help" -f -a "plan" -d 'Show the effects of a change of the members; changes nothing'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from help" -f -a "apply" -d 'Apply a plan: the council decides it, and the keys move'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from help" -f -a "abort" -d 'Go back to the previous members, as long as reads do not use the new replicas yet'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_subcommand_from help" -f -a "recover" -d 'Let one stopped node replace a council whose majority is lost for good'
@@ -257,76 +257,76 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand cluster; and __fish_seen_s
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "create" -d 'Create a token and print it; it can\'t be shown again'
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "list" -d 'List the tokens, without their texts'
-complete -c kvorum -n "__fish_kvorum_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "revoke" -d 'Revoke a token: nodes refuse it as soon as they hear of that, within a second'
+complete -c kvorum -n "__fish_kvorum_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "revoke" -d 'Revoke a token: nodes refuse it once they have learned of the revocation, within a second'
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l name -d 'Name of the token: 1 to 64 visible characters' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l methods -d 'Methods that it allows: read, write, or GET, PUT, DELETE, POST [default: read,write]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l prefix -d 'Prefix of the keys that it allows, up to 128 bytes [default: all keys]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l for -d 'What it allows: data (keys and values), metrics (what nodes report of themselves), admin (everything under /admin, also creating tokens of any kind) [default: data]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l expires -d 'Time after which it expires, in s, m, h or d from now, as in 30d [default: never]' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l methods -d 'Methods that the token allows: read, write, or GET, PUT, DELETE, POST [default: read,write]' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l prefix -d 'Prefix of the keys that the token allows, up to 128 bytes [default: all keys]' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l for -d 'Kinds of requests that the token allows: data (keys and values), metrics (the nodes\' reports of themselves), admin (everything under /admin, also creating tokens of any kind) [default: data]' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l expires -d 'Time from now after which the token expires, in s, m, h or d, as in 30d [default: never]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l rate -d 'Maximum requests a second at each node, as in 1000/s [default: no maximum]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l bytes -d 'Maximum bytes a second of bodies, in and out, at each node, as in 10MiB/s [default: no maximum]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from list" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from list" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from list" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from list" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from list" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from list" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from list" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from list" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from list" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from revoke" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from revoke" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from revoke" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from revoke" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from revoke" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from revoke" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from revoke" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from revoke" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from revoke" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from revoke" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "create" -d 'Create a token and print it; it can\'t be shown again'
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the tokens, without their texts'
-complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "revoke" -d 'Revoke a token: nodes refuse it as soon as they hear of that, within a second'
+complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "revoke" -d 'Revoke a token: nodes refuse it once they have learned of the revocation, within a second'
 complete -c kvorum -n "__fish_kvorum_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and not __fish_seen_subcommand_from set list remove help" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and not __fish_seen_subcommand_from set list remove help" -f -a "set" -d 'Set the quota of a prefix, or replace it'
-complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and not __fish_seen_subcommand_from set list remove help" -f -a "list" -d 'List the quotas, and how much is stored under each as the node estimates it'
+complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and not __fish_seen_subcommand_from set list remove help" -f -a "list" -d 'List the quotas, and the bytes stored under each, as the node estimates them'
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and not __fish_seen_subcommand_from set list remove help" -f -a "remove" -d 'Remove the quota of a prefix'
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and not __fish_seen_subcommand_from set list remove help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from set" -l soft -d 'Soft limit: above it metrics and alerts warn, as in 8GiB [default: none]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from set" -l hard -d 'Hard limit: from it on writes are refused with 507, as in 10GiB [default: none]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from set" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from set" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from set" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from set" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from set" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from set" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from set" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from set" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from set" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from list" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from list" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from list" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from list" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from list" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from list" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from list" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from list" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from list" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from remove" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from remove" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from remove" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from remove" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from remove" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from remove" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from remove" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from remove" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from remove" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from help" -f -a "set" -d 'Set the quota of a prefix, or replace it'
-complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the quotas, and how much is stored under each as the node estimates it'
+complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the quotas, and the bytes stored under each, as the node estimates them'
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Remove the quota of a prefix'
 complete -c kvorum -n "__fish_kvorum_using_subcommand quota; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and not __fish_seen_subcommand_from ca node client help" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -335,16 +335,16 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and not __fish_seen_
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and not __fish_seen_subcommand_from ca node client help" -f -a "client" -d 'Issue a certificate for a client of nodes with --tls-client-ca'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and not __fish_seen_subcommand_from ca node client help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from ca" -l dir -d 'Directory for ca.pem and ca.key' -r -F
-complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from ca" -l expires -d 'How long it is valid, in s, m, h or d' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from ca" -l expires -d 'Validity of the CA, in s, m, h or d' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from ca" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from node" -l host -d 'Names and IP addresses in the node\'s URLs; several nodes may share a certificate' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from node" -l dir -d 'Directory with ca.pem and ca.key' -r -F
-complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from node" -l expires -d 'How long it is valid, in s, m, h or d' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from node" -l expires -d 'Validity of the certificate, in s, m, h or d; it ends no later than the CA\'s' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from node" -l out -d 'File for the certificate; its key goes to the same name with .key instead of .pem [default: node.pem in --dir]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from node" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from client" -l name -d 'Name of the client, for people to read' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from client" -l dir -d 'Directory with ca.pem and ca.key' -r -F
-complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from client" -l expires -d 'How long it is valid, in s, m, h or d' -r
+complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from client" -l expires -d 'Validity of the certificate, in s, m, h or d; it ends no later than the CA\'s' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from client" -l out -d 'File for the certificate; its key goes to the same name with .key instead of .pem [default: NAME.pem in --dir]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from client" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from help" -f -a "ca" -d 'Make a CA: ca.pem for clients, ca.key to issue certificates with'
@@ -352,13 +352,13 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subc
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from help" -f -a "client" -d 'Issue a certificate for a client of nodes with --tls-client-ca'
 complete -c kvorum -n "__fish_kvorum_using_subcommand cert; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c kvorum -n "__fish_kvorum_using_subcommand compact" -l url -d 'URL of any node of the cluster' -r
-complete -c kvorum -n "__fish_kvorum_using_subcommand compact" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand compact" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand compact" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand compact" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand compact" -l client-key -d 'Its private key, in PEM' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand compact" -l timeout -d 'Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed the node\'s --deadline [default: 10s; status: 15s]' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand compact" -l wait -d 'Wait for the end of the compaction, and show its progress. Exit code 1 if it failed'
-complete -c kvorum -n "__fish_kvorum_using_subcommand compact" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
+complete -c kvorum -n "__fish_kvorum_using_subcommand compact" -l json -d 'Print JSON. Keys and values that are not UTF-8 are printed in base64, as `key_base64` and `value_base64`; the node\'s errors go to stderr as JSON'
 complete -c kvorum -n "__fish_kvorum_using_subcommand compact" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c kvorum -n "__fish_kvorum_using_subcommand profile; and not __fish_seen_subcommand_from diff shares help" -s e -l events -d 'Events: cpu (time on a CPU), alloc (bytes allocated), live (bytes still allocated at the end), lock (time waited for locks, queues and files), wall (time of all threads)' -r
 complete -c kvorum -n "__fish_kvorum_using_subcommand profile; and not __fish_seen_subcommand_from diff shares help" -s d -l duration -d 'Length of the recording in seconds, 1..300' -r
@@ -370,8 +370,8 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand profile; and not __fish_se
 complete -c kvorum -n "__fish_kvorum_using_subcommand profile; and not __fish_seen_subcommand_from diff shares help" -l ca-file -d 'Certificates of CAs, in PEM, by which nodes at https:// URLs are checked [default: those that this machine trusts]' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand profile; and not __fish_seen_subcommand_from diff shares help" -l client-cert -d 'Certificate to show, in PEM, to nodes that ask for one' -r -F
 complete -c kvorum -n "__fish_kvorum_using_subcommand profile; and not __fish_seen_subcommand_from diff shares help" -l client-key -d 'Its private key, in PEM' -r -F
-complete -c kvorum -n "__fish_kvorum_using_subcommand profile; and not __fish_seen_subcommand_from diff shares help" -l token-file -d 'File with the token to send; it can be in the variable KVORUM_TOKEN instead, or in KVORUM_ADMIN_TOKEN' -r -F
-complete -c kvorum -n "__fish_kvorum_using_subcommand profile; and not __fish_seen_subcommand_from diff shares help" -l idle -d 'In lock and wall, also show threads that had nothing to do'
+complete -c kvorum -n "__fish_kvorum_using_subcommand profile; and not __fish_seen_subcommand_from diff shares help" -l token-file -d 'File with the token to send; the variable KVORUM_TOKEN or KVORUM_ADMIN_TOKEN can hold the token instead' -r -F
+complete -c kvorum -n "__fish_kvorum_using_subcommand profile; and not __fish_seen_subcommand_from diff shares help" -l idle -d 'In lock and wall, also show threads that had no work'
 complete -c kvorum -n "__fish_kvorum_using_subcommand profile; and not __fish_seen_subcommand_from diff shares help" -s h -l help -d 'Print help'
 complete -c kvorum -n "__fish_kvorum_using_subcommand profile; and not __fish_seen_subcommand_from diff shares help" -a "diff" -d 'Draw the difference between two recordings, as shares of each'
 complete -c kvorum -n "__fish_kvorum_using_subcommand profile; and not __fish_seen_subcommand_from diff shares help" -a "shares" -d 'Print the share of each part of a node, one column for each recording'
@@ -390,10 +390,10 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_subcommand_from serve dev repair-clock put get del add scan status repair cluster token quota cert compact profile bench help" -f -a "del" -d 'Delete keys; succeeds also if they do not exist, unless --if-match is given'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_subcommand_from serve dev repair-clock put get del add scan status repair cluster token quota cert compact profile bench help" -f -a "add" -d 'Add to a decimal number and print the sum; a key without a value counts as 0'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_subcommand_from serve dev repair-clock put get del add scan status repair cluster token quota cert compact profile bench help" -f -a "scan" -d 'Print keys and values in order'
-complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_subcommand_from serve dev repair-clock put get del add scan status repair cluster token quota cert compact profile bench help" -f -a "status" -d 'Show the state of every node, as it reports it. Exit code 1 if a node is down or does not serve'
+complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_subcommand_from serve dev repair-clock put get del add scan status repair cluster token quota cert compact profile bench help" -f -a "status" -d 'Show the state of every node, as the node reports it. Exit code 1 if a node is down or does not serve'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_subcommand_from serve dev repair-clock put get del add scan status repair cluster token quota cert compact profile bench help" -f -a "repair" -d 'Compare the replicas of all keys and make them equal'
-complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_subcommand_from serve dev repair-clock put get del add scan status repair cluster token quota cert compact profile bench help" -f -a "cluster" -d 'Show the cluster\'s members and who decides about them, and plan changes'
-complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_subcommand_from serve dev repair-clock put get del add scan status repair cluster token quota cert compact profile bench help" -f -a "token" -d 'Create, list and revoke tokens, which say what a client may do'
+complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_subcommand_from serve dev repair-clock put get del add scan status repair cluster token quota cert compact profile bench help" -f -a "cluster" -d 'Show the cluster\'s members and its council, and plan changes'
+complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_subcommand_from serve dev repair-clock put get del add scan status repair cluster token quota cert compact profile bench help" -f -a "token" -d 'Create, list and revoke tokens, which authorize requests'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_subcommand_from serve dev repair-clock put get del add scan status repair cluster token quota cert compact profile bench help" -f -a "quota" -d 'Set, list and remove quotas: how much clients may store under a prefix'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_subcommand_from serve dev repair-clock put get del add scan status repair cluster token quota cert compact profile bench help" -f -a "cert" -d 'Make a CA, and certificates for nodes and clients'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_subcommand_from serve dev repair-clock put get del add scan status repair cluster token quota cert compact profile bench help" -f -a "compact" -d 'Compact the whole store of one node now'
@@ -402,16 +402,16 @@ complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and not __fish_seen_subcommand_from serve dev repair-clock put get del add scan status repair cluster token quota cert compact profile bench help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "add" -d 'Add a node to the cluster of the `kvorum dev` that runs'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "remove" -d 'Remove a node from the cluster of the `kvorum dev` that runs'
-complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from cluster" -f -a "status" -d 'Show the members, each one\'s epoch, and the council. Exit code 1 if a node is down or in another epoch'
-complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from cluster" -f -a "plan" -d 'Show what a change of the members would do; changes nothing'
+complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from cluster" -f -a "status" -d 'Show the members, the epoch of each member, and the council. Exit code 1 if a node is down or in another epoch'
+complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from cluster" -f -a "plan" -d 'Show the effects of a change of the members; changes nothing'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from cluster" -f -a "apply" -d 'Apply a plan: the council decides it, and the keys move'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from cluster" -f -a "abort" -d 'Go back to the previous members, as long as reads do not use the new replicas yet'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from cluster" -f -a "recover" -d 'Let one stopped node replace a council whose majority is lost for good'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from token" -f -a "create" -d 'Create a token and print it; it can\'t be shown again'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from token" -f -a "list" -d 'List the tokens, without their texts'
-complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from token" -f -a "revoke" -d 'Revoke a token: nodes refuse it as soon as they hear of that, within a second'
+complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from token" -f -a "revoke" -d 'Revoke a token: nodes refuse it once they have learned of the revocation, within a second'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from quota" -f -a "set" -d 'Set the quota of a prefix, or replace it'
-complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from quota" -f -a "list" -d 'List the quotas, and how much is stored under each as the node estimates it'
+complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from quota" -f -a "list" -d 'List the quotas, and the bytes stored under each, as the node estimates them'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from quota" -f -a "remove" -d 'Remove the quota of a prefix'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from cert" -f -a "ca" -d 'Make a CA: ca.pem for clients, ca.key to issue certificates with'
 complete -c kvorum -n "__fish_kvorum_using_subcommand help; and __fish_seen_subcommand_from cert" -f -a "node" -d 'Issue a certificate for nodes: --tls-cert, --tls-key'
