@@ -120,7 +120,7 @@ fn percentile(mut times: Vec<Duration>, percent: f64) -> Duration {
     times.get(place.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
-/// Running clients.
+/// The clients that run, to be stopped at the end.
 #[derive(Debug)]
 pub struct Prober {
     shared: Arc<ProberState>,

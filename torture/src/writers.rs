@@ -65,7 +65,7 @@ impl Default for Work {
 /// Number of answers by status code; 0 = no answer.
 pub type Statuses = BTreeMap<u16, u64>;
 
-/// Running clients.
+/// The clients that run, to be stopped at the end.
 #[derive(Debug)]
 pub struct Writers {
     shared: Arc<WriterState>,
