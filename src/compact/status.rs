@@ -1,5 +1,5 @@
-//! Status of compactions of the whole store: the JSON of `GET /admin/compact`. Unknown fields are
-//! left out.
+//! Status of compactions of the whole store: the JSON of `GET /admin/compact`, which omits fields
+//! whose value is unknown.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ pub(crate) struct Compaction {
     pub(crate) took_ms: Option<u64>,
     /// Number of records compacted so far.
     pub(crate) records: u64,
-    /// Estimated number of records to compact; a record counts once for each level that it goes
+    /// Estimated number of records to compact; a record counts once for each level that it moves
     /// down.
     pub(crate) of_records: u64,
     /// Size of the store's tables at the start, in bytes.

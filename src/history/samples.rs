@@ -1,12 +1,11 @@
-//! Samples of the node's last 15 minutes, for dashboards that connect later: the values of a
-//! sample, and their JSON.
+//! The values of a sample, and their JSON for the dashboard's page.
 //!
 //! ```text
-//!  runtime/history.rs, once a second ─▶ Sampler ─▶ counters/history.rs ─▶ /ui/events ─▶ the page
+//!  thread.rs, once a second ─▶ Sampler ─▶ ring.rs ─▶ /ui/events ─▶ the page
 //! ```
 //!
-//! The page knows each value by its name ([`fields`]) and treats it like the difference of two
-//! snapshots. Only the page of the same release reads the samples.
+//! The page knows each value by its name ([`fields`]), and treats each as the difference of two
+//! snapshots. Only the page of the same release reads the JSON, so its format may change.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -24,15 +23,17 @@ use crate::operations::usage;
 
 const PERIOD_MS: u64 = 1000;
 
-/// Offset within each second at which all nodes take samples and send snapshots. The nodes' clocks
-/// differ by less than half a second, so samples of one second belong together.
+/// Offset within each second at which all nodes take samples and send snapshots, in milliseconds.
+/// As long as the nodes' clocks differ by less than half a second, samples of one second belong
+/// together.
 const PHASE_MS: u64 = 500;
 
-/// Maximum number of peers whose hints a sample counts, those with the most hints first: a cluster
-/// with more peers away has other worries, and the lines sent to other nodes have a bound.
+/// Maximum number of peers whose hints a sample counts; those with the most hints come first. The
+/// limit bounds the lines that nodes send each other. Hints are not the first concern of a cluster
+/// in which more peers are away.
 const HINTED: usize = 16;
 
-/// Kinds of requests in a sample; all others are about the node itself.
+/// Kinds of requests that a sample counts: those for data.
 const KINDS: [RequestKind; 5] =
     [RequestKind::Get, RequestKind::Put, RequestKind::Delete, RequestKind::Add, RequestKind::Range];
 
@@ -56,16 +57,17 @@ const COUNTERS: [(&str, fn(&Node, &lsm::Stats) -> u64); 16] = [
     ("store.bloom_false_positives", |_, stats| stats.bloom_false_positives),
 ];
 
-/// Gauges, which are sampled as they are; they come after the queues.
+/// Gauges, whose values a sample has instead of differences. They follow the queues in a sample.
 const GAUGES: [(&str, fn(&Node, &lsm::Stats) -> u64); 2] =
     [("disk", usage::disk_bytes), ("resident", |_, _| usage::resident_bytes())];
 
-/// One sample as the page reads it: its second, the milliseconds that it covers, index and value of
-/// each value that is not 0, and hints by node.
+/// One sample as the page reads it: the wall time in seconds since 1970, the milliseconds that the
+/// sample covers, index and value of each value that is not 0, and hints by the peer's name.
 #[derive(Debug, Serialize)]
 pub(crate) struct PastSecond(u64, u64, Vec<(u64, u64)>, BTreeMap<String, u64>);
 
-/// Takes samples of a node, each with the counter differences since the previous one.
+/// The source of a node's samples. Each sample has the differences of the counters since the
+/// previous sample.
 pub(crate) struct Sampler {
     counters: Vec<u64>,
     at: Instant,
@@ -100,7 +102,7 @@ pub(crate) fn until_next(now_ms: u64) -> Duration {
     Duration::from_millis(PERIOD_MS - (now_ms + PERIOD_MS - PHASE_MS) % PERIOD_MS)
 }
 
-/// Returns the names of a sample's values, in their order.
+/// Returns the names of a sample's values, in the order of their indices.
 pub(crate) fn fields(node: &Node) -> Vec<String> {
     let of_kind = |kind: RequestKind| {
         let name = kind_name(kind);
@@ -141,7 +143,7 @@ fn counters(node: &Node, stats: &lsm::Stats) -> Vec<u64> {
     all
 }
 
-/// Returns the hints kept for each peer, by the peer's id, for at most `HINTED` peers.
+/// Returns the number of hints kept for each peer, by ascending id, for at most `HINTED` peers.
 fn hints(node: &Node) -> Vec<(u64, u64)> {
     let shared = &node.shared;
     let others = shared.view().ids().filter(|id| *id != shared.own).collect::<Vec<_>>();

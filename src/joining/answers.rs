@@ -1,4 +1,4 @@
-//! Answers to a node that belongs to no cluster and asks to join this one.
+//! Answers to the join request of a node that does not belong to a cluster yet.
 
 use std::time::{Duration, Instant};
 
@@ -11,16 +11,17 @@ use crate::joining::message::{JoinAnswer, JoinRequest, hex};
 use crate::node::Node;
 use crate::settings::members::{NodeError, is_loopback, node_url};
 
-/// The longest time that a request to join is on its way, beyond which its sender's clock counts as
-/// behind.
+/// The longest time that a join request takes to arrive. If its clock is behind by more than this
+/// and the permitted skew, the sender's clock counts as behind.
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
-/// The reason why a node can't join.
+/// A failure of a join request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinError {
     /// The request does not describe a valid node.
     #[error(transparent)]
     Malformed(#[from] Malformed),
+    /// The request is valid, and the cluster does not admit the node.
     #[error(transparent)]
     Refused(#[from] Refused),
 }
@@ -77,7 +78,7 @@ pub(crate) enum Refused {
     InVain(#[from] JoinRejected),
 }
 
-/// The reason why no node can be added by its name alone.
+/// The reason why a plan can't add a node by its name alone.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotAsking {
     #[error("node {name:?} is a member already, at {url}: there is nothing to add")]
@@ -91,7 +92,8 @@ pub(crate) enum NotAsking {
     Nobody { name: String, asking: Vec<String> },
 }
 
-/// Answers a request to join: the layout if the node is in it, or the advice to wait.
+/// Answers a join request: returns the layout if the node is in it, and otherwise lists the request
+/// for operators and tells the node to wait.
 pub(crate) fn asks(node: &Node, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
     check(&asker)?;
     let skew = node.config.max_clock_skew;
@@ -138,8 +140,9 @@ pub(crate) fn asks(node: &Node, asker: JoinRequest) -> Result<JoinAnswer, JoinEr
     Ok(JoinAnswer::Waits { epoch: layout.epoch, members: members(node, &layout), because })
 }
 
-/// Returns why a node cannot be added yet: it would refuse this cluster's records, which are ahead
-/// of its clock. Until it accepts them, reads of their keys fail, and the change does not end.
+/// Returns why a node cannot be added yet: its clock, `clock_ms`, is so far behind this node's wall
+/// clock or issued versions that the node would refuse the cluster's records. Until the node
+/// accepted them, reads of their keys would fail, and the change would not end.
 fn is_behind(
     clock_ms: u64,
     (wall, issued): (u64, u64),
@@ -166,17 +169,18 @@ fn is_behind(
     })
 }
 
-/// Returns how far a clock is ahead of this node's, if that is more than the permitted skew. A
-/// joining node's repair fence reaches up to its clock, and it makes no promises below that, a
-/// state that would last until the other nodes' clocks have caught up.
+/// Returns how far a clock is ahead of this node's clock, if that is more than the permitted skew.
+/// The repair fence of a joining node reaches up to the node's clock, and the node makes no
+/// promises below the fence. Both would last until the other nodes' clocks have caught up.
 fn ahead(clock_ms: u64, wall_micros: u64, skew: Duration) -> Option<Duration> {
     let theirs = Duration::from_millis(clock_ms);
     let ahead = theirs.checked_sub(Duration::from_micros(wall_micros))?;
     (ahead > skew).then_some(ahead)
 }
 
-/// True if this node would refuse to start with the joining node on its list: plaintext, over a
-/// network.
+/// True if other nodes would reach the joining node in plaintext over a network, although this node
+/// uses TLS and does not run with `--insecure`: it would refuse to start with such a node on its
+/// list.
 fn is_in_clear(node: &Node, asker: &JoinRequest) -> bool {
     let minds = node.tls.is_some() && !node.config.insecure;
     minds && asker.url.starts_with("http://") && !is_loopback(&asker.url)
@@ -199,8 +203,9 @@ fn check(asker: &JoinRequest) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// True if the member with id `id` is the node that asks, possibly with an empty disk in place of a
-/// lost one: it is then rebuilt from the other nodes, which know of the lost disk.
+/// Admits the node that asks as the member `id`, or refuses it. The member may come with an empty
+/// disk in place of a lost one: it is then rebuilt from the other nodes, which know of the lost
+/// disk.
 fn takes_its_place(node: &Node, asker: &JoinRequest, id: NodeId) -> Result<(), Refused> {
     let url = node.url_of(id);
     let name = asker.name.clone();

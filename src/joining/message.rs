@@ -1,14 +1,16 @@
-//! The join request of a node that belongs to no cluster: request, answer, and the proofs by which
-//! both sides show that they know the cluster's secret.
+//! The join request, its answer, and the proofs by which both sides show that they know the
+//! cluster's secret.
+//!
 //! ```text
-//!  POST /admin/join ¶ X-Kvorum-Join: NONCE PROOF ¶ the node   ─▶ a member lists it, for operators
+//!  joining node                                                  member
+//!  POST /admin/join ¶ X-Kvorum-Join: NONCE PROOF ¶ the node   ─▶ lists the node for operators
 //!  202 ¶ X-Kvorum-Join: PROOF ¶ the members                   ◀─ no layout has the node yet
 //!  200 ¶ X-Kvorum-Join: PROOF ¶ cluster, id, layout           ◀─ a layout has the node
 //! ```
 //!
-//! Both proofs cover the nonce, which is fresh, the body, and with TLS the connection: a recorded
-//! answer does not fit another request, and nobody in the middle can relay one. Without a secret
-//! there are no proofs.
+//! Each proof covers a fresh nonce, the message's body, and with TLS the connection. A recorded
+//! answer therefore does not fit another request, and an attacker between the nodes cannot relay
+//! one. Without a secret the messages have no proofs.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -32,24 +34,24 @@ const PATH: &str = "/admin/join";
 /// Header with nonce and proof.
 pub(crate) const HEADER: &str = "x-kvorum-join";
 
-/// Time limit for an answer. A node answers from memory.
+/// Time limit of a request and its answer. A node answers from memory.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Maximum size of an answer's head, in bytes.
 const MAX_HEAD: usize = 16 << 10;
 
-/// Maximum size of an answer, in bytes: a layout, of which each byte has two digits.
+/// Maximum size of an answer, in bytes: a layout, with two digits for each byte, and the head.
 const MAX_ANSWER: usize = 2 * MAX_BYTES + MAX_HEAD;
 
 const ASKS: &[u8] = b"kvorum-join/1 ask";
 const ANSWERS: &[u8] = b"kvorum-join/1 answer";
 
-/// The node that asks to join.
+/// A request to join, as JSON: the node that asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JoinRequest {
     /// Name that the node asks for.
     pub(crate) name: String,
-    /// URL at which the other nodes are to reach it.
+    /// URL at which the other nodes are to reach the node.
     pub(crate) url: String,
     /// The node's zone; empty = none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -83,9 +85,10 @@ pub(crate) enum JoinAnswer {
     Waits {
         /// Epoch of the layout in force on the asked node.
         epoch: u64,
-        /// URLs of the members: the node asks each of them, so that each can plan.
+        /// URLs of the members. The joining node asks each of them, so that an operator can plan
+        /// at each.
         members: Vec<String>,
-        /// The reason why the asked node does not list the request yet; missing if it does.
+        /// The reason why the asked node does not list the joining node yet; missing = it does.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         because: Option<String>,
     },
@@ -94,14 +97,14 @@ pub(crate) enum JoinAnswer {
 /// The decoded answer to a join request.
 #[derive(Debug)]
 pub(crate) enum JoinReply {
-    /// The node is a member: cluster, id, layout.
+    /// The joining node is in the layout: cluster, id, layout.
     Placed(Option<ClusterId>, NodeId, Layout),
-    /// The node is not a member yet: the members' URLs, and the reason why the request is not
-    /// listed yet.
+    /// The joining node has to wait: the members' URLs, and the reason if the asked node does not
+    /// list it yet.
     Waits(Vec<String>, Option<String>),
 }
 
-/// The reason why there is no answer.
+/// The reason why a request got no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unanswered {
     /// The connection could not be made; the request may be retried.
@@ -129,7 +132,8 @@ impl JoinRequest {
     }
 }
 
-/// The subject of a proof: a request or its answer, bound to its TLS connection if there is one.
+/// The content that a proof covers: a request or its answer, its nonce, and its TLS connection if
+/// it has one.
 #[derive(Debug, Clone, Copy)]
 struct About<'a> {
     nonce: &'a Nonce,
@@ -142,7 +146,7 @@ impl<'a> About<'a> {
         [self.nonce, self.body, self.channel.map_or(&[], |channel| channel)]
     }
 
-    /// Returns the number of proven parts: a plaintext connection has no channel.
+    /// Returns the number of parts that a proof covers: a plaintext connection has no channel.
     fn count(&self) -> usize {
         2 + usize::from(self.channel.is_some())
     }
@@ -157,7 +161,7 @@ impl<'a> About<'a> {
     }
 }
 
-/// A request whose sender has proved to know the secret.
+/// A request whose sender has proved that it knows the cluster's secret.
 #[derive(Debug)]
 pub(crate) struct Proven {
     nonce: Nonce,
@@ -166,7 +170,7 @@ pub(crate) struct Proven {
     channel: Option<Channel>,
 }
 
-/// Returns the header value of a request; `None` without a secret.
+/// Returns the value of a request's proof header; `None` without a secret.
 fn proof_of(secret: Option<&Secret>, about: About<'_>) -> Option<String> {
     Some(format!("{} {}", hex(about.nonce), about.prove(secret?, ASKS)))
 }
@@ -186,14 +190,15 @@ pub(crate) fn proven_by(
 }
 
 impl Proven {
-    /// Returns the header value of the answer.
+    /// Returns the value of the answer's proof header.
     pub(crate) fn proof_of_answer(&self, body: &[u8]) -> String {
         let about = About { nonce: &self.nonce, channel: self.channel.as_ref(), body };
         about.prove(&self.secret, ANSWERS)
     }
 }
 
-/// Asks one node, at its URL; `token` is for nodes that require one.
+/// Sends a join request to the node at `url`, and returns its verified answer; `token` is for nodes
+/// that require one.
 pub(crate) async fn ask(
     url: &str,
     asker: &JoinRequest,
@@ -269,7 +274,7 @@ fn read(
     }
 }
 
-/// Converts an error response.
+/// Converts an error response: the statuses 400, 403 and 409 refuse the node.
 fn problem(status: u16, body: &[u8]) -> Unanswered {
     let problem: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());

@@ -1,5 +1,5 @@
 //! Status of the cluster's layout and its plans: the JSON of `/admin/layout` and the paths below
-//! it. Unknown fields are left out.
+//! it, which omits fields whose value is unknown.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub(crate) struct LayoutStatus {
     /// While partitions move: the progress of each node. Only nodes of the metadata quorum know it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) moves: Vec<MoveStatus>,
-    /// Nodes that ask this one to join the cluster, by name.
+    /// Nodes that ask this node to join the cluster, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) joining: Vec<JoinerStatus>,
     /// The last change applied at this node since its start.
@@ -48,12 +48,12 @@ words! {
     pub(crate) enum LayoutStage {
         /// No partition moves.
         Settled = "settled",
-        /// Waits for joining nodes, and for nodes that have to drop orphaned records of earlier
-        /// changes.
+        /// The change waits for joining nodes, and for nodes that have to drop orphaned records of
+        /// earlier changes.
         Prepare = "prepare",
-        /// Keys move, and reads use the old replicas.
+        /// Keys move; writes go to the old and the new replicas, reads to the old ones.
         ReadOld = "read old",
-        /// Reads use the new replicas.
+        /// All keys have moved; reads use the new replicas, and writes still go to both.
         ReadNew = "read new",
     }
 }
@@ -86,13 +86,13 @@ pub(crate) struct MoveStatus {
     pub(crate) records: u64,
     /// Size of those records, in bytes.
     pub(crate) bytes: u64,
-    /// The wait that keeps the node from pulling the rest.
+    /// The wait that keeps the node from pulling the rest; missing = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) waits: Option<WaitStatus>,
 }
 
-/// A wait for another node's future records. The source does not keep such records, which hide the
-/// values before them, so the node that pulls waits until the time of the records has come.
+/// A wait for another node's future records. The source will not keep such a record, which hides
+/// the value before it, so the node that pulls waits until the record's time has come.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct WaitStatus {
     /// Name of the node that holds the records.
@@ -140,14 +140,14 @@ pub(crate) struct ChangeStatus {
     pub(crate) epoch: u64,
     /// Progress of the decision.
     pub(crate) progress: ChangeProgress,
-    /// True if the change moves keys: then three more layouts follow, or one that undoes the
-    /// change.
+    /// True if the change moves keys: then three more layouts follow (one for each stage), or one
+    /// that undoes the change.
     pub(crate) moves: bool,
-    /// True if the change was undone: the members differ from the planned ones, and no partition
-    /// moves.
+    /// True if the change was undone: no partition moves, and the members or the number of replicas
+    /// differ from the planned ones.
     #[serde(default)]
     pub(crate) undone: bool,
-    /// Nodes of the metadata quorum that reported to have no vote.
+    /// Nodes of the metadata quorum that report that they have no vote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) without_vote: Vec<String>,
 }
@@ -157,9 +157,9 @@ words! {
     pub(crate) enum ChangeProgress {
         /// The metadata quorum is being asked.
         Asking = "asking",
-        /// The change is decided; a majority of the metadata quorum must still hear of it.
+        /// The change is decided; a majority of the metadata quorum does not know that yet.
         Decided = "decided",
-        /// A majority of the metadata quorum knows the change.
+        /// The change is decided, and a majority of the metadata quorum knows that.
         Done = "done",
         /// Another change was decided instead.
         Overtaken = "overtaken",
@@ -196,9 +196,11 @@ pub(crate) struct LayoutPlan {
     pub(crate) nodes: Vec<PlannedNode>,
     /// Number of partition copies that move, of 65,536 × replicas.
     pub(crate) moved_copies: u64,
-    /// Estimated bytes that move, from the asked node's average size of a partition copy.
+    /// Estimated bytes that move: the number of copies times the average size of a copy on the node
+    /// that made the plan.
     pub(crate) moved_bytes: u64,
-    /// Minimum duration in seconds for the node that receives most, at this node's `--stream-rate`.
+    /// Estimated minimum duration in seconds: the node that receives the most data receives it at
+    /// the `--stream-rate` of the node that made the plan; missing = no such limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seconds_at_rate: Option<u64>,
     /// The moves by pair of nodes.
@@ -215,11 +217,11 @@ pub(crate) struct PlannedNode {
     pub(crate) name: String,
     /// The plan's effect on the node.
     pub(crate) change: NodeChange,
-    /// Partitions held before the change, relative to the node's share by weight (1 = exactly the
-    /// share).
+    /// Partition copies held before the change, relative to the node's share by weight: 1 = exactly
+    /// the share; missing = not a member then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fill_before: Option<f64>,
-    /// Partitions held after the change, likewise.
+    /// Partition copies held after the change, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fill_after: Option<f64>,
 }
@@ -314,8 +316,8 @@ impl LayoutStatus {
 }
 
 impl LayoutPlan {
-    /// Describes the effects of the layout `planned`, compared with `base`. Looks at all partitions
-    /// of both.
+    /// Describes the effects of the layout `planned`, compared with `base`. Visits all partitions
+    /// of both layouts.
     pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout) -> Self {
         let topology =
             |layout: &Layout| layout.topology().expect("it was checked when it was made");

@@ -6,10 +6,11 @@ use protocol::layout::{Layout, Seat, Stage};
 use crate::layout::status::names;
 use crate::node::Node;
 
-/// Maximum number of nodes that a warning names: people read it.
+/// Maximum number of nodes that a warning names, so that the warning stays readable.
 const NAMED: usize = 3;
 
-/// Returns the warnings for a plan that changes the layout `base`, as this node sees the others.
+/// Returns the warnings for a plan that changes the layout `base` to `planned`, according to what
+/// this node knows of the other nodes. `after` is the topology of `planned`.
 pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout, after: &Topology) -> Vec<String> {
     let mut warnings = Vec::new();
     warnings.extend(no_majority(node, base));
@@ -64,7 +65,7 @@ fn can_vote(node: &Node, seat: &Seat) -> bool {
         return node.shared.membership.layouts.has_seat();
     }
     let has_its_disk = match seat.voter {
-        // The first layout seats whoever has the first disk.
+        // A seat of the first layout belongs to the first disk of its node.
         None => !node.shared.membership.logs.had_another(seat.node),
         voter => node.facts.seen(seat.node).voter() == voter,
     };
@@ -146,7 +147,7 @@ fn in_clear(planned: &Layout) -> Option<String> {
     ))
 }
 
-/// Warns that the change will not end before a node is back.
+/// Warns that the change cannot end before a node is back that cannot be reached now.
 fn waits(node: &Node, planned: &Layout) -> Option<String> {
     if planned.stage == Stage::Settled {
         return None;

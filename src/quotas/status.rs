@@ -1,5 +1,5 @@
-//! Status and changes of quotas: the JSON of `/admin/quotas`. Missing limits are left out, and so
-//! are bytes not counted yet.
+//! Status and changes of quotas: the JSON of `/admin/quotas`. The JSON omits limits that a quota
+//! does not have, and bytes not counted yet.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,10 +19,10 @@ pub(crate) struct QuotaStatus {
     /// Prefix in Base64, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix_base64: Option<String>,
-    /// Soft limit in bytes, above which a warning is given; missing = none.
+    /// Soft limit in bytes: above it the quota's state is `above-soft`; missing = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) soft_bytes: Option<u64>,
-    /// Hard limit in bytes, from which on writes are refused; missing = none.
+    /// Hard limit in bytes: once it is reached, writes are refused; missing = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hard_bytes: Option<u64>,
     /// Estimated bytes stored; missing = not counted yet.
@@ -68,7 +68,7 @@ impl QuotaStatus {
     }
 }
 
-/// Returns all quotas that the node knows.
+/// Returns the quotas of the layout in force, with their usage.
 pub(crate) fn list(node: &Node) -> QuotaList {
     let layout = node.shared.membership.layouts.entered();
     node.quotas.renew(&node.shared);
@@ -77,7 +77,7 @@ pub(crate) fn list(node: &Node) -> QuotaList {
     QuotaList { epoch: layout.epoch, quotas: quotas.collect() }
 }
 
-/// Sets a quota, in place of any other with the same prefix.
+/// Sets a quota, which replaces one of the same prefix.
 pub(crate) async fn set(node: &Node, quota: Quota) -> Result<QuotaStatus, ChangeError> {
     change(node, |access| match access.quotas.contains(&quota) {
         true => Ok(None),

@@ -1,5 +1,5 @@
-//! Status of repair rounds: the JSON of `GET /admin/repair`, and `repair` in `GET /v0/status`.
-//! Unknown fields are left out.
+//! Status of repair rounds: the JSON of `GET /admin/repair`, and `repair` in `GET /v0/status`. The
+//! JSON omits fields whose value is unknown.
 
 use protocol::{Clock, RoundId, RoundReport, RoundStatus, Unhealed};
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,8 @@ pub(crate) struct Repair {
     /// The last round that ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last: Option<Round>,
-    /// End of the last full round to which all nodes reported all they hold, in milliseconds since
-    /// 1970.
+    /// End of the last full round in which every node reported all records that it holds, in
+    /// milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_full_ms: Option<u64>,
     /// Writes up to this time, in milliseconds since 1970, are proven to be the same on all nodes:
@@ -30,13 +30,13 @@ pub(crate) struct Repair {
     /// the node accepts no new record written up to this time. In milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sealed_ms: Option<u64>,
-    /// Everything that a round up to this time has brought this node is durable, in milliseconds
-    /// since 1970. Once that holds on all nodes, the time is proven.
+    /// Time of the last round whose exchanged records are all durable on this node, in milliseconds
+    /// since 1970. Once all nodes are ready for a round, its time is proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ready_ms: Option<u64>,
-    /// Number of keys that were made equal.
+    /// Number of keys that these rounds made equal on all replicas.
     pub(crate) repaired_keys: u64,
-    /// Number of damaged key ranges that were healed.
+    /// Number of damaged key ranges that these rounds healed.
     pub(crate) healed_ranges: u64,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Round {
     pub(crate) bytes_read: u64,
     /// Number of keys that differed.
     pub(crate) differing: u64,
-    /// Number of differing keys that are equal by now.
+    /// Number of differing keys that have been made equal.
     pub(crate) repaired: u64,
     /// Number of differing keys that could not be made equal.
     pub(crate) failed: u64,
@@ -69,10 +69,10 @@ pub(crate) struct Round {
     pub(crate) damaged: u64,
     /// Number of damaged ranges that have been rewritten.
     pub(crate) healed: u64,
-    /// The first damaged ranges that were not healed.
+    /// Damaged ranges that were not healed: the first of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) unhealed: Vec<Range>,
-    /// Nodes that took no part, or not to the end.
+    /// Nodes that did not take part, or not to the end of the round.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) absent: Vec<String>,
     /// The reason why the round ended early; missing if it did not.
@@ -95,7 +95,7 @@ pub(crate) struct Range {
     pub(crate) node: String,
     /// First key of the range, escaped as `kvorum scan` does.
     pub(crate) first: String,
-    /// Last key of the range; missing = the last key there is.
+    /// Last key of the range; missing = the range has no upper bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last: Option<String>,
     /// The reason why the range was not healed.
@@ -155,7 +155,7 @@ impl Round {
     }
 }
 
-/// Returns a round's time in milliseconds; `None` if there was no round.
+/// Returns a round's time in milliseconds since 1970; `None` if there was no round.
 fn millis_of(round: RoundId) -> Option<u64> {
     (round.time > 0).then(|| Clock::micros(round.time) / 1000)
 }
