@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  src/cli/mod.rs     use crate::node::{Node, limits::Limits}; ─▶ src/node/mod.rs, limits.rs
-//!  src/node/reads.rs  use super::limits::Limits;               ─▶ src/node/limits.rs
+//!  src/node/x.rs      use super::limits::Limits;               ─▶ src/node/limits.rs
 //! ```
 //!
 //! An import of a re-exported item leads to the child that defines the item. A module that names
