@@ -92,7 +92,8 @@ impl Http2 {
         self.run(exchange(self.send.clone(), head, Bytes::copy_from_slice(body)))
     }
 
-    /// Sends a head without a body; returns the future answer, and the stream that sends the body.
+    /// Sends the head of a request; returns the future answer, and the stream on which the caller
+    /// sends the body.
     pub(crate) fn begin(
         &self,
         head: Request<()>,

@@ -291,7 +291,7 @@ fn a_node_that_stops_says_goodbye_and_answers_what_is_under_way() {
         let mut busy = Raw::connect(node.address, &[]);
         busy.send(&request(1, "PUT", "/v0/entity?id=late"));
         busy.send(&frame(DATA, 0, 1, b"v"));
-        // The node answers requests in order, so the upload has begun once this answer arrives.
+        // The node reads frames in order, so the upload has begun once this request is answered.
         busy.send(&request(3, "GET", "/v0/entity?id=k"));
         busy.until(DATA);
         // A stream of the dashboard's events, which the node ends itself when it stops.

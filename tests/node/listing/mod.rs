@@ -50,7 +50,7 @@ fn keys_of(lines: &[Value]) -> Vec<String> {
     lines.iter().map(|line| line["key"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns keys and values that contain separators of all forms.
+/// Returns keys and values that could be taken for separators, or need escapes in some form.
 fn awkward() -> Items {
     let mut items = Items::new();
     let mut add = |key: &[u8], value: &[u8]| items.insert(key.to_vec(), value.to_vec());
