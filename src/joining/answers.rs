@@ -11,8 +11,8 @@ use crate::joining::message::{JoinAnswer, JoinRequest, hex};
 use crate::node::Node;
 use crate::settings::members::{NodeError, is_loopback, node_url};
 
-/// The longest time that a join request takes to arrive. If its clock is behind by more than this
-/// and the permitted skew, the sender's clock counts as behind.
+/// The longest time that a join request takes to arrive. A sender's clock counts as behind if it is
+/// behind by more than this time and the permitted skew together.
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
 /// A failure of a join request.
@@ -216,7 +216,8 @@ fn takes_its_place(node: &Node, asker: &JoinRequest, id: NodeId) -> Result<(), R
     let other_disk = seen.filter(|seen| format!("{:016x}", seen.0) != asker.incarnation);
     match other_disk {
         Some(_) if node.facts.is_up(id) => Err(Refused::IsUp { name }),
-        // Its settings must list the same members as those of the other nodes.
+        // Until the first change, nodes take the members from their settings: this node must start
+        // with the same list as the others.
         _ if node.shared.membership.layouts.entered().epoch == FIRST_EPOCH => {
             Err(Refused::IsListed { name })
         }

@@ -147,7 +147,8 @@ async fn answer(listener: TcpListener, tls: Option<Arc<Tls>>, asked: String) {
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
-            // The process may be out of file descriptors. The listener stays readable.
+            // The process may be out of file descriptors. Without a pause this loop would spin,
+            // because the listener stays readable.
             sleep(BACK_OFF).await;
             continue;
         };

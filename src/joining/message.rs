@@ -46,7 +46,7 @@ const MAX_ANSWER: usize = 2 * MAX_BYTES + MAX_HEAD;
 const ASKS: &[u8] = b"kvorum-join/1 ask";
 const ANSWERS: &[u8] = b"kvorum-join/1 answer";
 
-/// A request to join, as JSON: the node that asks.
+/// A request to join, as JSON: it describes the node that asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct JoinRequest {
     /// Name that the node asks for.

@@ -8,7 +8,7 @@
 //!                      └────────▶ for each write: is a prefix of its key full?
 //! ```
 //!
-//! A replica counts a record when it stores it, whichever node coordinates the write. A node
+//! A replica counts each record that it stores, whichever node coordinates the write. A node
 //! extrapolates its own share of a prefix to all nodes, so each node knows the usage without asking
 //! the others.
 

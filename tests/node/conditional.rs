@@ -391,7 +391,7 @@ fn the_same_request_is_known_again() {
     assert_eq!((again.status, again.header("etag")), (201, first.header("etag")), "in chunks");
 }
 
-/// A client that sends the number as the body would otherwise add a number that it did not mean.
+/// A body is refused because a client that sends the number in the body would add another number.
 #[test]
 fn an_addition_with_a_body_is_refused() {
     let node = Node::start(&[]);

@@ -70,7 +70,7 @@ fn the_page_is_part_of_the_program_and_may_load_nothing_else() {
         assert_eq!(got.status, 200, "{path}");
         assert_eq!(got.header("x-content-type-options"), Some("nosniff"), "{path}");
         let text = String::from_utf8(got.body()).unwrap();
-        // Links of a page, and imports of a script.
+        // Requests the links of a page and the imports of a script.
         for word in text.split('"').filter(|word| word.ends_with(".js") || word.ends_with(".css")) {
             wanted.push(word.replace("./", "/ui/"));
         }

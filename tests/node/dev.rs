@@ -14,7 +14,7 @@ use crate::process::{DEADLINE, kvorum, run, wait_until};
 use crate::stderr;
 use crate::tls::Certs;
 
-/// Number of ports that are free at the start: the maximum number of nodes.
+/// Maximum number of nodes in these tests, and the number of ports that must be free at the start.
 const MOST: u16 = 8;
 
 /// A running `kvorum dev`, stopped with its nodes when dropped.

@@ -70,8 +70,8 @@ fn repair(data: &Path, more: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(said).unwrap())
 }
 
-/// Starts a cluster in which every node holds an old value of every key, and n2, which is down, a
-/// future one; returns n2's data.
+/// Starts a cluster in which every node holds an old value of every key. Node n2 is down, and holds
+/// a future record of each key; returns n2's data directory.
 fn poisoned() -> (Cluster, PathBuf) {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();

@@ -132,7 +132,7 @@ fn metrics_come_in_the_format_that_is_wanted() {
     };
     let (old, new) = (names(&plain), names(&open));
     assert!(new.iter().all(|name| old.contains(name)), "every sample is in both");
-    // Each sample comes after its type, which has its name.
+    // Each sample follows the TYPE line of its metric.
     let mut declared = "";
     for line in plain.lines() {
         if let Some(kind) = line.strip_prefix("# TYPE ") {

@@ -156,7 +156,7 @@ fn refused(mut command: Command) -> String {
 #[test]
 fn who_can_not_join_is_told_why() {
     let node = node();
-    // Makes node b, which the test plays, known to node a with its disk.
+    // Connects as node b, so that node a knows the disk of b.
     shake(&mut upgraded(&node), good_b()).0.unwrap();
     let of = url(&node);
     for (secret, name, at, says) in [

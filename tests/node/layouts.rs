@@ -1,6 +1,5 @@
-//! The cluster's layout through a node's interfaces: `kvorum cluster`, `/admin/layout`; changes of
-//! the metadata quorum (the council) under load, while nodes are down, and after they lost their
-//! disks.
+//! The cluster's layout through a node's interfaces: `kvorum cluster`, `/admin/layout`. Changes the
+//! metadata quorum (the council) under load, while nodes are down, and after they lost their disks.
 
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -138,7 +137,7 @@ fn a_minority_decides_nothing_and_who_was_away_hears_of_it() {
     cluster.up(2);
     goes_by(&cluster, 2, 3);
 
-    // The layout is durable: all nodes have it after a restart, also a node alone.
+    // The layout is durable: all nodes have it after a restart, even a node that runs alone.
     for node in 0..3 {
         cluster.kill(node);
     }

@@ -234,7 +234,7 @@ fn a_clock_after_2112_is_refused_and_nothing_is_changed() {
     assert_eq!(node.client().get("/v0/entity?id=k").body(), b"v");
 }
 
-/// Row 12 of the reliability table: the acceptor's part.
+/// Row 12 of the reliability table, as far as the acceptance of connections is concerned.
 #[test]
 fn too_few_file_descriptors_refuse_nobody_who_is_served() {
     // A node accepts no more connections than its descriptors permit. So this test lowers the limit

@@ -1,4 +1,4 @@
-//! Partitions that move between real nodes while clients go on.
+//! Partitions that move between real nodes while clients write and read.
 
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -184,7 +184,7 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
     assert_eq!(moved(&cluster, 2, &["--weight", "n1=5"]), 10);
 }
 
-/// Length of a value for which the sender of a transfer reserves memory first.
+/// Length in bytes of a value that a node reads and sends only after it has reserved memory for it.
 const LONG: usize = 200_000;
 
 #[test]

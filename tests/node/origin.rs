@@ -1,5 +1,5 @@
-//! Cross-origin requests: the node's own pages and those of `--allow-origin` are permitted; what
-//! other pages make a browser send is refused, under whatever name.
+//! Cross-origin requests: those of the node's own pages and of `--allow-origin` are permitted.
+//! Requests that other pages make a browser send are refused, whatever host name they use.
 
 use std::fs;
 

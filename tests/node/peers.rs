@@ -100,7 +100,7 @@ fn proven(node: &Node) -> TcpStream {
     stream
 }
 
-/// Reads everything until the connection is closed, in whatever way.
+/// Reads everything until the connection is closed or reset.
 fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut all = Vec::new();

@@ -430,7 +430,7 @@ fn status_needs_to_reach_one_node_only() {
     assert!(lines[3].starts_with("n2 ") && lines[3].contains("  down  "), "{text}");
     let at = cluster.address(2);
     assert!(lines[4].starts_with(&format!("n2 does not answer n1 at http://{at}: ")), "{text}");
-    // A node that accepts connections and sends nothing.
+    // A stopped node accepts connections and sends nothing.
     cluster.signal(0, Signal::STOP);
     let silent = json(&look(true).stdout);
     cluster.signal(0, Signal::CONT);
@@ -639,7 +639,8 @@ fn a_refusal_of_an_admin_command_is_json_for_programs() {
         assert_eq!((&problem["status"], &problem["type"]), (&status.into(), &kind.into()));
         assert!(problem["detail"].is_string(), "{args:?}: {problem}");
     }
-    // `status` prints a refusal too: a node refuses it while too many clients request it.
+    // `status` prints a refusal too: a node refuses requests for the cluster's status while too
+    // many clients send them.
     let body = r#"{"type":"overload","title":"Overload","status":503,"detail":"four at once"}"#;
     let answer = format!("HTTP/1.1 503 No\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     let (url, output) = answered(&answer, &["status"]);

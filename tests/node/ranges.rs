@@ -90,8 +90,9 @@ fn a_range_goes_on_over_any_number_of_tombstones() {
 /// Concurrent ranges may together take far more time than a request's deadline, as long as each of
 /// their pages takes less.
 ///
-/// The time depends on the machine and its load. So the test measures the time first, sets the
-/// deadline to half of it, and reads several times as many pages.
+/// The time depends on the machine and its load. So the test measures how long all ranges take, and
+/// sets the deadline to half of that. A range has so many pages that each takes a fraction of the
+/// deadline.
 #[test]
 fn the_deadline_is_a_pages_and_not_that_of_the_way_to_the_first_item() {
     let settings = |deadline: &str| {
@@ -144,7 +145,7 @@ fn read_at_once(cluster: &Cluster) -> Duration {
     begun.elapsed()
 }
 
-/// The node reads no further ahead than the client, however long the range is.
+/// The node reads a range only as fast as its client, however long the range is.
 #[test]
 fn a_range_waits_for_its_reader() {
     let node = Node::start(&["--sync", "never", "--memory", "128MiB"]);

@@ -80,7 +80,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     assert!(warned.contains("kvorum cluster recover"), "{warned}");
     cluster.kill(0);
 
-    // The lost nodes must be named, and nothing is done otherwise.
+    // Without the names of all lost nodes, the command changes nothing.
     for (args, said) in [
         (&[][..], "n0, n1, n2 can vote, and 2 are enough"),
         (&["--lost", "n1", "--yes"], "n0, n2 can vote, and 2 are enough"),
@@ -244,7 +244,7 @@ fn a_copy_of_a_directory_decides_too() {
     read(&cluster);
 }
 
-/// A change waits for a node that is down when the metadata quorum is lost as well.
+/// A change is under way, and waits for a node that is down. Then the metadata quorum is lost too.
 #[test]
 fn a_change_that_is_under_way_is_gone_back_from() {
     let mut cluster = Cluster::start(4, &[]);

@@ -9,7 +9,7 @@ use crate::process::wait_until;
 
 const KEYS: usize = 40;
 
-/// Status, sum and ETag.
+/// An answer to an addition: status, sum and ETag.
 type Answer = (u16, Vec<u8>, Option<String>);
 
 fn answer(response: &Response) -> Answer {

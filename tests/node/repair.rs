@@ -218,7 +218,7 @@ fn rot(cluster: &Cluster, node: usize) {
     assert!(tables > 0, "its store is in tables");
 }
 
-/// Runs a full round after a table of the second node was damaged.
+/// Damages the tables of the second node, then runs a full round; returns the command's output.
 fn repair_of_rot(cluster: &mut Cluster) -> Output {
     cluster.stop(1);
     rot(cluster, 1);
@@ -391,7 +391,8 @@ fn a_setting_that_makes_no_sense_is_named_with_what_would() {
 #[test]
 fn damage_that_was_not_healed_is_not_forgotten() {
     let mut cluster = whole(&[]);
-    // Repeats rounds until no record is newer than the end of the previous round.
+    // Repeats rounds until no record is newer than the time up to which the previous round
+    // compared.
     wait_until("a round that has nothing to compare", || {
         let done = repair(&cluster, 0, &["--json"]);
         let round: Value = serde_json::from_slice(&done.stdout).unwrap();

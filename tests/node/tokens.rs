@@ -148,8 +148,8 @@ pub(crate) fn scope(path: &str) -> (&'static str, String) {
     (scope, if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") })
 }
 
-/// Row 39 of the reliability table: no, wrong, expired, revoked tokens, and those of every other
-/// scope, on every route.
+/// Row 39 of the reliability table: requests every route without a token, and with tokens that are
+/// wrong, expired, revoked or of another scope.
 #[test]
 fn every_route_wants_a_token_that_is_good_for_it() {
     let files = Files::new();
@@ -564,8 +564,8 @@ fn a_range_ends_with_its_token() {
     assert!(rest.unwrap().is_err(), "the range was read to its end");
 }
 
-/// The promises of docs/operate/tls-and-tokens.md about tokens and quotas while the metadata quorum
-/// is down.
+/// Tests what docs/operate/tls-and-tokens.md promises about tokens and quotas while the metadata
+/// quorum is down.
 #[test]
 fn without_a_majority_of_the_council_no_change_is_decided_and_what_there_is_holds() {
     let files = Files::new();

@@ -1,4 +1,4 @@
-//! Values that expire: the answers that a client gets, on one node and on three.
+//! Values that expire: the answers to clients, on one node and on three.
 
 use std::path::Path;
 use std::sync::Arc;

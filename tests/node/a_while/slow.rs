@@ -13,8 +13,8 @@ const EACH: usize = 60;
 /// Time limit for the end of slow clients. The node promises 15 s; the rest is for a busy machine.
 const REAPED_WITHIN: Duration = Duration::from_secs(20);
 
-/// Sends each client's node a byte now and then, until all connections have ended; returns false if
-/// they have not ended within `REAPED_WITHIN`.
+/// Sends a byte on each connection every half a second. Returns true once all connections have
+/// ended, and false if some last longer than `REAPED_WITHIN`.
 fn trickle(mut clients: Vec<Client>, byte: &'static [u8]) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < REAPED_WITHIN {

@@ -106,7 +106,7 @@ impl Certs {
     }
 }
 
-/// Returns a metric of a node that has no labels.
+/// Returns the value of a metric without labels.
 fn metric(client: &mut Client, name: &str) -> u64 {
     let text = String::from_utf8(client.get("/metrics").body()).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();

@@ -48,7 +48,8 @@ fn nodes_need_no_certificate_of_each_other_even_where_clients_do() {
         assert!(got.status != 200 || got.body() == value);
         got.status == 200
     });
-    // A node that collects the cluster's status and each other node authenticate to each other.
+    // The node that collects the cluster's status authenticates to each other node, and each other
+    // node to it.
     wait_until("each shows itself", || {
         let answer = cluster.client(2).get("/v0/cluster").body();
         let told: Value = serde_json::from_slice(&answer).unwrap();

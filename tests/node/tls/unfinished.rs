@@ -47,7 +47,7 @@ fn records(kind: u8) -> Vec<Vec<u8>> {
     pieces(kind).into_iter().map(record).collect()
 }
 
-/// True if the other end ends the connection.
+/// Sends records; returns true if the other end closes or resets the connection.
 fn is_ended(stream: &mut TcpStream, records: &[Vec<u8>]) -> bool {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     // The node may close the connection in the middle of the records.
