@@ -630,8 +630,8 @@ test.describe('on a phone', () => {
 });
 
 /**
- * Returns by how many pixels the page is wider than the window, and the elements that are wider than
- * the window or than their panel. `name` replaces all nodes' names until the next snapshot.
+ * Returns by how many pixels the page is wider than the window, and the elements that are wider
+ * than the window or than their panel. `name` replaces all nodes' names until the next snapshot.
  */
 function overflowing(page, name = null) {
   return page.evaluate((called) => {

@@ -144,7 +144,7 @@ fn commands_that_are_printed_have_the_flags_of_the_connection() {
     }
 }
 
-/// Sends a node the request of node d at `url` to join; returns the status and body of the answer.
+/// Sends a node a join request for a node d at `url`; returns the status and body of the answer.
 fn asks_by_hand(cluster: &Cluster, node: usize, url: &str) -> (u16, String) {
     let one = format!("{:016x}", 1);
     let clock_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
