@@ -1,6 +1,6 @@
 //! The rows of `docs/results/reliability.md` that need a real process, in their short form. The
-//! long form: `cargo run --release -p torture`. Tests start in the order of their names: those that
-//! mostly wait are named to start first, so that the others run meanwhile.
+//! long form: `cargo run --release -p torture`. Tests start in the order of their names. Tests that
+//! mostly wait have names that start first, so that the others run meanwhile.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ fn setup(rounds: u32) -> Setup {
     Setup { binary, rounds, quick: true, seed: 1, earlier: None, curves: None }
 }
 
-/// Prints a row's figures, or the reason of a skip, past the test harness, which would capture
-/// them; panics if a promise did not hold.
+/// Prints a row's figures, or the reason why the row was skipped; panics if a promise did not hold.
+/// The reason goes to stderr itself, because the test harness captures the print macros.
 fn row(number: &str, outcome: Result<String, Failure>) {
     match outcome {
         Ok(figures) => println!("row {number}: {figures}"),

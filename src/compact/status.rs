@@ -1,5 +1,5 @@
-//! Status of compactions of the whole store: the JSON of `GET /admin/compact`. Unknown fields are
-//! left out.
+//! Status of compactions of the whole store: the JSON of `GET /admin/compact`, which omits fields
+//! whose value is unknown.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
-//! The node's last 15 minutes, for dashboards that connect later.
+//! Samples of the node's counters over the last 15 minutes, for dashboards that connect later.
 //!
 //! ```text
-//!  thread ── once a second ─▶ samples: values of a sample ─▶ ring: the last 15 minutes
-//!                             samples: JSON ◀── dashboard ──────┘
+//!  thread ── once a second ─▶ samples: takes a sample ─▶ ring: the last 15 minutes
+//!  dashboard ◀─────────────── samples: JSON ◀─────────────┘
 //! ```
 
 pub(crate) mod ring;

@@ -1,4 +1,4 @@
-//! A ring of samples: the last 15 minutes of a node, one sample a second, the oldest first.
+//! A ring of a node's samples, the oldest first: one a second, of the last 15 minutes.
 //!
 //! ```text
 //!  push ─▶ varints ─▶ │ oldest │ … │ newest │ ─▶ from(number) ─▶ samples
@@ -12,23 +12,24 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// Limit on the samples kept: 15 minutes at one a second, the dashboard's longest time range.
+/// Maximum number of samples: 15 minutes at one a second, the dashboard's longest time range.
 pub(crate) const SAMPLES: usize = 900;
 
-/// Limit on the bytes of all samples: 2.3 KiB each, several times the size of a busy node's
-/// samples. Above it the oldest are dropped before they are 15 minutes old.
+/// Maximum size of all encoded samples, in bytes. It leaves 2.3 KiB for each, several times the
+/// size of a busy node's samples. Past the limit, samples are dropped before they are 15 minutes
+/// old.
 pub(crate) const HISTORY_BYTES: usize = 2 << 20;
 
 /// The counters' changes in about a second.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// Second of wall time at which the sample was taken, since 1970.
+    /// Wall time at which the sample was taken, in seconds since 1970.
     pub(crate) second: u64,
-    /// Milliseconds that the sample covers.
+    /// Duration that the sample covers, in milliseconds.
     pub(crate) took_ms: u64,
     /// Non-zero values: index and value, by ascending index.
     pub(crate) values: Vec<(u64, u64)>,
-    /// Hints kept per node: node number and count, by ascending number.
+    /// Hints kept for each peer: node id and count, by ascending id.
     pub(crate) hints: Vec<(u64, u64)>,
 }
 
@@ -58,7 +59,8 @@ impl History {
         }
     }
 
-    /// Returns up to `most` samples from number `from` on, and the number after the last of them.
+    /// Returns up to `most` samples from number `from` on, and the number that follows the last
+    /// one. If sample `from` has been dropped, begins at the oldest.
     pub(crate) fn from(&self, from: u64, most: usize) -> (Vec<Sample>, u64) {
         let ring = self.0.lock();
         let from = from.max(ring.first);
@@ -101,7 +103,8 @@ impl Sample {
     }
 }
 
-/// Appends a varint: seven bits a byte, the lowest first; the highest bit says that more follow.
+/// Appends a varint: seven bits a byte, the lowest first. The highest bit of a byte is set if
+/// another byte follows.
 fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);

@@ -1,8 +1,7 @@
-//! Samples of the node's last 15 minutes, for dashboards that connect later: the values of a
-//! sample, and their JSON.
+//! The values of a sample, and their JSON for the dashboard's page.
 //!
 //! ```text
-//!  runtime/history.rs, once a second ─▶ Sampler ─▶ counters/history.rs ─▶ /ui/events ─▶ the page
+//!  thread.rs, once a second ─▶ Sampler ─▶ ring.rs ─▶ /ui/events ─▶ the page
 //! ```
 //!
 //! The page finds each value by its name ([`fields`]), and treats a sample like the difference of
@@ -24,8 +23,9 @@ use crate::operations::usage;
 
 const PERIOD_MS: u64 = 1000;
 
-/// Offset within each second at which all nodes take samples and send snapshots. The nodes' clocks
-/// differ by less than half a second, so samples of one second belong together.
+/// Offset within each second at which all nodes take samples and send snapshots, in milliseconds.
+/// As long as the nodes' clocks differ by less than half a second, samples of one second belong
+/// together.
 const PHASE_MS: u64 = 500;
 
 /// Maximum number of peers whose hints a sample has: the peers with the most hints. Samples are

@@ -15,12 +15,13 @@ use crate::settings::members::{NodeError, is_loopback, node_url};
 /// than this, plus the permitted skew, counts as behind.
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
-/// The reason why a node can't join.
+/// A failure of a join request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinError {
     /// The request does not describe a valid node.
     #[error(transparent)]
     Malformed(#[from] Malformed),
+    /// The request is valid, and the cluster does not admit the node.
     #[error(transparent)]
     Refused(#[from] Refused),
 }

@@ -1,10 +1,9 @@
-//! Join of a node with an empty directory: asks the members of a cluster until they accept the
-//! node.
+//! The joining node's side: asks the members of a cluster until they accept the node.
 //!
 //! ```text
-//!  URLs of --join ─┬─▶ once a second: POST /admin/join ─▶ accepted? ─▶ stored, and it starts
-//!  members, as ────┘         │                             as any member
-//!  they answer               └─▶ refused: it ends with the reason
+//!  URLs of --join ─────┬─▶ POST /admin/join, ─┬─▶ accepted: the layout is stored, and the node
+//!  URLs of members, ───┘   once a second      │   starts as any member
+//!  from their answers                         └─▶ refused: the node ends with the reason
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,10 +37,11 @@ use crate::transport::{AcceptedStream, Tls};
 /// Interval at which each node is asked.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Limit on the nodes asked in one round; the rest of a larger cluster is asked in the next rounds.
+/// Maximum number of nodes asked in one round; the following rounds ask the rest of a larger
+/// cluster.
 const ASKED_AT_ONCE: usize = 64;
 
-/// Limit on clients served at once while the node waits: only health checks are expected.
+/// Maximum number of clients served at once while the node waits: only health checks are expected.
 const ANSWERED_AT_ONCE: usize = 64;
 
 /// Time limit of a client's TLS handshake while the node waits.
@@ -53,13 +53,14 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 /// Outcome of the join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JoinEnd {
-    /// The directory is that of a member: the node can start.
+    /// The directory belongs to a member: the node can start.
     Placed,
     /// The node was told to stop.
     Stopped,
 }
 
-/// Joins the cluster if the settings say so and the directory is not yet that of a member.
+/// Joins the cluster, and returns once the node is a member. Returns at once if the settings name
+/// no cluster to join, or if the directory belongs to a member already.
 pub(crate) fn place(
     config: &Config,
     db: &lsm::Db,
@@ -98,7 +99,8 @@ pub(crate) fn place(
     let (tls, asked) = (tls.cloned(), unlisted.join[0].clone());
     let asked = async {
         tokio::task::spawn_local(answer(listener, tls, asked));
-        // There are no loops yet: the watchdog gets its messages while this runtime makes progress.
+        // Event loops do not run yet: systemd's watchdog gets its messages as long as this runtime
+        // makes progress.
         tokio::task::spawn_local(notify::keep_alive(&[]));
         asking.run().await
     };
@@ -136,15 +138,17 @@ fn greet(unlisted: &Unlisted, asker: &JoinRequest) {
     ));
 }
 
-/// Answers clients while the node waits: the node is alive and not ready. The port stays open
-/// afterwards: a client that connects before the node serves is answered once it does.
+/// Answers clients while the node waits: the node is alive and not ready. The port stays open after
+/// the join. Clients that connect between the join and the start of service are answered after
+/// that start.
 async fn answer(listener: TcpListener, tls: Option<Arc<Tls>>, asked: String) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let (places, asked) = (Arc::new(Semaphore::new(ANSWERED_AT_ONCE)), Rc::<str>::from(asked));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
-            // The process may be out of file descriptors. The listener stays readable.
+            // The process may be out of file descriptors. Without a pause this loop would spin,
+            // because the listener stays readable.
             sleep(BACK_OFF).await;
             continue;
         };
@@ -153,8 +157,8 @@ async fn answer(listener: TcpListener, tls: Option<Arc<Tls>>, asked: String) {
             match tls {
                 None => waiting::converse(stream.into(), &asked).await,
                 Some(tls) => {
-                    // The connection of a client in plaintext, or of another node, is closed: it
-                    // comes too early.
+                    // Closes the connection of another node, which comes too early, and of a
+                    // client in plaintext.
                     let came = timeout(HANDSHAKE, tls.accept(stream)).await;
                     if let Ok(Ok(AcceptedStream::Client(stream))) = came {
                         waiting::converse(stream, &asked).await;
@@ -175,19 +179,20 @@ struct JoinAttempt<'a> {
     targets: BTreeSet<String>,
     /// The node asked last.
     last: Option<String>,
-    /// The last logged result of each node.
+    /// The result last logged for each node, by the node's URL.
     said: BTreeMap<String, String>,
 }
 
 impl JoinAttempt<'_> {
-    /// Asks until the node is accepted; `None` = the node was told to stop.
+    /// Asks until the node is accepted, and returns its place; `None` = a signal told the node to
+    /// stop.
     async fn run(mut self) -> Result<Option<Placed>, ServeError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
         // SIGHUP has no effect yet; without a handler it would end the process.
         let _hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
-        // To systemd the start is over, because a node that waits for people is not stuck. From
-        // here on the node can also be told to stop.
+        // Reports to systemd that the start is over: a node that waits for an operator is not
+        // stuck. From here on signals can stop the node.
         let first = self.targets.first().map_or("", String::as_str);
         notify::ready(&format!("waits for a place in the cluster of {first}"));
         let mut rounds = interval(EVERY);
@@ -253,7 +258,7 @@ impl JoinAttempt<'_> {
         due
     }
 
-    /// Logs a node's result unless it is the same as before.
+    /// Logs the result of asking a node, unless the node's last result was the same.
     fn say(&mut self, url: &str, what: &str) {
         let before = self.said.insert(url.to_owned(), what.to_owned());
         if before.as_deref() != Some(what) {

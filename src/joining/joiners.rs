@@ -1,8 +1,9 @@
-//! Nodes that ask to join the cluster: kept in memory, for the operator who plans a change of the
-//! members.
+//! The list of nodes that ask to join the cluster, kept in memory for the operator who plans a
+//! change of the members.
 //!
-//! Each member keeps its own list, and of two nodes with one name, some members may hear of the
-//! second one first. All members must choose the same node: the one that has asked for longer.
+//! Each member has a list of its own. If two nodes ask under one name, different members may hear
+//! of them in different orders. All members must list the same node: the one that began to ask
+//! first.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +13,17 @@ use protocol::layout::{Joiner, VoterId};
 
 use crate::joining::message::JoinRequest;
 
-/// Limit on nodes that ask at once. Further nodes are refused until some have joined or given up.
+/// Maximum number of nodes that ask at once. Further nodes are refused until some have joined or
+/// given up.
 const MAX_JOINERS: usize = 64;
 
-/// Time after its last request until a joining node is forgotten. A joining node asks once a
+/// Time from a joining node's last request until the node is forgotten. A joining node asks once a
 /// second.
 pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 
-/// Two nodes that began to ask within this time are ordered by their own clocks: message delays
-/// vary, and all members must choose the same node. Beyond this time a wrong clock has no
-/// influence.
+/// Difference of two nodes' start times below which the nodes' own clocks decide which began first:
+/// message delays vary, and all members must choose the same node. For larger differences a wrong
+/// clock has no influence.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// The reason why a request to join cannot succeed.
@@ -43,8 +45,8 @@ pub(crate) enum JoinOutcome {
     New,
     /// The node was in the list already.
     Known,
-    /// Another directory was used to ask at the same URL a moment ago: the node may be the same,
-    /// with its disk replaced, and is to ask again.
+    /// The list has a node of this name and URL with another directory. The node may be the same,
+    /// with its disk replaced: it is listed once the earlier entry is forgotten.
     NotYet,
 }
 
@@ -52,9 +54,9 @@ pub(crate) enum JoinOutcome {
 #[derive(Debug)]
 struct WaitingNode {
     asker: JoinRequest,
-    /// When the node began to ask, by its own account.
+    /// Time at which the node began to ask, according to the node.
     since: Instant,
-    /// When the node last asked.
+    /// Time of the node's last request.
     last: Instant,
 }
 
@@ -64,8 +66,8 @@ impl WaitingNode {
         Self { asker, since: now.checked_sub(asking).unwrap_or(now), last: now }
     }
 
-    /// Returns the order key of nodes that began at about the same time: the start time by the
-    /// node's own clock, then the incarnation, so that the order is the same on all members.
+    /// Returns the key that orders nodes which began to ask at about the same time: the start time
+    /// by the node's own clock, then the incarnation. The order is the same on all members.
     fn by_clock(&self) -> (u64, &str) {
         (self.asker.began_ms, &self.asker.incarnation)
     }
@@ -85,7 +87,7 @@ impl WaitingNode {
 pub(crate) struct Joiners(Mutex<Vec<WaitingNode>>);
 
 impl Joiners {
-    /// Records a request to join. An error says why it cannot succeed.
+    /// Adds or renews the entry of the node that asks, or refuses the request.
     pub(crate) fn keep(
         &self,
         asker: JoinRequest,

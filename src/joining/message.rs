@@ -1,7 +1,8 @@
 //! The join request of a node that belongs to no cluster: the request, its answer, and the proofs
 //! by which both sides show that they know the cluster's secret.
 //! ```text
-//!  POST /admin/join ¶ X-Kvorum-Join: NONCE PROOF ¶ the node   ─▶ a member lists it, for operators
+//!  joining node                                                  member
+//!  POST /admin/join ¶ X-Kvorum-Join: NONCE PROOF ¶ the node   ─▶ lists the node for operators
 //!  202 ¶ X-Kvorum-Join: PROOF ¶ the members                   ◀─ no layout has the node yet
 //!  200 ¶ X-Kvorum-Join: PROOF ¶ cluster, id, layout           ◀─ a layout has the node
 //! ```
@@ -32,7 +33,7 @@ const PATH: &str = "/admin/join";
 /// Header with nonce and proof.
 pub(crate) const HEADER: &str = "x-kvorum-join";
 
-/// Time limit for an answer. A node answers from memory.
+/// Time limit of a request and its answer. A node answers from memory.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Maximum size of an answer's head, in bytes.
@@ -98,12 +99,12 @@ pub(crate) enum JoinAnswer {
 pub(crate) enum JoinReply {
     /// The node is a member: the cluster's id, the node's id, and the layout.
     Placed(Option<ClusterId>, NodeId, Layout),
-    /// The node is not a member yet: the members' URLs, and the reason why the request is not
-    /// listed yet.
+    /// The joining node has to wait: the members' URLs, and the reason if the asked node does not
+    /// list it yet.
     Waits(Vec<String>, Option<String>),
 }
 
-/// The reason why there is no answer.
+/// The reason why a request got no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unanswered {
     /// The connection could not be made; the request may be retried.
@@ -131,7 +132,8 @@ impl JoinRequest {
     }
 }
 
-/// The subject of a proof: a request or its answer, bound to its TLS connection if there is one.
+/// The content that a proof covers: a request or its answer, its nonce, and its TLS connection if
+/// it has one.
 #[derive(Debug, Clone, Copy)]
 struct About<'a> {
     nonce: &'a Nonce,
@@ -144,7 +146,7 @@ impl<'a> About<'a> {
         [self.nonce, self.body, self.channel.map_or(&[], |channel| channel)]
     }
 
-    /// Returns the number of proven parts: a plaintext connection has no channel.
+    /// Returns the number of parts that a proof covers: a plaintext connection has no channel.
     fn count(&self) -> usize {
         2 + usize::from(self.channel.is_some())
     }
@@ -168,7 +170,7 @@ pub(crate) struct Proven {
     channel: Option<Channel>,
 }
 
-/// Returns the header value of a request; `None` without a secret.
+/// Returns the value of a request's proof header; `None` without a secret.
 fn proof_of(secret: Option<&Secret>, about: About<'_>) -> Option<String> {
     Some(format!("{} {}", hex(about.nonce), about.prove(secret?, ASKS)))
 }
@@ -188,7 +190,7 @@ pub(crate) fn proven_by(
 }
 
 impl Proven {
-    /// Returns the header value of the answer.
+    /// Returns the value of the answer's proof header.
     pub(crate) fn proof_of_answer(&self, body: &[u8]) -> String {
         let about = About { nonce: &self.nonce, channel: self.channel.as_ref(), body };
         about.prove(&self.secret, ANSWERS)

@@ -1,4 +1,4 @@
-//! Joining: how a node with an empty directory becomes a member.
+//! Joining: a node with an empty directory asks the members of a cluster to become one of them.
 //!
 //! ```text
 //!      joining node                               member

@@ -1,4 +1,4 @@
-//! `POST /admin/join`: the request of a node that belongs to no cluster to join this one.
+//! `POST /admin/join`: the request of a node to join this cluster.
 
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
@@ -43,7 +43,7 @@ pub(crate) async fn post(
     Ok(answer.with_rare_header(PROOF, proof))
 }
 
-/// Refuses a request whose sender does not know the secret.
+/// Verifies the proof of a request; refuses a sender that does not know the cluster's secret.
 fn admit(
     secrets: &Secrets,
     channel: Option<Channel>,

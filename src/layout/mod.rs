@@ -1,5 +1,5 @@
-//! The cluster's layout as operators see it: the layout in force, plans of another one, and their
-//! application.
+//! The cluster's layout as operators see it: the layout in force, plans of changes, and the
+//! progress of a change.
 //!
 //! ```text
 //!  routes     `/admin/layout` and the paths below it

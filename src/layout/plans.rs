@@ -1,5 +1,5 @@
-//! Layout plans made by this node, which `apply` passes to the metadata quorum. Plans are kept in
-//! memory only.
+//! Layout plans that this node has made. `apply` passes a plan to the metadata quorum. A restart
+//! loses the plans: they are in memory only.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use protocol::layout::Layout;
 
-/// Number of plans kept, the latest. Operators look at a few before they apply one.
+/// Maximum number of plans kept, the latest ones. Operators look at a few before they apply one.
 const MAX_PLANS: usize = 16;
 
 /// The latest plans, oldest first.

@@ -1,9 +1,10 @@
-//! `/admin/layout` and the paths below it: the layout in force, plans of another one, and their
-//! application.
+//! `/admin/layout` and the paths below it: reports the layout in force, plans changes of it, and
+//! applies or aborts them.
 //!
 //! ```text
-//!   POST plan ─▶ computed, off the loop ─▶ kept, returned
-//!   POST apply, abort ─▶ the node task ─▶ the metadata quorum     GET ─▶ progress
+//!   POST plan ─────────▶ a plan, computed outside the event loop, kept by this node
+//!   POST apply, abort ─▶ the node task ─▶ the metadata quorum
+//!   GET ───────────────▶ the layout in force, and the progress of a change
 //! ```
 
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub(crate) fn get(service: &Service, query: Admitted<&str>) -> Result<Answer, Pr
     Ok(Answer::json(StatusCode::OK, &service.reports.layout()))
 }
 
-/// Interval of checks on a change's progress.
+/// Interval at which a handler checks a change's progress.
 const LOOK: Duration = Duration::from_millis(2);
 
 pub(crate) async fn plan(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
@@ -60,7 +61,7 @@ pub(crate) async fn apply(service: &Service, query: Admitted<&str>) -> Result<An
         )));
     }
     never_asked(&plan, &service.reports.known_layout())?;
-    // Waits, so that an abort after this answer finds the change.
+    // Answers once the change is known, so that an abort sent after this answer finds it.
     let until = Instant::now() + service.limits().deadline;
     let is_known = || service.reports.change().is_some_and(|(plan, _)| plan == id);
     service.reports.apply(plan).await;
@@ -70,7 +71,7 @@ pub(crate) async fn apply(service: &Service, query: Admitted<&str>) -> Result<An
     Ok(Answer::json(StatusCode::ACCEPTED, &service.reports.layout()))
 }
 
-/// Refuses a change before the nodes of the list have all started once.
+/// Refuses a change until all nodes that `--cluster` lists have started once.
 fn begun(service: &Service) -> Result<(), Problem> {
     service.reports.not_begun().map_or(Ok(()), |why| Err(Problem::no_plan(why)))
 }
@@ -122,16 +123,16 @@ pub(crate) async fn abort(service: &Service, query: Admitted<&str>) -> Result<An
         };
         return Err(Problem::no_plan(why.to_owned()));
     };
-    // The answer is the layout from before the abort: a client that waits for the end looks for the
-    // epoch after that, which may be in force already when a delayed thread answers.
+    // Answers with the layout from before the abort. A client that waits for the end of the abort
+    // waits for the next epoch, which may already be in force if this thread is delayed.
     let layout = service.reports.layout();
     service.reports.apply(Arc::new(before)).await;
     Ok(Answer::json(StatusCode::ACCEPTED, &layout))
 }
 
-/// Waits until the metadata quorum has decided this node's proposal, and the node has adopted it:
-/// before that nobody can tell what an abort would undo, because the decision may come at any
-/// moment.
+/// Waits until the metadata quorum has decided this node's proposal, and the node has adopted the
+/// decision. Earlier the decision may come at any moment, so the layout that an abort would undo is
+/// not known.
 async fn decided(service: &Service) -> Result<(), Problem> {
     let reports = &service.reports;
     let until = Instant::now() + service.limits().deadline;

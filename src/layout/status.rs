@@ -51,9 +51,9 @@ words! {
         /// The change waits for joining nodes, and for nodes that must drop orphaned records of
         /// earlier changes.
         Prepare = "prepare",
-        /// Keys move, and reads use the old replicas.
+        /// Keys move; writes go to the old and the new replicas, reads to the old ones.
         ReadOld = "read old",
-        /// Reads use the new replicas.
+        /// All keys have moved; reads use the new replicas, and writes still go to both.
         ReadNew = "read new",
     }
 }
@@ -143,8 +143,8 @@ pub(crate) struct ChangeStatus {
     /// True if the change moves keys. Three more layouts then follow, or one layout that undoes the
     /// change.
     pub(crate) moves: bool,
-    /// True if the change was undone: the members differ from the planned ones, and no partition
-    /// moves.
+    /// True if the change was undone: no partition moves, and the members or the number of replicas
+    /// differ from the planned ones.
     #[serde(default)]
     pub(crate) undone: bool,
     /// Nodes of the metadata quorum that have reported to have no vote.
@@ -159,7 +159,7 @@ words! {
         Asking = "asking",
         /// The change is decided; a majority of the metadata quorum must still learn of it.
         Decided = "decided",
-        /// A majority of the metadata quorum knows the change.
+        /// The change is decided, and a majority of the metadata quorum knows that.
         Done = "done",
         /// Another change was decided instead.
         Overtaken = "overtaken",

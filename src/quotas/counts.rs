@@ -2,13 +2,13 @@
 //! which writes are refused.
 //!
 //! ```text
-//!   the layout in force ─▶ quotas ◀── the usage: the counting thread (runtime/quotas.rs)
-//!                           │  ▲
-//!                           │  └───── what the loops store since: accept
-//!                           └─▶ a write: is its key's prefix full?
+//!   layout in force ─▶ quotas ◀── bytes counted by the counting thread (recount.rs)
+//!                      │  ▲
+//!                      │  └────── growth by each record that the event loops store (accept)
+//!                      └────────▶ for each write: is a prefix of its key full?
 //! ```
 //!
-//! A replica counts a record when it stores it, whichever node coordinates the write. A node
+//! A replica counts each record that it stores, whichever node coordinates the write. A node
 //! extrapolates its own share of a prefix to all nodes, so each node knows the usage without asking
 //! the others.
 
@@ -29,7 +29,7 @@ use crate::counters::clocks::wall_micros;
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
     all: ArcSwap<Vec<Arc<Counted>>>,
-    /// True if there is any quota; an atomic, because every request reads it.
+    /// True if there is any quota; an atomic, because every write reads it.
     are_any: AtomicBool,
     /// Locked while a record is counted, so that a later record of the same key is counted after
     /// it.
@@ -50,9 +50,11 @@ pub(crate) struct Counted {
 #[derive(Debug, Default)]
 struct Used {
     usage: Mutex<Usage>,
-    /// The stored bytes of `usage`; an atomic, because every request reads it.
+    /// Copy of the stored bytes in `usage`, which writes read without the lock.
     stored: AtomicU64,
+    /// Copy of [`Usage::is_counted`], likewise.
     is_counted: AtomicBool,
+    /// Number of refused writes; it restarts at 0 with the node, and with the quota.
     refused: AtomicU64,
 }
 
@@ -70,14 +72,14 @@ pub(crate) enum QuotaState {
 }
 
 impl Counted {
-    /// Returns the stored bytes, `None` before the first count is complete; a quota that is full
-    /// before that reports the bytes found so far.
+    /// Returns the stored bytes, or `None` before the first count is complete. If the quota is full
+    /// before then, returns the bytes found so far.
     pub(crate) fn stored(&self) -> Option<u64> {
         let stored = self.used.stored.load(Ordering::Relaxed);
         (self.state() != QuotaState::Unknown).then_some(stored)
     }
 
-    /// Returns the number of writes that this node has refused.
+    /// Returns the number of writes that this node has refused because of this quota.
     pub(crate) fn refused(&self) -> u64 {
         self.used.refused.load(Ordering::Relaxed)
     }
@@ -87,7 +89,7 @@ impl Counted {
         self.used.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Changes the usage: called by the counting thread, and for accepted records.
+    /// Changes the usage. The counting thread calls this, and [`Quotas::accept`] for each record.
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut Usage) -> T) -> T {
         let mut usage = self.used.usage.lock();
         let result = change(&mut usage);
@@ -118,7 +120,7 @@ impl Quotas {
         self.all.load_full()
     }
 
-    /// Adopts the quotas of the layout in force. The usage counted of a prefix is kept.
+    /// Adopts the quotas of the layout in force. A prefix that had a quota before keeps its usage.
     pub(crate) fn renew(&self, shared: &Shared) {
         let layout = shared.membership.layouts.entered();
         let quotas = &layout.access.quotas;
@@ -208,7 +210,8 @@ impl Quotas {
         let more = accepted.accept(xxh3_64(key), (version, bytes), before);
         let all = self.shares.load().all(copies, more.unsigned_abs());
         let all = i64::try_from(all).unwrap_or(i64::MAX) * more.signum();
-        // Updates stay in order: a removal must not be counted before the record it removes.
+        // `accepted` is still locked, which keeps the updates in order: a removal must not be
+        // counted before the record that it removes.
         within.for_each(|counted| counted.update(|usage| usage.change(key, all)));
     }
 }

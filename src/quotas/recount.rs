@@ -1,5 +1,5 @@
-//! The thread that counts the bytes stored under prefixes with a quota: one walk after the other
-//! over this node's keys of each prefix, a few megabytes at a time, with pauses in between.
+//! The thread that counts the bytes stored under prefixes with a quota. It walks over this node's
+//! keys of each prefix again and again, a few megabytes at a step, with pauses between steps.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,11 +15,11 @@ use crate::counters::clocks::wall_micros;
 use crate::node::Node;
 use crate::quotas::counts::Counted;
 
-/// Interval at which quotas are looked up, and at which small ones are counted.
+/// Pause between two counts of a prefix, and of the thread while no count is due.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Pause after each step: `cpu` times the step's CPU time, but at least `disk` times its elapsed
-/// time, which may include waiting for the disk.
+/// The pace of a count. The pause after each step is `cpu` times the step's CPU time, but at least
+/// `disk` times its elapsed time, which may include waiting for the disk.
 struct CountingPace {
     cpu: u32,
     disk: u32,
@@ -37,17 +37,20 @@ pub(crate) struct Counting {
     thread: JoinHandle<()>,
 }
 
-/// The count of a prefix.
+/// The state of the counts of one prefix. A lap is one walk over all keys of the prefix.
 struct Lap {
+    /// The walk under way; `None` = the next step begins a lap.
     walk: Option<StoredWalk>,
-    /// True if the lap was begun as an urgent one: further urgency does not restart it.
+    /// True if the lap began because it was urgent: further urgency does not restart it.
     hurries: bool,
+    /// Time of the next step, which the pace of other prefixes may delay.
     not_before: Instant,
 }
 
 /// State of the thread between two steps.
 #[derive(Default)]
 struct Counts {
+    /// The counts of each prefix that has a quota.
     of: BTreeMap<Vec<u8>, Lap>,
     /// The view for which the node's shares were computed.
     placed: Option<ViewId>,
@@ -78,7 +81,7 @@ impl Counting {
 }
 
 impl Counts {
-    /// Continues the count that has waited longest; returns the pause to take after that.
+    /// Takes a step of the count that has waited longest; returns the pause before the next step.
     fn step(&mut self, node: &Node) -> Duration {
         node.quotas.renew(&node.shared);
         let quotas = node.quotas.all();
@@ -93,7 +96,7 @@ impl Counts {
             let lap = self.of.entry(counted.quota.prefix.clone()).or_insert_with(new);
             let is_urgent = counted.update(|usage| usage.is_urgent(counted.quota.hard));
             if is_urgent && !lap.hurries {
-                // A lap begun before the urgency would leave most of the additions uncorrected.
+                // A lap that began earlier would leave most of the additions uncorrected.
                 (lap.walk, lap.hurries) = (None, true);
             }
         }
@@ -120,7 +123,7 @@ impl Counts {
 }
 
 impl Lap {
-    /// Walks on for a step; returns the pause to take after that.
+    /// Walks one step on; returns the pause before the thread's next step.
     fn walk_on(&mut self, node: &Node, counted: &Counted) -> Duration {
         let mut walk = self.walk.take().unwrap_or_else(|| {
             counted.update(server::Usage::begin_lap);
@@ -149,8 +152,8 @@ impl Lap {
     }
 }
 
-/// Returns the CPU time of this thread. Pauses based on it are as long on a busy machine as on an
-/// idle one.
+/// Returns the CPU time of this thread. A pause based on CPU time is as long on a busy machine as
+/// on an idle one.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

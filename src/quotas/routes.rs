@@ -1,5 +1,5 @@
-//! `/admin/quotas` and `/admin/quotas/remove`: limits on the bytes stored under prefixes; and the
-//! check of a write against them.
+//! `/admin/quotas` and `/admin/quotas/remove`: list, set and remove quotas. Also checks writes
+//! against the quotas.
 
 use hyper::{HeaderMap, Method, StatusCode};
 
@@ -9,9 +9,9 @@ use crate::http::{Answer, Service, params};
 use crate::operations::access::ChangeError;
 use crate::quotas::counts::Counted;
 
-/// Refuses a write that stores a value under a prefix whose quota is full: `stores` is its key. A
-/// write with an idempotency key may have been done before the quota was full, which its handler
-/// checks first.
+/// Refuses a write that stores a value under a prefix whose quota is full; `stores` is the write's
+/// key, `None` if the request stores no value. Admits a write with an idempotency key: such a write
+/// may have been done before the quota was full, so its handler checks that first, then the quota.
 pub(crate) fn admit(
     service: &Service,
     stores: Option<&[u8]>,
@@ -25,7 +25,7 @@ pub(crate) fn admit(
     full.map_or(Ok(()), |full| Err(refuse(&full)))
 }
 
-/// Refuses a write because of a quota, and counts the refusal.
+/// Counts a write refused because of this quota, and returns the answer to the write.
 pub(crate) fn refuse(full: &Counted) -> Problem {
     full.has_refused();
     let stored = full.stored().unwrap_or(full.quota.hard);

@@ -22,7 +22,7 @@ pub(crate) struct QuotaStatus {
     /// Soft limit in bytes, above which metrics and alerts warn; missing = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) soft_bytes: Option<u64>,
-    /// Hard limit in bytes, from which on writes are refused; missing = none.
+    /// Hard limit in bytes: once it is reached, writes are refused; missing = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hard_bytes: Option<u64>,
     /// Estimated bytes stored; missing = the node has not counted them yet.
@@ -68,7 +68,7 @@ impl QuotaStatus {
     }
 }
 
-/// Returns all quotas that the node knows.
+/// Returns the quotas of the layout in force, with their usage.
 pub(crate) fn list(node: &Node) -> QuotaList {
     let layout = node.shared.membership.layouts.entered();
     node.quotas.renew(&node.shared);

@@ -70,7 +70,7 @@ pub(crate) struct Round {
     pub(crate) damaged: u64,
     /// Number of damaged ranges that have been rewritten.
     pub(crate) healed: u64,
-    /// The first damaged ranges that were not healed.
+    /// Damaged ranges that were not healed: the first of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) unhealed: Vec<Range>,
     /// Nodes that did not take part in the round, or not to its end.

@@ -39,7 +39,7 @@
 //! Memory outside the budget is 64 MiB at most: the program itself, its threads' stacks, the
 //! allocator's slack, the state of conditional writes (promises, 1 MiB; recent writes, 6 MiB; a
 //! leader's latest records, 4 MiB), and the last 15 minutes for dashboards (2 MiB,
-//! `counters/history.rs`).
+//! `history/ring.rs`).
 
 use std::time::Duration;
 

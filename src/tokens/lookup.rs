@@ -1,5 +1,5 @@
-//! Token lookup and rate limiting: the tokens of the layout in force, indexed by the hash of their
-//! text, each with its request and byte rates.
+//! Token lookup and rate limiting. Indexes the tokens of the layout in force by the hash of their
+//! text, and limits each token's requests and bytes a second.
 //!
 //! ```text
 //!  the layout in force ─▶ index: SHA-256 ─▶ token and its rates ◀─ requests of all loops
@@ -32,10 +32,11 @@ pub(crate) struct Access {
     admin: Arc<ArcSwapOption<Secret>>,
     open_to: OpenTo,
     index: ArcSwap<Index>,
+    /// Locked while the index is rebuilt, so that one caller rebuilds it.
     renewing: Mutex<()>,
     /// Serializes the access changes that this node proposes: one at a time.
     pub(crate) changing: tokio::sync::Mutex<()>,
-    /// Start of the node, by the monotonic clock in microseconds.
+    /// Start of the node, in microseconds of the monotonic clock.
     began: u64,
     /// Page proofs from other nodes that were already used.
     pub(crate) proofs: Proofs,
@@ -103,9 +104,9 @@ impl Access {
         self.admin.load().as_ref().is_some_and(|token| given.ct_eq(token.bytes()).into())
     }
 
-    /// Looks up the token with this text in the layout in force; `before` is the connection's
-    /// cached token. A removed node finds none, because it no longer learns which tokens are
-    /// revoked.
+    /// Looks up the token with the text `given` in the layout in force; `before` is the
+    /// connection's cached token. A removed node finds no token, because it no longer learns which
+    /// tokens are revoked.
     pub(crate) fn find(
         &self,
         shared: &Shared,
@@ -128,8 +129,9 @@ impl Access {
         Some(TokenLookup::New(Remembered { text: given.into(), epoch: index.epoch, known }))
     }
 
-    /// True if a token found earlier is still in the layout in force, and the node in the cluster.
-    /// While the layout is unchanged, the check costs one comparison of epochs.
+    /// True if a token found earlier is still in the layout in force, and the node has not been
+    /// removed from the cluster. While the layout is unchanged, the check costs one comparison of
+    /// epochs.
     pub(crate) fn holds(&self, shared: &Shared, token: &Remembered) -> bool {
         let epoch = shared.membership.views.epoch();
         if token.epoch == epoch {
@@ -170,18 +172,18 @@ impl Access {
     }
 }
 
-/// Returns the time by which tokens expire, in milliseconds since 1970: the latest that the node
-/// knows, so that a wall clock that is set back makes no expired token valid again.
+/// Returns the time by which tokens expire, in milliseconds since 1970: the latest time that the
+/// node knows, so that no expired token becomes valid again when the wall clock is set back.
 pub(crate) fn now_ms(node: &Node) -> u64 {
     let (now, skew) = (now(), node.config.max_clock_skew.as_micros() as u64);
     let up = now.mono.saturating_sub(node.access.began);
     node.shared.clock.latest(up, now, skew) / 1000
 }
 
-/// Returns the creation time of a token that is made now, in milliseconds since 1970, from which
-/// its lifetime counts: [`now_ms`], or the latest time that most other nodes accept if that is
-/// less. A single node whose clock is ahead thus neither lengthens a token's lifetime, nor removes
-/// a token that is valid elsewhere.
+/// Returns the creation time of a token that is made now, in milliseconds since 1970. The token's
+/// lifetime begins then. The time is [`now_ms`], but not later than most other nodes accept: a
+/// single node whose clock is ahead thus neither lengthens a token's lifetime, nor removes a token
+/// that is valid elsewhere.
 pub(crate) fn made_ms(node: &Node) -> u64 {
     node.shared.clock.accepted(now_ms(node) * 1000, now()) / 1000
 }
@@ -196,8 +198,8 @@ pub(crate) fn has_expired(node: &Node, token: &Token) -> bool {
     has_expired
 }
 
-/// Merges the expiries of all expired tokens into the node's clock, before the clock is stopped. A
-/// clean stop keeps the last time that the clock issued or merged, which may be long ago on an idle
+/// Merges the expiries of all expired tokens into the node's clock before the clock stops. A clean
+/// stop stores only the last time that the clock issued or merged, which may be long ago on an idle
 /// node.
 pub(crate) fn keep_expired(node: &Node) {
     let (access, now_ms) = (node.access.all(&node.shared), now_ms(node));
@@ -223,8 +225,9 @@ impl fmt::Debug for Remembered {
     }
 }
 
-/// True if two texts are equal. Texts of one length take constant time: all differences are
-/// gathered, in words of eight bytes because every request is compared.
+/// True if two texts are equal. For texts of the same length the comparison takes constant time: it
+/// gathers all differences before it decides. It compares words of eight bytes, because every
+/// request with a token is compared.
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     let (ones, end) = one.as_chunks::<8>();
     let (others, other_end) = other.as_chunks::<8>();
@@ -252,9 +255,9 @@ impl RatedToken {
         self.bytes.is_some()
     }
 
-    /// Admits one request at `now`, in nanoseconds since a fixed origin. The error is the wait
-    /// until a request is admitted, in nanoseconds. Bytes are charged after the transfer, so the
-    /// byte rate may be overdrawn.
+    /// Admits one request at `now`, in nanoseconds since a fixed origin. The error is the time to
+    /// wait before a request is admitted, in nanoseconds. Bytes are charged after their transfer,
+    /// so a token may exceed its byte rate, and its next requests then wait.
     pub(crate) fn admit(&self, now: u64) -> Result<(), u64> {
         if let Some(bytes) = &self.bytes {
             bytes.take(now, 0)?;
@@ -270,11 +273,11 @@ impl RatedToken {
     }
 }
 
-/// A rate limiter, the generic cell rate algorithm: `until` is the time at which the usage so far
-/// would end at the nominal rate.
+/// A rate limiter by the generic cell rate algorithm (ITU-T I.371): `until` is the time at which
+/// the usage so far would end if it ran at the nominal rate. In nanoseconds since a fixed origin.
 #[derive(Debug)]
 struct TokenRate {
-    /// Units a second.
+    /// Requests or bytes a second.
     rate: u64,
     until: AtomicU64,
 }

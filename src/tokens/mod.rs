@@ -1,4 +1,4 @@
-//! Tokens: who may send which requests, and how many.
+//! Tokens, each of which permits its bearer some kinds of requests, up to a rate.
 //!
 //! ```text
 //!  routes, params   `/admin/tokens`: lists, creates and revokes tokens

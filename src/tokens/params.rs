@@ -37,7 +37,8 @@ pub(crate) fn token(query: &str) -> Result<NewToken, Problem> {
         KINDS.iter().find(|(_, text)| *text == word).map(|(kind, _)| *kind)
     })?;
     if prefix == Some("") {
-        // An empty prefix from a script whose variable is not set would make a token for all keys.
+        // A script whose variable is not set passes an empty prefix, and would make a token for all
+        // keys.
         return Err(bad("prefix: it is empty: leave it out for all keys".to_owned()));
     }
     let prefix = prefix.map_or(Ok(Cow::default()), |prefix| key("prefix", prefix))?;

@@ -13,7 +13,7 @@ use crate::node::Node;
 use crate::operations::access::{ChangeError, change};
 use crate::tokens::lookup::{made_ms, now_ms};
 
-/// Prefix of every token's text, by which scanners of source code find leaked tokens.
+/// Prefix of every token's text, by which scanners for leaked secrets recognize tokens.
 const MARK: &str = "kvorum_";
 
 /// Random bytes of a token: 256 bits.
@@ -31,10 +31,10 @@ pub(crate) struct TokenStatus {
     pub(crate) kinds: Vec<String>,
     /// Permitted methods: `GET` (and `HEAD`), `PUT`, `DELETE`, `POST`.
     pub(crate) methods: Vec<String>,
-    /// Prefix of the permitted keys, if it is UTF-8.
+    /// Prefix of the permitted keys, if it is UTF-8; both forms are missing = all keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix: Option<String>,
-    /// Prefix in Base64, if it is not UTF-8.
+    /// Prefix of the permitted keys in Base64, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix_base64: Option<String>,
     /// Creation time, in milliseconds since 1970.
@@ -45,10 +45,10 @@ pub(crate) struct TokenStatus {
     /// True if the token has expired.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) expired: bool,
-    /// Rate limit of each node, in requests a second.
+    /// Rate limit at each node, in requests a second; missing = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) requests_per_second: Option<u64>,
-    /// Rate limit of each node for bodies, in and out, in bytes a second.
+    /// Rate limit at each node for bodies, in and out together, in bytes a second; missing = none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) bytes_per_second: Option<u64>,
 }
@@ -83,7 +83,9 @@ pub(crate) struct NewToken {
     pub(crate) prefix: Vec<u8>,
     /// Time to live of the token in milliseconds; 0 = unlimited.
     pub(crate) lives_ms: u64,
+    /// Rate limit at each node, in requests a second; 0 = none.
     pub(crate) requests: u64,
+    /// Rate limit at each node, in bytes a second; 0 = none.
     pub(crate) bytes: u64,
 }
 
@@ -129,7 +131,7 @@ pub(crate) fn texts<T: Copy>(all: &[(T, &str)], has: impl Fn(T) -> bool) -> Vec<
     all.iter().filter(|(one, _)| has(*one)).map(|(_, text)| (*text).to_owned()).collect()
 }
 
-/// Returns all tokens that the node knows.
+/// Returns the tokens of the layout in force.
 pub(crate) fn list(node: &Node) -> TokenList {
     let (layout, now_ms) = (node.shared.membership.layouts.entered(), now_ms(node));
     let tokens = layout.access.tokens.iter().map(|token| TokenStatus::of(token, now_ms));
@@ -168,7 +170,7 @@ pub(crate) async fn create(node: &Node, wanted: NewToken) -> Result<TokenMade, C
     Ok(TokenMade { token: text, status: TokenStatus::of(&token, now_ms) })
 }
 
-/// Revokes a token, by its id or its name.
+/// Revokes the token with this id or name, and waits until the change is decided.
 pub(crate) async fn revoke(node: &Node, token: &str) -> Result<TokenStatus, ChangeError> {
     let now_ms = made_ms(node);
     let mut revoked: Option<Token> = None;

@@ -1,4 +1,4 @@
-// A cluster of real processes on free ports, with a data directory that is removed with it.
+// A cluster of real processes on free ports. Its data directories are removed when it stops.
 const { spawn } = require('node:child_process');
 const fs = require('node:fs');
 const http = require('node:http');
@@ -7,10 +7,10 @@ const os = require('node:os');
 const path = require('node:path');
 const { binary } = require('./kvorum');
 
-/** Limit on any wait before a test fails, in milliseconds. */
+/** Time limit of any wait before a test fails, in milliseconds. */
 const PATIENCE = 30_000;
 
-/** Returns free ports: held together until all are known, so that no two are the same. */
+/** Returns distinct free ports: holds all of them until the last one is known. */
 async function ports(count) {
   const held = await Promise.all(Array.from({ length: count }, () => new Promise((done) => {
     const server = net.createServer().listen(0, '127.0.0.1', () => done(server));
@@ -25,7 +25,7 @@ function environment() {
   return Object.fromEntries(kept);
 }
 
-/** Starts a node and waits for its greeting; returns its process. */
+/** Starts a node and waits until its stdout contains `what`; returns its process. */
 async function said(args, what) {
   const child = spawn(binary, args, { stdio: ['ignore', 'pipe', 'inherit'], env: environment() });
   await new Promise((done, failed) => {
@@ -74,7 +74,7 @@ class Cluster {
     return node;
   }
 
-  /** Kills a node and waits until it is gone. */
+  /** Kills a node and waits until its process has ended. */
   async kill(node) {
     const child = this.nodes[node];
     const gone = new Promise((done) => child.on('exit', done));
@@ -106,7 +106,10 @@ class Cluster {
     }
   }
 
-  /** Reads and writes, `clients` at once on each node, until the returned function is called. */
+  /**
+   * Starts `clients` clients for each node, which read and write until the returned function is
+   * called.
+   */
   load({ clients = 1, keys = 500, bytes = 10 } = {}) {
     let going = true;
     let number = 0;
@@ -115,7 +118,7 @@ class Cluster {
         number += 1;
         const target = `/v0/entity?id=key-${(number * 7919) % keys}`;
         const put = number % 3 === 0;
-        // Some tests have nodes that are down.
+        // Ignores errors, because some tests have nodes that are down.
         await this.ask(node, put ? 'PUT' : 'GET', target, put ? `${number}`.padEnd(bytes, '.') : '')
           .catch(() => new Promise((done) => setTimeout(done, 100)));
       }

@@ -1,8 +1,8 @@
-// The dashboard on a cluster of three real nodes under load: each panel and each action.
+// The dashboard on a cluster of three real nodes under load: tests of each panel and each action.
 const { test: base, expect, picture } = require('./kvorum');
 const { Cluster } = require('./cluster');
 
-/** A cluster under load for all tests of this file, with all its nodes up at the start of each. */
+/** A cluster under load that all tests of this file share. All nodes are up when a test starts. */
 const test = base.extend({
   shared: [
     async ({}, use) => {
@@ -33,7 +33,7 @@ const rowOf = (page, title, name) => panel(page, title).getByRole('row')
   .filter({ hasText: new RegExp(`^${name}`) });
 const row = (page, name) => rowOf(page, 'Cluster', name);
 
-/** Returns true if anything but the background is drawn on a canvas. */
+/** Returns true if anything is drawn on a canvas. */
 function drawn(canvas) {
   return canvas.evaluate((made) => {
     const { data } = made.getContext('2d').getImageData(0, 0, made.width, made.height);
@@ -152,10 +152,10 @@ test('what a round could not do is told', async ({ page, cluster }) => {
   }
 });
 
-/** Returns the tile of a figure at a glance, by its name. */
+/** Returns the tile with this name, which shows one figure of the cluster. */
 const tile = (page, name) => page.locator('.tile').filter({ hasText: new RegExp(`^${name}`) });
 
-/** Returns the number of keys on the page, each counted once. */
+/** Returns the number of keys that the page shows; each key counts once, not once a copy. */
 async function keysOnce(page) {
   const text = await tile(page, 'keys').locator('b').textContent();
   return Number(text.replace('≈ ', ''));
@@ -166,7 +166,7 @@ test('a node that is lost does not look like lost data', async ({ dashboard, clu
   const outlook = dashboard.locator('#outlook');
   await expect(outlook).toHaveText('Reads and writes work: they need 2 of the 3 copies of a key. '
     + 'One failure would stop none of them.');
-  // The load has written its 500 keys, and other tests some.
+  // The load has written its 500 keys, and other tests have written some more.
   await expect.poll(() => keysOnce(dashboard)).toBeGreaterThan(400);
   const [before, disk] = [await keysOnce(dashboard), await tile(dashboard, 'disk').textContent()];
   expect(before).toBeLessThan(700);
@@ -187,7 +187,7 @@ test('a node that is lost does not look like lost data', async ({ dashboard, clu
   expect(await colour(gone.locator('.keys'))).not.toBe(
     await colour(row(dashboard, 'node-1').locator('.keys')),
   );
-  // A newly opened page has no data of the lost node.
+  // A newly opened page has never had data of the lost node.
   await dashboard.reload();
   await expect(dashboard.getByRole('status').first()).toHaveText('2 of 3 nodes reached');
   await expect(gone.locator('.badge')).toHaveText('unreachable');
@@ -241,7 +241,7 @@ test('the past is there after a reload, and what is not known of it is labelled'
 ) => {
   const plot = panel(dashboard, 'Requests').locator('canvas');
   const label = () => plot.getAttribute('aria-label');
-  /** Returns the plot's reading for the second this many before the newest. */
+  /** Returns the plot's label for the sample that is `seconds` seconds older than the newest. */
   const ago = async (seconds) => {
     await plot.focus();
     await dashboard.keyboard.press('End');
@@ -318,7 +318,7 @@ test('the node that serves the page goes: the page says so and goes on with it',
   await cluster.up(0);
   await expect(notice).toBeHidden();
   await expect(dashboard.getByRole('status').first()).toHaveText('3 of 3 nodes reached');
-  // The browser itself logs each failed attempt.
+  // The browser itself logs each failed attempt as an error.
   expect(wrong.every((line) => line.includes('ERR_'))).toBe(true);
   wrong.length = 0;
 });
@@ -630,8 +630,8 @@ test.describe('on a phone', () => {
 });
 
 /**
- * Returns what is wider than the window, or than its panel, if the nodes have these names (the next
- * snapshot restores their own).
+ * Returns by how many pixels the page is wider than the window, and the elements that are wider
+ * than the window or than their panel. `name` replaces all nodes' names until the next snapshot.
  */
 function overflowing(page, name = null) {
   return page.evaluate((called) => {
@@ -666,7 +666,7 @@ test.describe('pictures for the documentation', () => {
     const rest = cluster.load({ clients: 6, keys: 40_000, bytes: 700 });
     await page.goto(`${cluster.urls[0]}/ui`);
     await page.waitForTimeout(100_000);
-    // The first scheduled round would be an hour after the start.
+    // Requests a round, because the first scheduled one begins an hour after the start.
     await cluster.ask(0, 'POST', '/admin/repair');
     await expect(rowOf(page, 'Repair', 'node-1').locator('.badge')).toHaveText('equal', {
       timeout: 60_000,
@@ -683,7 +683,7 @@ test.describe('pictures for the documentation', () => {
     await page.emulateMedia({ colorScheme: 'dark' });
     await page.waitForTimeout(2000);
     await picture(page, 'dashboard-dark', { fullPage: true });
-    // A node that stops would be an error of the page.
+    // Closes the page first, because the end of a node would be an error of the page.
     await page.close();
     await rest();
     await cluster.stop();

@@ -1,5 +1,5 @@
-// Flame graphs as people use them: the page that `kvorum profile diff` writes from two artificial
-// recordings, and the graphs of a report.
+// Flame graphs: the page that `kvorum profile diff` writes from two artificial recordings, and the
+// graphs of a report.
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
@@ -12,7 +12,7 @@ test.afterAll(() => fs.rmSync(scratch, { recursive: true, force: true }));
 
 const PARSE = 'kvorum::http::parse';
 const INSERT = 'lsm::memtable::Memtable::insert';
-const ROW = 18; // Pixels of a row of the graph.
+const ROW = 18; // Height of a row of the graph, in pixels.
 
 function write(name, parse, insert) {
   const file = path.join(scratch, `${name}-cpu.folded`);
@@ -20,7 +20,7 @@ function write(name, parse, insert) {
   return file;
 }
 
-/** Opens the difference of 60 : 40 and 30 : 70. */
+/** Opens the difference of two recordings, in which two frames have 60 : 40 and 30 : 70 samples. */
 async function openDifference(page) {
   const file = path.join(scratch, 'difference.html');
   kvorum('profile', 'diff', write('before', 60, 40), write('after', 300, 700), '-o', file);
@@ -28,7 +28,7 @@ async function openDifference(page) {
   await expect(page.locator('canvas')).toHaveAttribute('data-boxes', '5');
 }
 
-/** Opens a report of two runs, of which the first has two events. */
+/** Opens a report of two runs. The first one has profiles of two events, the second of one. */
 async function openReport(page) {
   const one = runs.write(scratch, 'one', { profiles: ['cpu', 'lock'] });
   const two = runs.write(scratch, 'two', { profiles: ['cpu'], cpu: 60 });
@@ -37,7 +37,7 @@ async function openReport(page) {
   await page.goto(pathToFileURL(file).href);
 }
 
-/** Returns a point of the graph: row from the top, share of the width. */
+/** Returns a point of the graph: `row` counts from the top, `share` is a part of the width. */
 async function at(page, row, share) {
   const box = await page.locator('canvas').boundingBox();
   return { position: { x: box.width * share, y: (row + 0.5) * ROW } };
@@ -64,7 +64,8 @@ test('a click zooms, the button and Escape zoom out', async ({ page }) => {
   await openDifference(page);
   const canvas = page.locator('canvas');
   await canvas.click(await at(page, 2, 0.9));
-  // Everything beside the frame is gone: the root, the thread, the frame and its callees remain.
+  // The zoom removes everything beside the frame: the root, the thread, the frame and its callees
+  // remain.
   await expect(canvas).toHaveAttribute('data-boxes', '4');
   await canvas.hover(await at(page, 2, 0.1));
   await expect(info(page)).toContainText(INSERT);
@@ -79,7 +80,7 @@ test('a regular expression is found, with its share', async ({ page }) => {
   await openDifference(page);
   const search = page.getByRole('searchbox');
   await search.fill('memtable|<i>');
-  // Each stack counts once, though two of its frames match.
+  // Each stack counts once, although two of its frames match.
   await expect(page.locator('.flame-bar output')).toHaveText(/^70\.00 % matched/);
   await search.fill('(');
   await expect(page.locator('.flame-bar output')).toContainText('regular expression');

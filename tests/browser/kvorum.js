@@ -1,5 +1,5 @@
-// The base of all browser tests: a page that reports its errors, the binary, and screenshots for
-// docs/images.
+// The base of all browser tests: a page whose errors fail the test, the `kvorum` binary, and
+// screenshots for docs/images.
 const { execFileSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
@@ -8,10 +8,10 @@ const { test: base, expect } = require('@playwright/test');
 const root = path.resolve(__dirname, '../..');
 const binary = process.env.KVORUM ?? path.join(root, 'target/debug/kvorum');
 
-/** Resources that a page may load: itself, embedded ones, and its own node. */
+/** URLs that a page may request: its own file, embedded resources, and a node on this machine. */
 const OWN = /^(file|data|blob|about):|^http:\/\/(127\.0\.0\.1|localhost|\[::1\])[:/]/;
 
-/** Watches `page` and returns a list that grows by each of its errors. */
+/** Watches `page`; returns a list to which each of the page's errors is added. */
 function watch(page) {
   const wrong = [];
   page.on('console', (message) => {
@@ -25,8 +25,8 @@ function watch(page) {
 }
 
 /**
- * Playwright's `test`, with a page that fails the test if it logs an error, throws, or sends a
- * request beyond its own node. A test that provokes an error removes it from `wrong`.
+ * Playwright's `test`, which fails if the page logs an error, throws, or sends a request beyond
+ * this machine. A test that provokes an error removes the error from `wrong`.
  */
 const test = base.extend({
   wrong: async ({ page }, use) => use(watch(page)),
@@ -39,7 +39,7 @@ const test = base.extend({
   ],
 });
 
-/** Runs `kvorum ARGS` to its end and returns its output. */
+/** Runs `kvorum ARGS` to its end; returns its stdout. */
 function kvorum(...args) {
   return execFileSync(binary, args, { encoding: 'utf8', timeout: 60_000 });
 }

@@ -1,5 +1,5 @@
-// The dashboard of nodes that require a token: logging in, missing scopes, logging out; names and
-// keys that would be run as scripts.
+// The dashboard of nodes that require a token: login, missing scopes, logout; and names and keys
+// that would run as scripts if the page took them as markup.
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
@@ -8,7 +8,7 @@ const { Cluster } = require('./cluster');
 
 const ADMIN = 'the admin token of this test';
 
-/** Creates the files that nodes and commands are given. */
+/** Creates a directory with the secrets of nodes and commands; returns its path. */
 function files() {
   const made = fs.mkdtempSync(path.join(os.tmpdir(), 'kvorum-login-'));
   for (const [name, text] of [['admin', ADMIN], ['secret', 'a secret of this test']]) {
@@ -17,7 +17,7 @@ function files() {
   return made;
 }
 
-/** Creates a token with these scopes, and returns it. */
+/** Creates a token with these scopes; returns its text. */
 function token(shared, name, scopes, ...args) {
   return kvorum('token', 'create', '--name', name, '--for', scopes, '--url',
     shared.cluster.urls[0], '--token-file', path.join(shared.files, 'admin'), ...args).trim();
@@ -35,14 +35,14 @@ const test = base.extend({
     },
     { scope: 'worker' },
   ],
-  /** The page before a login, and all of its requests. */
+  /** A page on which nobody has logged in, and a list of all its requests. */
   login: async ({ page, shared, wrong }, use) => {
     const asked = [];
     page.on('request', (request) => asked.push(request));
     await page.goto(`${shared.cluster.urls[0]}/ui`);
     await expect(state(page)).toHaveText('not logged in');
     await use({ page, asked });
-    // The browser itself logs each refusal.
+    // The browser itself logs each refused request as an error.
     const others = wrong.filter((line) => !/status of 40[13]/.test(line));
     expect(others).toEqual([]);
     wrong.length = 0;
@@ -119,7 +119,8 @@ test('with the admin token all is shown, a reload keeps it, and logging out forg
   await button(page, 'Log out').click();
   await expect(state(page)).toHaveText('not logged in');
   await expect(page.locator('.cluster tbody tr')).toHaveCount(0);
-  // Until the click takes effect, the page requests the layout every second, with the token.
+  // Until the click takes effect, the page requests the layout every second with the token. Counts
+  // requests only from the reload on.
   const since = asked.slice(before);
   const anew = since.slice(since.findIndex((request) => request.isNavigationRequest()));
   expect(anew.map((request) => new URL(request.url()).pathname)).toContain('/ui/events');
@@ -184,7 +185,7 @@ test('who only administers sees members, and who only reads looks keys up', asyn
   await expect(page.locator('#found')).toContainText('keys that begin with "users/" only');
   await button(page, 'Log out').click();
   await expect(state(page)).toHaveText('not logged in');
-  // A token that may only write shows no value.
+  // The page shows no value with a token that only permits writes.
   await enter(page, token(shared, 'writes', 'data', '--methods', 'write'));
   await look(page, 'users/1');
   await expect(page.locator('#found')).toContainText('token "writes"');
@@ -208,7 +209,7 @@ test('a token that is revoked ends the page, and the next one begins it anew', a
   await expect(panel(page, 'Cluster').locator('table')).toBeVisible();
 });
 
-/** A cluster whose names would be elements if the page took them as markup. */
+/** A cluster whose node names would become elements if the page took them as markup. */
 class Named extends Cluster {
   name(node) {
     return `<h6>node-${node + 1}`;
@@ -236,7 +237,8 @@ named('names and keys are text, whatever they look like', async ({ page, shared,
   await expect(panel(page, 'Members')).toContainText('token "<h6>t" is for metrics');
   await button(page, 'Log out').click();
   await expect(page.locator('#session')).toHaveText('Log in');
-  // The page says so from the start, before its scripts run and handle a click.
+  // The page's HTML contains this text already. Waits until the page's scripts run and handle
+  // clicks.
   await expect(state(page)).toHaveText('2 of 2 nodes reached');
   await button(page, 'Log in').first().click();
   await enter(page, ADMIN);

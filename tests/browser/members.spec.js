@@ -1,9 +1,9 @@
-// The members on the dashboard: membership, and changes of it, planned, applied, followed and
-// aborted.
+// The panel of members on the dashboard: shows the members, and plans, applies, follows and aborts
+// changes of them.
 const { test: base, expect, picture } = require('./kvorum');
 const { Cluster } = require('./cluster');
 
-/** A cluster of its own for each test, which changes it. */
+/** Each test has a cluster of its own, because it changes the members. */
 const test = base.extend({
   cluster: async ({}, use) => {
     const cluster = await Cluster.start(3);
@@ -15,7 +15,7 @@ const test = base.extend({
     await page.goto(`${cluster.urls[0]}/ui`);
     await expect(page.getByRole('status').first()).toHaveText('3 of 3 nodes reached');
     await use(page.getByRole('region', { name: /^Members/ }));
-    // A node that stops would be an error of the page.
+    // Closes the page first, because the end of a node would be an error of the page.
     await page.close();
   },
 });
@@ -25,7 +25,7 @@ const row = (members, name) => members.locator('table.members').getByRole('row')
 const chosen = (members, name) => members.getByLabel(`Change of ${name}`);
 const button = (members, name) => members.getByRole('button', { name });
 
-/** Applies the plan that is shown, by typing this name. */
+/** Applies the plan that the page shows; `name` is the name that the dialog asks for. */
 async function apply(members, name) {
   await button(members, 'Apply …').click();
   const dialog = members.page().getByRole('dialog', { name: 'Apply the plan?' });
@@ -37,7 +37,7 @@ async function apply(members, name) {
   await dialog.getByRole('button', { name: 'Apply' }).click();
 }
 
-/** Returns the texts of a table, row by row. */
+/** Returns the texts of a table's cells, row by row. */
 const texts = (table) => table.locator('tbody tr').evaluateAll((rows) => (
   rows.map((line) => [...line.children].map((cell) => cell.textContent))));
 
@@ -101,7 +101,7 @@ test('a node that asks to join is added by a plan that shows what moves, and ano
   await expect(members.locator('#layout')).toHaveText(
     'Epoch 5, settled: 3 copies of a key, council node-1, node-3, node-4.',
   );
-  // A settled change is no longer reported.
+  // The page no longer reports a change that is settled.
   await expect(members.locator('#changing')).toBeEmpty();
   await expect(row(members, 'node-2')).toHaveCount(0);
   await expect(row(members, 'node-4').locator('.role')).toHaveText('membercouncil');
@@ -116,7 +116,7 @@ test('weights and copies are planned too, and a plan can be discarded', async ({
   await members.getByLabel('Copies of a key').fill('2');
   await button(members, 'Plan').click();
   const plan = members.locator('#planned');
-  // Each node holds all keys, and a node that holds less afterwards pulls nothing.
+  // Each node holds all keys, and a node that is to hold fewer keys pulls nothing.
   await expect(plan).toContainText('Nothing moves. Council afterwards: node-1, node-2, node-3.');
   const nodes = await texts(plan.locator('table.planned'));
   expect(nodes[0]).toEqual(['node-1', 'stays', '1.000 × its share', expect.stringMatching(/^0\.9/)]);

@@ -1,5 +1,5 @@
-// Pages of other sites in a real browser: their requests to a node on loopback under each address
-// that reaches it, and the permissions of an --allow-origin page.
+// Pages of other sites in a real browser: their requests to a node on loopback, under each address
+// that reaches the node; and the permissions of a page of `--allow-origin`.
 const http = require('node:http');
 const { test: base, expect } = require('./kvorum');
 const { Cluster } = require('./cluster');
@@ -16,7 +16,7 @@ function site() {
 
 const test = base.extend({
   launchOptions: async ({ launchOptions }, use) => {
-    // As if an attacker's name server had answered so.
+    // Simulates an attacker's name server that points a name at loopback.
     const rebound = '--host-resolver-rules=MAP evil.example 127.0.0.1';
     await use({ ...launchOptions, args: [...launchOptions.args, rebound] });
   },
@@ -34,7 +34,7 @@ const test = base.extend({
     },
     { scope: 'worker' },
   ],
-  /** The node's answers: method, address, status. */
+  /** The node's answers to the page: method, URL, status. */
   answers: async ({ page, shared, wrong }, use) => {
     const answers = [];
     page.on('response', (answer) => {
@@ -42,12 +42,12 @@ const test = base.extend({
       answers.push([answer.request().method(), answer.url(), answer.status()]);
     });
     await use(answers);
-    // The browser itself logs refused requests.
+    // The browser itself logs refused requests as errors.
     wrong.length = 0;
   },
 });
 
-/** Sends every request that a page can send without permission; returns what the page learns. */
+/** Sends every request that a page can send without permission; returns the answers it can read. */
 function attack(page, at) {
   return page.evaluate(async (node) => {
     const told = [];
@@ -99,7 +99,8 @@ for (const host of ['127.0.0.1', 'localhost', '0.0.0.0', '[::ffff:127.0.0.1]', '
     const told = await attack(page, `http://${host}:${shared.node}`);
     expect(told.filter((one) => one !== 'refused' && one !== 'opaque')).toEqual([]);
     expect(answers.length, 'what came to the node at all').toBeGreaterThan(4);
-    // A user may follow a link to the dashboard; its frame shows nothing.
+    // Requests for the dashboard are excepted: a user may follow a link to it, and in a frame it
+    // shows nothing.
     const done = answers.filter(([, url, status]) => ![403, 421].includes(status)
       && !url.includes('/ui'));
     expect(done).toEqual([]);

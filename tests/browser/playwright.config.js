@@ -1,13 +1,13 @@
-// How the browser tests run: Debian's Chromium, without a display, on whatever page a test opens.
-// No web server is configured: a test starts the nodes it needs, on ports that the system gives it.
+// Playwright's configuration: runs Debian's Chromium without a display. No web server is
+// configured, because a test starts the nodes that it needs, on ports that the system assigns.
 const { defineConfig } = require('@playwright/test');
 
 module.exports = defineConfig({
   testDir: '.',
   testMatch: '*.spec.js',
-  // Two cores at most: a node, a browser and a test share them.
+  // A node, a browser and a test share the machine's cores, of which there may be only two.
   workers: 1,
-  // A deadline, not an expectation: all of a test's waiting is for a condition.
+  // Milliseconds. These are deadlines, not expectations: every wait of a test is for a condition.
   timeout: 60_000,
   expect: { timeout: 20_000 },
   retries: 0,
@@ -15,7 +15,7 @@ module.exports = defineConfig({
   reporter: [['list']],
   outputDir: '../../target/browser-tests',
   use: {
-    // A failure then names the action that it waited for.
+    // With a limit of its own, a failure names the action that waited.
     actionTimeout: 20_000,
     launchOptions: {
       executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',

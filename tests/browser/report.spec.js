@@ -1,5 +1,5 @@
-// The report as people see it: `kvorum bench report` over artificial run directories from runs.js,
-// opened as a file, with the network watched.
+// The report of `kvorum bench report` over artificial run directories (`runs.js`), opened as a
+// file. The tests watch its requests.
 const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
@@ -12,7 +12,7 @@ test.afterAll(() => fs.rmSync(scratch, { recursive: true, force: true }));
 
 let pages = 0;
 
-/** Creates a report over `directories` and opens the page. */
+/** Creates a report over `directories`, and opens it in `page`. */
 async function open(page, directories, ...flags) {
   const file = path.join(scratch, `report-${(pages += 1)}.html`);
   kvorum('bench', 'report', ...directories, '-o', file, ...flags);
@@ -35,7 +35,7 @@ test.beforeAll(() => {
   kvorum('bench', 'import', ...files.map((file) => path.join(texts, file)), '-o', seeds);
 });
 
-/** Returns the drawing of a chart that is visible at this width. */
+/** Returns the one of a chart's drawings that is visible at the window's width. */
 const drawing = (page, id) => page.locator(`#${id} > svg:visible`);
 
 test('verdict and warnings come before every figure', async ({ page }) => {
@@ -62,7 +62,7 @@ test('curves lie over each other on an axis of percentiles', async ({ page }) =>
   }
   await expect(chart.locator('g.line')).toHaveCount(2);
   await expect(chart.locator('path.thin')).toHaveCount(2);
-  // Powers of ten of 1/(1-p) are the same distance apart.
+  // Percentiles p whose 1/(1-p) are successive powers of ten have equal distances.
   const places = await chart.locator('.axis text').evaluateAll((texts) => texts
     .filter((text) => / %$/.test(text.textContent)).map((text) => Number(text.getAttribute('x'))));
   const steps = places.slice(1, -1).map((place, i) => place - places[i]);
@@ -131,7 +131,7 @@ test('a search shows where it breaks, with the verdict of every trial', async ({
   await expect(chart.locator('.level text')).toHaveText('objective p99 < 10 ms');
   await expect(page.locator('table.trials tbody tr')).toHaveCount(9);
   await expect(page.locator('table.trials')).toContainText('the backlog grew');
-  // At first only the trials next to the breaking point are shown.
+  // At first the chart shows only the trials next to the breaking point.
   await expect(drawing(page, 'percentiles').locator('g.line:visible')).toHaveCount(2);
   await picture(page, 'report-search', { fullPage: false });
 });

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the browser tests (Playwright with Debian's Chromium). Installs what they need if it is
-# missing: Chromium by apt where that is allowed, Playwright by npm from package-lock.json.
+# Runs the browser tests (Playwright with Debian's Chromium). Installs missing programs: Chromium
+# by apt if run as root, Playwright by npm from package-lock.json.
 #
 #     tests/browser/run.sh [PLAYWRIGHT'S ARGUMENTS]      report.spec.js, -g 'dark', --headed ...
 #     UPDATE_SCREENSHOTS=1 tests/browser/run.sh          also writes docs/images/*.png
@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 NO_COLOR=1
-# A warning in each of node's processes if both are set.
+# Node.js prints a warning in each process if both NO_COLOR and FORCE_COLOR are set.
 unset FORCE_COLOR
 
 need() {
@@ -26,7 +26,8 @@ if [ ! -x "${CHROMIUM:-/usr/bin/chromium}" ]; then
     apt-get update -q
     apt-get install -qy --no-install-recommends chromium fonts-dejavu-core
 fi
-# npm notes there what it installed: newer than the lock file = nothing to do.
+# npm records the installed packages in this file: if it is newer than the lock file, nothing is
+# missing.
 if [ ! node_modules/.package-lock.json -nt package-lock.json ]; then
     npm ci
 fi

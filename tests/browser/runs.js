@@ -1,12 +1,12 @@
-// Artificial run directories for the report's tests: nothing is measured here. Figures come from
-// simple formulas, so that every run of the tests sees the same page.
+// Artificial run directories for the report's tests, without measurements. Simple formulas make the
+// figures, so that every run of the tests sees the same page.
 const fs = require('node:fs');
 const path = require('node:path');
 
-/** Closes every element that could contain it, if it is not escaped. */
+/** A text that closes every element which contains it, unless the report escapes it. */
 const HOSTILE = 'wrk.body = "</script></pre><img src=x onerror=alert(1)>" -- \' & "';
 
-/** Returns wrk2's spectrum: five steps each time that the distance to 100 % halves. */
+/** Returns a spectrum as wrk2 prints it: five points each time the distance to 100 % halves. */
 function spectrum(curve, count) {
   const points = [];
   for (let half = 1; 1 / half > 5 / count; half *= 2) {
@@ -28,7 +28,10 @@ function latency(from, base, tail, count) {
   };
 }
 
-/** Returns a run. `tail` is the factor by which its slowest percent is slower. */
+/**
+ * Returns the contents of a run's run.json. `base` is about the median latency, and `tail` what the
+ * slowest requests take longer, both in milliseconds.
+ */
 function run({ rate = 20_000, seconds = 60, base = 0.8, tail = 20, nodes = 1, warnings = [], refused = 0, profiles = [], requests = 'put.lua', cpu = 50 }) {
   const planned = rate * seconds;
   const answered = planned - 120;
@@ -58,11 +61,11 @@ function timeline(one) {
   const metrics = ['kv_flushes_total', 'kv_compaction_bytes_total', 'kv_memtable_bytes'];
   const head = ['second', 'length_s', 'sent', 'answered', 'refused', 'lost', 'timeouts', 'connect_errors', 'bytes', 'backlog', 'p50_ms', 'p90_ms', 'p99_ms', 'p999_ms', 'max_ms'];
   const rows = [[...head, ...metrics.flatMap((metric) => urls.map((url) => `${url.slice(7)} ${metric}`))]];
-  // Counters only grow.
+  // Counters never decrease.
   const flushes = urls.map(() => 0), compacted = urls.map(() => 0);
   const p50 = one.latency[0].spectrum.find((point) => point.quantile >= 0.5).value;
   for (let second = 1; second <= seconds; second += 1) {
-    // A flush every eight seconds, and its effect on the tail.
+    // Every eighth second has a flush, which raises the tail.
     const flush = second % 8 === 0;
     const wave = 1 + 0.08 * Math.sin(second / 3);
     const p99 = p50 * (flush ? 14 : 3.2) * wave;
@@ -79,7 +82,7 @@ function timeline(one) {
 
 const FOLDED = (parse, flush) => `loop-0;serve;parse ${parse}\nloop-0;serve;<b>put</b>;memtable 400\nkv-flush;flush;write ${flush}\n`;
 
-/** Writes a run into `directory`/`name`. */
+/** Writes the run directory `directory`/`name`; returns its path. */
 function write(directory, name, options = {}) {
   const one = run(options);
   const to = path.join(directory, name);
@@ -103,7 +106,7 @@ function series(directory, name, fields, trials) {
   return to;
 }
 
-/** Writes a search that found the breaking point between 41k and 43k. */
+/** Writes a search that found the breaking point between 41,000 and 43,000 requests a second. */
 function search(directory, name) {
   const trial = (number, role, rate, base, verdict, why = '') => ({ dir: `trial-${number}`, role, rate, verdict, why, options: { base, tail: base * 20, cpu: 40 } });
   return series(directory, name, {
@@ -118,7 +121,7 @@ function search(directory, name) {
   ]);
 }
 
-/** Writes a sweep over three values. */
+/** Writes a search for each of three values of a setting. */
 function sweep(directory, name) {
   const trials = ['1', '2', '4'].flatMap((value, place) => [20_000, 30_000].map((rate) => ({
     dir: `loops-${value}-${rate}`, role: 'bisect', value, rate: rate * (place + 1), verdict: rate > 25_000 ? 'fail' : 'pass', options: { base: rate > 25_000 ? 20 : 1 },
@@ -127,7 +130,7 @@ function sweep(directory, name) {
   return series(directory, name, { kind: 'search', argv: ['kvorum-bench', 'search', '--sweep', 'loops=1,2,4'], slo: 'p99<10ms', findings }, trials);
 }
 
-/** Writes the four runs of cold and hot. */
+/** Writes a comparison of cold and hot: four runs. */
 function coldhot(directory, name) {
   const trial = (role, base, cpu) => ({ dir: role, role, rate: 10_000, options: { base, cpu, profiles: ['cpu'] } });
   return series(directory, name, { kind: 'coldhot', argv: ['kvorum-bench', 'coldhot'] }, [

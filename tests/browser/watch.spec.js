@@ -1,4 +1,5 @@
-// Tests of the watch over pages: without them a page with errors might pass all other tests.
+// Tests of the watch over pages (`kvorum.js`): a watch that missed errors would let pages with
+// errors pass all other tests.
 const { test, expect } = require('./kvorum');
 
 test('a page without faults passes', async ({ page, wrong }) => {
@@ -14,7 +15,7 @@ test('errors, exceptions and requests to others are seen', async ({ page, wrong 
   await expect.poll(() => wrong.join('\n')).toContain('console: told');
   await expect.poll(() => wrong.join('\n')).toContain('exception: thrown');
   await expect.poll(() => wrong.join('\n')).toContain('network: http://elsewhere.invalid/a.png');
-  // The browser itself logs the failed request.
+  // The browser itself logs the failed request as an error.
   await expect.poll(() => wrong.join('\n')).toContain('net::ERR_');
   wrong.length = 0;
 });

@@ -1,4 +1,5 @@
-//! Nodes that restart at other addresses: joining nodes find them, and nodes on no list are found.
+//! Nodes that restart at other addresses: joining nodes find the members there, and the
+//! members find a node that no list names.
 
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
@@ -25,7 +26,7 @@ fn url(at: SocketAddr) -> String {
     format!("http://{at}")
 }
 
-/// Starts node d, which joins the cluster of `n0`; also used later, when d is a member.
+/// Starts node d, which joins the cluster of `n0`, or restarts d when it is a member already.
 fn d_starts(cluster: &Cluster, at: SocketAddr, data: TempDir, more: &[&str]) -> JoinHandle<Node> {
     let of = url(cluster.address(0));
     let args = ["--join", &of, "--name", "d", "--log", "warn"];
@@ -54,7 +55,7 @@ fn a_node_joins_a_cluster_that_moved_to_other_addresses() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
     write(&cluster);
-    // From the first change on, the decided layout counts, not the list.
+    // From the first change on, nodes go by the decided layout instead of `--cluster`.
     assert_eq!(moved(&cluster, 0, &["--council", "n0"]), 2);
     (0..3).for_each(|node| goes_by(&cluster, node, 2));
     (0..3).for_each(|node| cluster.stop(node));

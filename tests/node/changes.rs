@@ -1,5 +1,5 @@
-//! Membership changes with failures: nodes that lost their disks, die or come late, plans that are
-//! outdated, data and secrets of other clusters.
+//! Membership changes with failures: nodes that lost their disks, die or come late; outdated plans;
+//! data and secrets of other clusters.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -34,7 +34,7 @@ impl Joiner {
         Self { name, of: url(cluster.address(0)), at: ports::addresses(1)[0] }
     }
 
-    /// Makes the node ask `n0` of another cluster too.
+    /// Makes the node also ask `n0` of another cluster.
     pub(crate) fn also(self, other: &Cluster) -> Self {
         Self { of: format!("{},{}", self.of, url(other.address(0))), ..self }
     }
@@ -144,7 +144,7 @@ fn commands_that_are_printed_have_the_flags_of_the_connection() {
     }
 }
 
-/// Sends a request to join as d, with this URL; returns the node's answer.
+/// Sends a node a join request for a node d at `url`; returns the status and body of the answer.
 fn asks_by_hand(cluster: &Cluster, node: usize, url: &str) -> (u16, String) {
     let one = format!("{:016x}", 1);
     let clock_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
@@ -155,7 +155,7 @@ fn asks_by_hand(cluster: &Cluster, node: usize, url: &str) -> (u16, String) {
     (answer.status, text(&answer.body()))
 }
 
-/// Two processes are started with one name by mistake: the first one keeps waiting.
+/// Two processes ask to join under one name by mistake: the first one keeps waiting.
 #[test]
 fn of_two_that_ask_to_join_by_one_name_the_second_one_ends() {
     let cluster = Cluster::start(3, &[]);
@@ -169,7 +169,7 @@ fn of_two_that_ask_to_join_by_one_name_the_second_one_ends() {
     let why = other.refused(&tempfile::tempdir().unwrap(), |_| {});
     let said = format!("another node asks to join as d too, at {}, and asked", url(joiner.at));
     assert!(why.contains(&said), "{why}");
-    // With d's own URL the asker may be the same node, whose disk was replaced.
+    // A request with d's own URL may come from the same node with another disk.
     for (url, status) in [("http://127.0.0.1:4", 409), (&*url(joiner.at), 202)] {
         let (is, body) = asks_by_hand(&cluster, 2, url);
         assert_eq!(is, status, "{body}");
@@ -199,7 +199,7 @@ fn a_listed_node_that_lost_its_disk_is_told_to_start_with_the_list() {
     cluster.up(1);
     cluster.settled();
     read(&cluster);
-    // After a change was made, the node may also join like a new one.
+    // Once the cluster has made a change, the node may also join like a new one.
     moved(&cluster, 0, &["--council", "n0"]);
     cluster.kill(1);
     cluster.wipe(1);
@@ -217,14 +217,14 @@ fn a_node_that_joined_and_lost_its_disk_takes_its_place_again() {
     write(&cluster);
     let joiner = Joiner::new(&cluster, "d");
     let starts = joiner.asks(&cluster);
-    // Three of four nodes hold a key: d holds three quarters of the keys.
+    // Three of the four nodes hold each key: d holds three quarters of the keys.
     moved(&cluster, 0, &["--add", "d"]);
     let d = starts.join().unwrap();
     wait_until("its being a member", || membership(&d) == "member");
     let held = d.client().get("/v0/entities?start=%00&local=true").chunks.len();
     assert!(held > KEYS / 2, "{held}");
 
-    // While d is up, no other process replaces it.
+    // While d is up, no other process can take its place.
     let other = Joiner { at: ports::addresses(1)[0], ..Joiner::new(&cluster, "d") };
     let advertise = url(joiner.at);
     let why = other.refused(&tempfile::tempdir().unwrap(), |command| {
@@ -235,7 +235,7 @@ fn a_node_that_joined_and_lost_its_disk_takes_its_place_again() {
     let why = other.refused(&tempfile::tempdir().unwrap(), |_| ());
     assert!(why.contains(&format!("node d is a member already, at {advertise}")), "{why}");
 
-    // One plan can't give its name to another node either, and need not.
+    // A plan can't give the name d to another node either, and no plan is needed.
     let again =
         cluster_command(&cluster, 0, &["plan", "--add", "d=http://h:1", "--remove-dead", "d"]);
     let why = text(&again.stderr);
@@ -277,7 +277,7 @@ fn of_two_plans_one_is_done_and_none_is_done_twice() {
     let why = text(&failed.stderr);
     let overtaken = why.contains("another change was decided before: plan again");
     assert!(overtaken || why.contains("the plan was made in epoch 1, and it is epoch"), "{why}");
-    // The first plan moved keys: it is complete, and not applied once more.
+    // The first plan moved keys and is complete: no node applies it once more.
     (0..4).for_each(|node| goes_by(&cluster, node, 5));
     for node in [first, 1 - first] {
         let why = why_not(&cluster, node, &["apply", &plans[node]]);
@@ -321,7 +321,7 @@ fn who_is_gone_is_nobody_and_somebody_has_to_stay() {
     let why = why_not(&cluster, 0, &["abort"]);
     let says = why.contains("there is nothing to abort") && !why.contains("can't be applied");
     assert!(says, "{why}");
-    // A node of the metadata quorum can leave as any other node, also by a plan that it made
+    // A node of the metadata quorum can leave like any other node, even by a plan that it made
     // itself.
     assert!(layout(&cluster, 0)["council"].to_string().contains("n0"));
     let plan = plan_id(&cluster, 0, &["--remove", "n0", "--replicas", "2"]);
@@ -343,14 +343,15 @@ fn who_is_down_is_warned_of_and_named_and_can_be_given_up() {
     cluster.kill(3);
     wait_until("its being down", || cluster.status(0)["peers"][2]["up"] == false);
     assert!(!layout(&cluster, 0)["council"].to_string().contains("n3"));
-    // The disk with which n3 returns may have no vote: n3 alone could decide nothing.
+    // n3 may return with a disk that has no vote: a metadata quorum of n3 alone could then decide
+    // nothing.
     let why = why_not(&cluster, 0, &["plan", "--council", "n3"]);
     assert!(why.contains("node \"n3\" can't be a councillor"), "{why}");
     let leaves = planned(&cluster, 0, &["--remove", "n3"]);
     let warned = leaves["warnings"].to_string();
     assert!(warned.contains("n3 can't be reached from this node"), "{warned}");
     assert!(warned.contains("remove it with --remove-dead in this plan"), "{warned}");
-    // A node that never comes, beside one that is down.
+    // The removal waits for n3, which is down; the addition waits for d, which never comes.
     for (change, stage, late, epoch) in [
         (&["--remove", "n3"][..], "read old", "n3 (down)", 4),
         (&["--add", "d"], "prepare", "d (down)", 6),
@@ -383,7 +384,7 @@ fn layout_of(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap()
 }
 
-/// An abort right after a change was applied: the metadata quorum is about to decide it.
+/// Aborts a change right after it was applied, while the metadata quorum is about to decide it.
 #[test]
 fn an_abort_finds_what_was_applied_before() {
     let cluster = Cluster::start(3, &[]);
@@ -421,7 +422,7 @@ fn a_plan_says_who_did_not_ask_and_who_is_not_dead() {
     assert_eq!(layout(&cluster, 0)["epoch"], 1);
 }
 
-/// A process supervisor must neither take the node for dead nor send it requests.
+/// A process supervisor's probes must show a waiting node as alive, but not ready for requests.
 #[test]
 fn a_node_that_waits_for_its_place_is_alive_and_not_ready() {
     let cluster = Cluster::start(3, &[]);
@@ -461,7 +462,7 @@ fn a_joiner_that_dies_in_the_middle_goes_on() {
     let starts = joiner.asks(&cluster);
     let plan = plan_id(&cluster, 0, &["--add", "d"]);
     assert!(cluster_command(&cluster, 0, &["apply", &plan]).status.success());
-    // Killed as soon as it is a member, and once more when keys move.
+    // Kills d as soon as it is a member, and once more while keys move.
     let data = starts.join().unwrap().kill();
     assert_ne!(layout(&cluster, 0)["stage"], "settled", "it is waited for");
     let d = joiner.starts(data).join().unwrap();
@@ -473,8 +474,8 @@ fn a_joiner_that_dies_in_the_middle_goes_on() {
     read(&cluster);
 }
 
-/// A process that hangs keeps its connections: requests bypass it, and the change goes on once it
-/// runs again.
+/// A process that hangs keeps its connections open. Requests bypass the process, and the change
+/// goes on once it runs again.
 #[test]
 fn a_joiner_that_hangs_costs_no_request() {
     let cluster = Cluster::start(3, &[]);
@@ -507,7 +508,7 @@ fn data_of_others_is_left_alone() {
     let cluster = Cluster::start(3, &[]);
     cluster.settled();
     let joiner = Joiner::new(&cluster, "d");
-    // Directories of a node that was alone, and of one of another cluster.
+    // The directories of a single node, and of a node of another cluster.
     let alone = Node::start(&["--name", "d", "--log", "warn"]).stop();
     let why = joiner.refused(&alone, |_| ());
     assert!(why.contains("it is that of node d"), "{why}");
@@ -517,7 +518,7 @@ fn data_of_others_is_left_alone() {
     other.stop(1);
     let why = joiner.refused(&other.take_data(1), |_| ());
     assert!(why.contains("it is that of node n1"), "{why}");
-    // A directory that is not a store at all.
+    // A directory with other files, which is not a store.
     let full = tempfile::tempdir().unwrap();
     std::fs::create_dir(full.path().join("data")).unwrap();
     std::fs::write(full.path().join("data/notes.txt"), "mine").unwrap();
@@ -535,7 +536,8 @@ fn once_reads_have_switched_there_is_no_way_back() {
     let cluster = Cluster::start(4, &[]);
     cluster.settled();
     let mut weight = 1;
-    // The stage lasts for half a second at least, unless this process is delayed for as long.
+    // "Read new" lasts for at least half a second. The loop repeats if this process was delayed
+    // for longer, and missed the stage.
     let why = loop {
         weight += 1;
         assert!(weight < 8, "it is never seen");

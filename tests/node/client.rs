@@ -11,8 +11,8 @@ use rustls::{ClientConfig, ClientConnection};
 
 use crate::process::PATIENCE;
 
-/// Pause between two requests of a client that runs until stopped, which would otherwise keep a CPU
-/// busy.
+/// Pauses between two requests of a client that runs until it is stopped. Without pauses the client
+/// would keep a CPU busy.
 pub(crate) fn between_turns() {
     thread::sleep(Duration::from_millis(2));
 }
@@ -194,7 +194,7 @@ impl Client {
         Ok(std::mem::take(&mut self.received))
     }
 
-    /// True if the server closed the connection, in whatever way, and sent nothing more before.
+    /// True if the server closes or resets the connection without sending anything more.
     pub(crate) fn is_closed(&mut self) -> bool {
         match self.fill() {
             Ok(more) => !more && self.received.is_empty(),
@@ -223,7 +223,7 @@ impl Client {
         Ok(self.received.drain(..length).collect())
     }
 
-    /// Receives more; false at the end.
+    /// Receives more bytes; returns false at the end of the connection.
     fn fill(&mut self) -> io::Result<bool> {
         let mut piece = [0; 32 << 10];
         let len = loop {
@@ -232,7 +232,7 @@ impl Client {
                 Some(tls) => rustls::Stream::new(&mut **tls, &mut self.stream).read(&mut piece),
             };
             match read {
-                // A stop and continuation of the process interrupts a read that has a timeout.
+                // A stop and continuation of this process interrupts a read that has a timeout.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 read => break read?,
             }

@@ -1,4 +1,4 @@
-//! Wrong wall clocks, by libfaketime: how nodes tell of them, and what their messages promise.
+//! Wrong wall clocks, simulated by libfaketime: the nodes' reports, and the advice in messages.
 
 use serde_json::Value;
 
@@ -6,8 +6,8 @@ use crate::cluster::Cluster;
 use crate::process::{kvorum_at, run, wait_until};
 use crate::tokens::Files;
 
-/// Returns a cluster of which node n0's clock is wrong from the start; `None` = there is no
-/// libfaketime.
+/// Starts a cluster in which the clock of node n0 is wrong by `offset`; `None` = libfaketime is not
+/// installed.
 fn with_wrong_clock(count: usize, offset: &str) -> Option<Cluster> {
     let mut cluster = Cluster::made(count, &[]);
     cluster.up_by(0, kvorum_at(offset)?);
@@ -16,7 +16,7 @@ fn with_wrong_clock(count: usize, offset: &str) -> Option<Cluster> {
     Some(cluster)
 }
 
-/// Returns the text of `kvorum status`, once the note that contains `note` is below the table.
+/// Runs `kvorum status` until its output contains `note`; returns the output.
 fn noted(cluster: &Cluster, asked: usize, note: &str) -> String {
     let url = format!("http://{}", cluster.address(asked));
     let mut text = String::new();
@@ -27,8 +27,8 @@ fn noted(cluster: &Cluster, asked: usize, note: &str) -> String {
     text
 }
 
-/// Returns a node's row of `/v0/cluster`, once every node has given its status: on a busy machine
-/// one may be late, and then its row has no clock.
+/// Returns a node's row of `/v0/cluster`, once every row has a clock: on a busy machine a node may
+/// be late with its status, and its row then has no clock.
 fn row(cluster: &Cluster, asked: usize, node: usize) -> Value {
     let mut nodes = Value::Null;
     wait_until("the status of every node", || {
@@ -76,7 +76,7 @@ fn of_two_clocks_that_differ_status_names_both() {
     }
 }
 
-/// Nodes refuse each other's proofs there, and say why.
+/// Nodes that require tokens refuse each other's proofs if clocks differ, and report the reason.
 #[test]
 fn where_tokens_are_needed_status_names_the_clock_for_which_a_node_gives_no_status() {
     for (offset, side) in [("+120s", "ahead of"), ("-120s", "behind")] {
@@ -113,7 +113,7 @@ fn where_tokens_are_needed_status_names_the_clock_for_which_a_node_gives_no_stat
     }
 }
 
-/// Starts three nodes whose clocks are ahead together, writes to them, and stops them.
+/// Starts three nodes whose clocks are all ahead by `offset`, writes to them, and stops them.
 fn ahead_together(offset: &str) -> Option<Cluster> {
     let mut cluster = Cluster::made(3, &[]);
     for node in 0..3 {
@@ -127,7 +127,8 @@ fn ahead_together(offset: &str) -> Option<Cluster> {
     Some(cluster)
 }
 
-/// No other node is promised to hold the records, for repairs of all nodes remove them everywhere.
+/// The messages must not promise that other nodes hold the records: repairs of all nodes would
+/// remove the records everywhere.
 #[test]
 fn clocks_that_were_ahead_together_are_waited_for() {
     let Some(cluster) = ahead_together("+3600s") else { return };
@@ -161,7 +162,8 @@ fn nodes_with_timestamps_ahead_say_how_long_they_refuse_writes() {
     assert!((1..50_000).contains(&ahead), "{ahead}");
 }
 
-/// A replica promises at its start, for all keys, up to the time of its own clock.
+/// At its start a replica counts as having promised, for all keys, ballots up to the time of its
+/// own clock.
 #[test]
 fn a_conditional_write_by_a_clock_that_is_behind_is_not_refused_for_a_record_that_is_not_there() {
     let Some(cluster) = with_wrong_clock(2, "-30s") else { return };

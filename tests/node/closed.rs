@@ -1,5 +1,5 @@
-//! Commands whose output nobody reads, and commands that get no response of kvorum: exit codes,
-//! messages.
+//! Exit codes and messages of commands whose output nobody reads, and of commands whose URL does
+//! not lead to a kvorum node.
 
 use std::io;
 use std::process::{Output, Stdio};
@@ -7,7 +7,7 @@ use std::process::{Output, Stdio};
 use crate::people::{answered, done, redirected, run_at, said, url};
 use crate::process::{Node, kvorum};
 
-/// The text of a token is shown once, so there must be somewhere to show it.
+/// The command shows the token's text only once, so it needs an open stdout.
 #[test]
 fn with_a_closed_stdout_no_token_is_created() {
     let node = Node::start(&[]);

@@ -1,5 +1,5 @@
-//! Several nodes as real processes: quorums, a node down and back, ranges, the cost of a wiped
-//! disk.
+//! A cluster of nodes as real processes, for all tests; and tests of quorums, of a node that goes
+//! down and comes back, of ranges, and of a wiped disk.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -16,10 +16,10 @@ use torture::ports;
 use crate::client::{Client, Response};
 use crate::process::{Node, kvorum, run, wait_until};
 
-/// Number of arguments that every node gets: the cluster's list, and the log filter.
+/// Number of arguments that every node gets: `--cluster` and `--log`, each with its value.
 const COMMON_ARGS: usize = 4;
 
-/// Nodes on addresses of their own, named `n0`, `n1` …
+/// A cluster of nodes with the names `n0`, `n1` …, each on a port of its own.
 pub(crate) struct Cluster {
     addresses: Vec<SocketAddr>,
     nodes: Vec<Option<Node>>,
@@ -51,7 +51,7 @@ impl Cluster {
         cluster
     }
 
-    /// Creates a cluster of which no node is up.
+    /// Creates a cluster without starting its nodes.
     pub(crate) fn made(count: usize, args: &[&str]) -> Self {
         Self::planned(count, args, None)
     }
@@ -79,7 +79,7 @@ impl Cluster {
         self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
     }
 
-    /// Gives other addresses to all nodes, which must be down, and lists those.
+    /// Gives other addresses to all nodes, which must be down, and sets `--cluster` accordingly.
     pub(crate) fn moves_elsewhere(&mut self) {
         self.addresses = ports::addresses(self.addresses.len() as u16);
         self.args[1] = listed(&self.addresses, "http");
@@ -89,7 +89,7 @@ impl Cluster {
         self.up_by(node, kvorum());
     }
 
-    /// Starts a node by this command.
+    /// Starts a node with `command` in place of the plain binary.
     pub(crate) fn up_by(&mut self, node: usize, command: Command) {
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         let data = self.down[node].take().unwrap();
@@ -170,7 +170,7 @@ impl Cluster {
         said
     }
 
-    /// Takes the disk of a node that is down, and gives it an empty one.
+    /// Returns the disk of a node that is down, and gives the node an empty one.
     pub(crate) fn take_data(&mut self, node: usize) -> TempDir {
         self.down[node].replace(tempfile::tempdir().unwrap()).unwrap()
     }
@@ -196,7 +196,7 @@ impl Cluster {
         self.nodes[node].as_ref().unwrap().signal(signal);
     }
 
-    /// Returns the items that `node` itself holds.
+    /// Returns the items in the store of `node` itself.
     pub(crate) fn local(&self, node: usize) -> Vec<Vec<u8>> {
         self.client(node).get("/v0/entities?start=%00&local=true").chunks
     }
@@ -243,7 +243,7 @@ fn any_node_answers_for_all_and_no_more_copies_are_made_than_asked_for() {
             assert_eq!(got.header("etag"), put.header("etag"));
         }
     }
-    // Reads with the default quorum ask more replicas, and must not spread what they find.
+    // Reads with the default quorum ask more replicas, and must not copy records to them.
     for number in 0..60 {
         clients[2].get(&key(number));
     }
@@ -255,8 +255,8 @@ fn any_node_answers_for_all_and_no_more_copies_are_made_than_asked_for() {
     assert_eq!(clients[0].get(&format!("{}&from=4", key(1))).status, 400);
 }
 
-/// Asserts the answer when `up` replicas are available and more are required. The request is
-/// refused as soon as that is known, possibly before they have answered.
+/// Asserts that a request failed because only `up` replicas are available; `needed` are its `ack`
+/// and `from`. The coordinator may answer before the available replicas do.
 fn refused(answer: &Response, up: u64, needed: (u64, u64)) {
     let (acked, required, from) = votes(answer);
     assert_eq!((answer.status, (required, from)), (504, needed));
@@ -430,8 +430,8 @@ fn large_values_go_through_any_node() {
     }
 }
 
-/// A range sees the writes acknowledged by overlapping quorums, whichever nodes it asks; as it
-/// repairs nothing, it may miss other writes that an earlier range saw.
+/// A range sees all writes whose quorum overlaps its own, whichever nodes it asks. As a range does
+/// not repair, it may miss other writes that an earlier range saw.
 #[test]
 fn ranges_see_what_overlapping_quorums_acknowledged_and_repair_nothing() {
     let cluster = Cluster::start(3, &[]);
@@ -450,11 +450,11 @@ fn ranges_see_what_overlapping_quorums_acknowledged_and_repair_nothing() {
         let seen = range(&mut clients[(step as usize + 1) % 3], "&ack=2&from=3");
         assert_eq!(seen, format!("key0000\n{value}").as_bytes(), "all of 2 of 3 overlap");
     }
-    // Acknowledged by one of one: two of three need not include that replica.
+    // One replica of one acknowledges the write: two of three need not include that replica.
     assert_eq!(clients[0].put(&format!("{}&ack=3&from=3", key(0)), b"old").status, 201);
     assert_eq!(clients[0].put(&format!("{}&ack=1&from=1", key(0)), b"new").status, 201);
     let seen: Vec<_> = clients.iter_mut().map(|client| range(client, "&ack=2&from=3")).collect();
-    // Each node asks itself and the next: two of the three ask the only holder.
+    // Each node asks itself and the next one: two of the three ask the only holder of the write.
     assert_eq!(seen.iter().filter(|items| *items == b"key0000\nnew").count(), 2, "{seen:?}");
     assert_eq!(seen.iter().filter(|items| *items == b"key0000\nold").count(), 1, "{seen:?}");
     let held = (0..3).filter(|node| cluster.local(*node)[0] == b"key0000\nnew").count();

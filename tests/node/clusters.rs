@@ -1,6 +1,5 @@
-//! Two clusters with nodes of the same names, on one machine: their nodes never talk to each other,
-//! wherever they are started and with whichever directory. A new node that is killed early comes
-//! back.
+//! Two clusters with nodes of the same names, on one machine. Their nodes never talk to each other,
+//! wherever and with whichever directory they start. A new node that is killed early comes back.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -27,7 +26,8 @@ fn id(cluster: &Cluster) -> String {
     id
 }
 
-/// Starts two clusters with different values under the same keys; returns their ids too.
+/// Starts two clusters with different values under the same keys; returns the clusters and their
+/// ids.
 fn two() -> ([Cluster; 2], [String; 2]) {
     let clusters = [Cluster::start(3, &[]), Cluster::start(3, &[])];
     clusters.iter().for_each(Cluster::settled);
@@ -54,7 +54,7 @@ fn sees(cluster: &Cluster, node: usize, name: &str) -> bool {
     peers.iter().any(|peer| peer["name"] == name && peer["up"] == true)
 }
 
-/// Asserts that a log reports a refused node, with the ids of both clusters.
+/// Asserts that a log reports a node refused for its cluster, with the ids of both clusters.
 fn refuses(log: &str, ids: &[String; 2]) {
     let line = log.lines().find(|line| line.contains("belongs to cluster")).unwrap_or_else(|| {
         panic!("nothing is refused: {log}");
@@ -64,7 +64,8 @@ fn refuses(log: &str, ids: &[String; 2]) {
     }
 }
 
-/// Asserts that the commands tell node n1, which belongs to another cluster, from one that is down.
+/// Asserts that the commands distinguish node n1, which belongs to another cluster, from a node
+/// that is down.
 fn is_shown_as_of_another_cluster(cluster: &Cluster, ids: &[String; 2]) {
     let url = format!("http://{}", cluster.address(0));
     for command in [&["status", "--url", &url][..], &["cluster", "status", "--url", &url]] {
@@ -110,7 +111,7 @@ fn a_node_that_starts_at_an_address_of_another_cluster_is_refused_by_it() {
     h.has(0..KEYS, b"of h");
     assert!(!sees(&g, 0, "n1") && !sees(&g, 2, "n1"));
     is_shown_as_of_another_cluster(&g, &ids);
-    // Across restarts too.
+    // The separation survives restarts.
     g.stop(2);
     g.up(2);
     wait_until("meeting the other one", || sees(&g, 2, "n0"));
@@ -132,7 +133,7 @@ fn a_directory_of_another_cluster_is_refused_by_all() {
     let copied = tempfile::tempdir().unwrap();
     copy(&h.data(1), &copied.path().join("data"));
     g.put_back(1, copied);
-    // The third node is down: with the stray node there would be a majority.
+    // Node n2 is down: if n0 counted the stray node, there would be a majority.
     g.kill(2);
     g.up(1);
     wait_until("coming up", || g.status(1)["cluster_id"] == ids[1].as_str());
@@ -207,7 +208,7 @@ fn a_new_cluster_that_was_never_complete_is_refused_too() {
     g.settled();
     let id = id(&g);
     g.fill(KEYS, b"of g");
-    // Two nodes of three: the cluster takes data, and has no id.
+    // With two of its three nodes up, a new cluster accepts writes and has no id yet.
     let mut h = Cluster::made(3, &[]);
     h.up(0);
     h.up(1);
@@ -281,8 +282,8 @@ fn replaced_disks_take_the_id_of_their_cluster() {
         cluster.settled();
     }
     cluster.has(0..KEYS, b"kept");
-    // Two disks lost at once: no majority remains for the data that only they held, and the nodes
-    // are readmitted.
+    // Two disks are lost at once. No majority remains for the data that only they held, so the
+    // nodes are readmitted.
     for node in [0, 1] {
         cluster.kill(node);
         cluster.wipe(node);
@@ -326,9 +327,9 @@ fn a_node_killed_right_after_its_first_answer_serves_as_soon_as_it_is_back() {
     }
 }
 
-/// Sends additions and exclusive writes through two processes that claim to be one node: each
-/// answered addition counts once, and of two writers of one key one succeeds. A write that is
-/// answered 504 may be done or not.
+/// Sends additions and exclusive writes through two processes that claim to be the same node. Each
+/// addition that was answered must count once, and of two writers of one key one must succeed. A
+/// write answered 504 may be done or not.
 fn are_told_apart(cluster: &Cluster, second: &Node) {
     let processes = [cluster.address(0), second.address];
     let send = |address, request: String| {
@@ -369,7 +370,7 @@ fn a_process_with_an_empty_directory_takes_no_running_nodes_place() {
     assert_ne!(status(&second)["membership"], "member");
     let log = second.stop_for_its_log();
     assert!(log.contains("another process that runs as this node, n0"), "{log}");
-    // A replacement process that waits takes over once the other one is gone.
+    // A replacement process waits, and takes over once the other process is gone.
     let second = cluster.twin(0, tempfile::tempdir().unwrap());
     cluster.kill(0);
     wait_until("taking the place", || status(&second)["membership"] == "member");
@@ -387,8 +388,8 @@ fn a_process_that_comes_back_after_it_was_replaced_is_fenced() {
     are_told_apart(&cluster, &second);
 }
 
-/// A member's disk was lost, and its node is started without a list: it has a store of its own, to
-/// which clients that know the old URL write.
+/// A node that lost its disk is started without a list: it serves a store of its own at a member's
+/// URL, to which clients of the cluster write.
 #[test]
 fn a_store_of_its_own_at_a_members_url_says_which_cluster_looks_for_its_member_there() {
     let mut cluster = Cluster::start(3, &[]);

@@ -79,7 +79,7 @@ fn requests_are_served_meanwhile_and_nothing_is_lost() {
     assert!(last["number"] == number && last["failed"].is_null(), "{last}");
     let count = |name: &str| last[name].as_u64().unwrap();
     assert!(count("records") >= KEYS as u64 && count("records") == count("of_records"), "{last}");
-    // Of three values under each key one is left, and the keys written meanwhile.
+    // One of the three values of each key remains, and so do the keys written meanwhile.
     assert!(count("bytes") < count("bytes_before") + (served * 1100) as u64, "{last}");
     fill(&mut client, 4);
     for number in 0..KEYS {
@@ -123,7 +123,7 @@ fn the_command_says_what_came_of_it() {
     let last: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert!(last["took_ms"].is_u64() && last["failed"].is_null(), "{last}");
     assert_eq!(text(&done.stdout).lines().count(), 1);
-    // Only the node's own state is in a single table by now.
+    // A single table is left, which holds only the node's own state.
     let again = run(&["compact", "--wait", "--url", &url(&node)]);
     let said = text(&again.stdout);
     assert!(again.status.code() == Some(0) && said.lines().count() == 1, "{said}");

@@ -44,7 +44,8 @@ fn is(tag: &str) -> String {
 const ABSENT: &str = "If-None-Match: *";
 const EXISTS: &str = "If-Match: *";
 
-/// Checks all promises about conditional writes, through these clients in turn.
+/// Checks all promises about conditional writes. Each request goes through the next one of these
+/// clients.
 fn all_that_is_promised(clients: &mut [Client]) {
     let count = clients.len();
     let mut turn = 0;
@@ -174,7 +175,8 @@ fn what_makes_no_sense_is_refused_as_not_done() {
 fn additions_at_once_add_up() {
     const EACH: i64 = 40;
     let cluster = Cluster::start(3, &[]);
-    // Nodes that do not know each other yet may compete for a key, and leave an outcome unknown.
+    // Nodes that do not know each other yet may compete for a key, and leave the outcome of an
+    // addition unknown.
     cluster.settled();
     let mut threads = Vec::new();
     for number in 0..6 {
@@ -188,7 +190,7 @@ fn additions_at_once_add_up() {
                         let sum = String::from_utf8(added.body()).unwrap();
                         sums.push(sum.parse::<i64>().unwrap());
                     }
-                    // Overloaded, and not done.
+                    // Status 503 = the node is overloaded, and the addition was not done.
                     503 => assert_eq!(added.json()["outcome"], "none"),
                     other => panic!("{other}: {:?}", added.json()),
                 }
@@ -215,8 +217,8 @@ fn a_majority_suffices_and_less_does_not() {
     cluster.up(1);
     cluster.up(2);
     cluster.settled();
-    // The node that was away has the write by now, or gets it with the next: nothing is lost,
-    // nothing done twice.
+    // Node n2, which was down, has the write by now, or gets it with the next write: nothing is
+    // lost, and nothing is done twice.
     let mut other = cluster.client(2);
     let read = other.get("/v0/entity?id=k");
     assert_eq!((read.status, read.body(), tag(&read)), (200, b"two".to_vec(), tag(&second)));
@@ -241,8 +243,9 @@ fn what_was_acknowledged_outlives_a_kill_whatever_the_sync_mode() {
     }
 }
 
-/// A write repeated with the same idempotency key is done once: recognized by the key's list, by
-/// replicas that have stored it when other writes came between, and after a restart too.
+/// A write repeated with the same idempotency key is done once. The key's own list recognizes the
+/// repetition; once other writes have replaced the list, the replicas do; and so they do after a
+/// restart.
 #[test]
 fn a_write_with_an_idempotency_key_is_done_once() {
     let mut cluster = Cluster::start(3, &[]);
@@ -305,7 +308,8 @@ fn plain_writes_with_an_idempotency_key_are_done_once_too() {
     }
 }
 
-/// Requests that misuse an idempotency key, which was used for `PUT` of `one`.
+/// Other requests with an idempotency key that a `PUT` of `one` has used: method, query, headers,
+/// body.
 const OTHERS: [(&str, &str, &str, &str); 7] = [
     ("DELETE", "id=k", "", ""),
     ("PUT", "id=k", "", "two"),
@@ -316,7 +320,7 @@ const OTHERS: [(&str, &str, &str, &str); 7] = [
     ("POST", "id=k&add=1", "", ""),
 ];
 
-/// Asserts that each of them is refused at each node, and nothing is done.
+/// Asserts that each node refuses each of `OTHERS`, and nothing is done.
 fn others_are_refused(cluster: &Cluster, word: &str, when: &str) {
     for (node, (method, target, headers, body)) in
         (0..3).flat_map(|node| OTHERS.map(|other| (node, other)))
@@ -335,7 +339,8 @@ fn others_are_refused(cluster: &Cluster, word: &str, when: &str) {
     }
 }
 
-/// Recognized by the key's list, by replicas when the list no longer has it, and after a restart.
+/// The first request is recognized by the key's list, by replicas once the list has lost it, and
+/// after a restart.
 #[test]
 fn an_idempotency_key_is_good_for_one_request_only() {
     let mut cluster = Cluster::start(3, &[]);
@@ -365,7 +370,8 @@ fn an_idempotency_key_is_good_for_one_request_only() {
     assert_eq!(elsewhere.status, 201, "a word belongs to its key");
 }
 
-/// The framing and the notation of the request do not matter.
+/// Framing and notation do not make a request another one: repetitions in chunks, or with
+/// parameters in other words, get the first answer.
 #[test]
 fn the_same_request_is_known_again() {
     let node = Node::start(&[]);
@@ -385,7 +391,7 @@ fn the_same_request_is_known_again() {
     assert_eq!((again.status, again.header("etag")), (201, first.header("etag")), "in chunks");
 }
 
-/// A client that sends the number as the body would add another one.
+/// A body is refused because a client that sends the number in the body would add another number.
 #[test]
 fn an_addition_with_a_body_is_refused() {
     let node = Node::start(&[]);

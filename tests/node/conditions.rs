@@ -1,4 +1,5 @@
-//! Conditions of a request are honored or refused, never ignored; and its head must be unambiguous.
+//! The conditions of a request are honored or refused, but never ignored; an ambiguous head is
+//! refused.
 
 use crate::client::{Client, Response};
 use crate::process::Node;
@@ -77,7 +78,8 @@ fn a_value_is_sent_again_only_if_it_has_changed() {
     }
 }
 
-/// A server may answer a part with the whole (RFC 9110, 14.2), never the other way round.
+/// A server may answer a request for a part with the whole value (RFC 9110, 14.2), but must not
+/// take a part for the whole.
 #[test]
 fn parts_of_values_are_read_as_a_whole_and_not_written() {
     let node = Node::start(&[]);

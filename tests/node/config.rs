@@ -96,7 +96,7 @@ fn errors_are_one_line_that_names_what_is_wrong() {
     }
 }
 
-/// Returns the only line, JSON, of a node whose settings are refused.
+/// Runs a node whose settings are refused; returns its output, which is one line of JSON.
 fn refused_as_json(mut command: Command) -> String {
     let output = command.output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

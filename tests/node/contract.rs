@@ -158,7 +158,8 @@ fn a_quorum_of_one_can_be_asked_for() {
     assert_eq!(client.delete("/v0/entity?ack=1&id=k").status, 202);
 }
 
-/// A key with a space as query builders write it must not become another key, and is not stored.
+/// Query builders write a space as `+`. A key written like this must neither be taken for another
+/// key, nor stored.
 #[test]
 fn a_raw_plus_in_a_query_is_refused() {
     let node = Node::start(&[]);
@@ -188,7 +189,7 @@ fn a_raw_plus_in_a_query_is_refused() {
     assert_eq!(client.get("/v0/entities?start=a").chunks, [&b"a b\nspace"[..], b"a+b\nplus"]);
 }
 
-/// Row 35 of the reliability table: the exact key comes back.
+/// Row 35 of the reliability table: a key consists of any bytes, and comes back unchanged.
 #[test]
 fn keys_are_bytes() {
     let node = Node::start(&[]);

@@ -1,5 +1,5 @@
-//! More clients than slots: peers, probes and operators get in, idle clients are closed to make
-//! room, and a client that finds no slot is told.
+//! More clients than client slots: peers, probes and operators are admitted, idle clients are
+//! closed to free slots, and a client that finds no slot is told so.
 
 use crate::client::Client;
 use crate::cluster::Cluster;

@@ -27,7 +27,8 @@ fn flip_where(data: &Path, ending: &str, bytes: &[u8]) {
     assert!(flips > 0, "{ending} holds it somewhere");
 }
 
-/// No other node has this node's own state. The node must not guess, and its data is not lost.
+/// No other node has a copy of a node's own state. The node must not guess that state; its data is
+/// on the other nodes.
 #[test]
 fn a_node_that_can_not_read_its_own_state_is_replaced_by_an_empty_one() {
     let mut cluster = Cluster::start(3, &["--repair-interval", "off"]);
@@ -72,8 +73,8 @@ fn a_single_node_is_sent_to_its_backup() {
     assert!(last.contains("Nothing was changed") && last.contains("a backup"), "{said}");
 }
 
-/// Without replicas no repair round looks for damage: a compaction finds it, and must report it
-/// where an operator looks.
+/// Without replicas no repair round looks for damage. A compaction finds the damage, and must
+/// report it where an operator looks.
 #[test]
 fn a_table_that_a_compaction_can_not_read_is_counted() {
     let args = ["--sync", "never", "--memory", "64MiB"];

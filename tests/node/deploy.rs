@@ -27,7 +27,7 @@ fn words<'a>(text: &'a str, prefix: &str) -> BTreeSet<&'a str> {
         .collect()
 }
 
-/// Returns all names of figures in `/metrics`.
+/// Returns the names of all metrics in `/metrics`.
 fn metrics(node: &Node) -> BTreeSet<String> {
     let text = String::from_utf8(node.client().get("/metrics").body()).unwrap();
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
@@ -113,7 +113,7 @@ fn a_node_with_tls_and_tokens_is_scraped_as_in_the_example() {
     );
     assert!(job["tls_config"]["ca_file"].as_str().is_some(), "{example}");
     assert!(job["authorization"]["credentials_file"].as_str().is_some(), "{example}");
-    // The command in the comment makes the token that the node requires.
+    // The command in the example's comment makes the token that the node requires.
     let command = "kvorum token create --name prometheus --for metrics --methods read";
     assert!(example.contains(command), "{example}");
     fs::write(certs.path("admin"), "0123456789abcdef0123456789abcdef").unwrap();
@@ -211,7 +211,7 @@ fn the_settings_of_the_service_are_taken() {
     node.stop();
 }
 
-/// As the unit starts it, with files that its user can read.
+/// Starts the node as the systemd unit does, with files that the unit's user can read.
 #[test]
 fn the_service_can_be_administered() {
     let certs = Certs::new();
@@ -253,7 +253,7 @@ fn the_service_can_be_administered() {
     let url = format!("https://localhost:{}", node.address.port());
     let (ca, token) = (certs.text("ca.pem"), certs.text("admin-token"));
     let status = ["status", "--url", &url, "--ca-file", &ca, "--token-file", &token];
-    // Two nodes of the list are down.
+    // The command exits with 1, because the other two nodes of the list are down.
     assert_eq!(run(&status).status.code(), Some(1));
     let quota = ["quota", "list", "--url", &url, "--ca-file", &ca];
     assert_eq!(run(&quota).status.code(), Some(2), "it needs the token");
@@ -272,8 +272,8 @@ fn a_node_that_nobody_can_use_says_so() {
     assert!(!log.contains("nobody can use or administer"), "{log}");
 }
 
-/// Returns the manual's commands that start a node, each on one line, without those that are
-/// abbreviated.
+/// Returns the manual's commands that start a node, each on one line. Leaves out abbreviated
+/// commands.
 fn starts() -> Vec<String> {
     let pages = [
         include_str!("../../docs/operate/cluster.md"),
@@ -285,8 +285,8 @@ fn starts() -> Vec<String> {
     lines.filter(|line| !line.contains('…')).map(str::to_owned).collect()
 }
 
-/// The commands run with the files that they name, and in stories with the environment that the
-/// manual gives them.
+/// Runs the commands with the files that they name, and those of stories with the environment that
+/// the manual gives them.
 #[test]
 fn the_commands_of_the_manual_start_nodes() {
     let certs = Certs::new();
@@ -358,7 +358,8 @@ fn systemd_takes_the_service_where_it_is_installed() {
     let path = at.path().join("kvorum.service");
     fs::write(&path, unit).unwrap();
     approves(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&path));
-    // In tenths: what is left open is little, and stays so.
+    // The threshold is in tenths of systemd's exposure level, so the unit may have at most 2.0 of
+    // 10.
     let most = ["security", "--offline=true", "--threshold=20"];
     approves(Command::new("systemd-analyze").args(most).arg(&path));
 }

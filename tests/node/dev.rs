@@ -14,7 +14,7 @@ use crate::process::{DEADLINE, kvorum, run, wait_until};
 use crate::stderr;
 use crate::tls::Certs;
 
-/// Number of ports that are free at the start: the maximum number of nodes.
+/// Maximum number of nodes in these tests, and the number of ports that must be free at the start.
 const MOST: u16 = 8;
 
 /// A running `kvorum dev`, stopped with its nodes when dropped.
@@ -119,7 +119,8 @@ impl Dev {
 
 impl Drop for Dev {
     fn drop(&mut self) {
-        // SIGTERM ends its nodes too, which SIGKILL would not. (The process may have ended.)
+        // SIGTERM ends the nodes too, which SIGKILL would not do. SIGCONT wakes a stopped process.
+        // Errors are ignored, because the process may have ended.
         for signal in [Signal::TERM, Signal::CONT] {
             let _ = kill_process(Pid::from_child(&self.child), signal);
         }
@@ -176,14 +177,15 @@ fn a_cluster_heals_after_a_kill() {
     assert_eq!(value(2, "before"), b"1");
     let table = kvorum(1, &["status"]);
     assert_eq!(table.status.code(), Some(0), "{}", String::from_utf8_lossy(&table.stdout));
-    // Until all nodes are connected to each other, a line below the table says so.
+    // A line below the table says so until all nodes are connected to each other.
     wait_until("nothing to be said", || {
         String::from_utf8(kvorum(1, &["status"]).stdout).unwrap().lines().count() == 4
     });
-    // While `kvorum dev` itself is stopped it restarts nothing, however long the next steps take.
+    // A stopped `kvorum dev` restarts no node, however long the next steps take.
     dev.signal(Signal::STOP);
     kill_process(pid_of(&dev, "node-3"), Signal::KILL).unwrap();
-    // A write at the instant of the node's death may wait for it up to the deadline.
+    // Retries, because a write at the instant of the node's death may wait for the node up to the
+    // deadline.
     wait_until("a write", || kvorum(0, &["put", "while-away", "2", "--ack", "2"]).status.success());
     assert_eq!(value(1, "while-away"), b"2");
     assert_eq!(kvorum(1, &["status"]).status.code(), Some(1), "one is down");
@@ -248,7 +250,8 @@ fn a_node_that_ends_at_its_start_stops_the_rest() {
     assert!(log.contains("node-1 | kvorum: data directory"), "{log}");
 }
 
-/// Another `kvorum dev` has taken some of the ports, or the directory: nothing of it is touched.
+/// Another `kvorum dev` uses some of the ports, or the directory. Neither its nodes nor its data
+/// may be touched.
 #[test]
 fn a_second_kvorum_dev_on_the_ports_or_the_data_of_the_first_one_is_refused() {
     let dev = Dev::start(2, &["--sync", "never", "--memory", "64MiB"]);
@@ -272,7 +275,7 @@ fn a_second_kvorum_dev_on_the_ports_or_the_data_of_the_first_one_is_refused() {
     }
 }
 
-/// Nodes without a keeper, killed at the end of the test.
+/// Nodes whose `kvorum dev` was killed. They are killed at the end of the test.
 struct Left([Pid; 2]);
 
 impl Drop for Left {
@@ -311,7 +314,7 @@ fn nodes_that_a_killed_kvorum_dev_left_are_named_with_how_to_stop_them() {
     let why = refused(port, &elsewhere.path().join("dev"));
     assert!(why.contains("another --port") && why.contains("go on if it is killed"), "{why}");
     pids.iter().for_each(|pid| kill_process(*pid, Signal::TERM).unwrap());
-    // Their new parent may leave them as zombies until it reads their exit codes.
+    // The nodes' new parent may leave them as zombies until it reads their exit codes.
     let command = |pid: &Pid| std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
     let has_ended = |pid: &Pid| command(pid).unwrap_or_default().is_empty();
     wait_until("their end", || pids.iter().all(has_ended));
@@ -360,7 +363,7 @@ fn what_is_printed_can_be_typed() {
         assert_eq!(commands.len(), 8, "{commands:?}");
         let elsewhere = tempfile::tempdir().unwrap();
         for command in &commands {
-            // A user ends the watch by hand; a script would look once.
+            // Runs the command once: a user would end `--watch` by hand.
             let once = command.replace(" --watch", "");
             let mut outcome = (false, String::new());
             wait_until(&once, || {
@@ -387,7 +390,7 @@ fn what_is_printed_can_be_typed() {
     }
 }
 
-/// As an operator's shell has them, who also runs a node of a real cluster.
+/// The environment of an operator who also runs a node of a real cluster.
 #[test]
 fn variables_of_a_node_are_not_for_those_of_kvorum_dev() {
     let certs = Certs::new();
@@ -429,7 +432,7 @@ fn variables_of_a_node_are_not_for_those_of_kvorum_dev() {
     assert!(said.contains("kvorum dev --tls"), "{said}");
 }
 
-/// The address of a Unix socket has room for 107 bytes.
+/// The address of a Unix socket is limited to 107 bytes.
 #[test]
 fn a_long_path_of_the_data_directory_does_no_harm() {
     let flags = ["--", "--sync", "never", "--memory", "64MiB"];

@@ -32,8 +32,9 @@ fn takes_no_writes(node: &Node, what: &str) {
     for i in 0..100 {
         assert_eq!(put(&mut client, &format!("late{i}")), 500, "{what}");
     }
-    // Conditional writes, for which the node issues ballots, fail in the same way, also once the
-    // clock has passed its bound, which can't be stored any more: that is at most a second ahead.
+    // Conditional writes need ballots from the node's clock, and fail in the same way. They still
+    // do once the clock has passed its bound, at most a second later, because a new bound can't be
+    // stored.
     let conditional = "PUT /v0/entity?id=once HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: *\r\n\
         Content-Length: 1\r\n\r\nv";
     let begun = Instant::now();
@@ -115,7 +116,7 @@ fn log(data: &Path) -> (u64, usize) {
     (lens.iter().sum(), lens.len())
 }
 
-/// Restarts with all ways to end a process: nothing accumulates, and nothing is replayed twice.
+/// Restarts a node after stops and kills: files do not accumulate, and nothing is replayed twice.
 #[test]
 fn restarts_leave_no_log_behind() {
     let args = ["--memory", "64MiB"];
@@ -128,14 +129,14 @@ fn restarts_leave_no_log_behind() {
             assert_eq!(got.body(), b"value", "life {life}");
         }
         assert_eq!(put(&mut client, &format!("k{life}")), 201);
-        // Stopped, stopped, killed six times in a row, and so on.
+        // Of each eight runs, two are stopped and six killed.
         let stopped = life % 8 < 2;
         data = if stopped { node.stop() } else { node.kill() };
         let (bytes, segments) = log(data.path());
         if stopped {
             assert!(bytes < 1024, "life {life}: {bytes} bytes of log after a stop");
         }
-        // Segments of two runs at most, and one ahead.
+        // The log has the segments of two runs at most, and one that is allocated ahead.
         assert!(segments <= 5, "life {life}: {segments} segments, {bytes} bytes");
     }
 }
@@ -146,8 +147,8 @@ fn a_directory_that_can_not_be_written_is_one_clear_line() {
     assert_eq!(put(&mut node.client(), "k"), 201);
     let data = node.stop();
     let path = data.path().join("data");
-    // Not even root may change a file that is immutable; where that can't be set, the test ends
-    // here.
+    // Not even root can change an immutable file. Where files can't be made immutable, the test
+    // ends here.
     let store = path.join("MANIFEST");
     let lock = |flag: &str| Command::new("chattr").arg(flag).arg(&store).output();
     if !lock("+i").is_ok_and(|output| output.status.success()) {

@@ -73,7 +73,8 @@ fn nor_is_one_over_http2() {
         let head = head.header("authorization", format!("Bearer {token}"));
         let (answer, mut upload) = client.begin(head.body(()).unwrap());
         client.run(async { upload.send_data(Bytes::from_static(b"half"), false).unwrap() });
-        // A connection's frames are read in their order: the PUT was admitted before this answer.
+        // A node reads a connection's frames in their order, so the PUT was admitted before this
+        // answer.
         assert_eq!(client.get("/healthz").status, 200);
         end(&files, &node, (name, &token), how);
         let answer = client.run(async {

@@ -24,8 +24,8 @@ fn target(key: usize, votes: &str) -> String {
     format!("/v0/entity?id=key{key}{votes}")
 }
 
-/// Opens a stopped node's store. A process that another test is just starting may hold a copy of
-/// the directory's lock until it executes its program.
+/// Opens a stopped node's store. Retries while a process that another test is just starting holds
+/// an inherited copy of the directory's lock, which it closes when it executes its program.
 fn open(data: &Path) -> Engine {
     let mut disk = None;
     wait_until("that the directory is free", || {
@@ -35,8 +35,8 @@ fn open(data: &Path) -> Engine {
     Engine::open(Arc::new(disk.unwrap()), Options::default()).unwrap()
 }
 
-/// Plants records as if the clock of the stopped node n2 had been a day ahead: values, and hints
-/// for others.
+/// Writes future records into the store of the stopped node n2, as if its clock had been a day
+/// ahead: values, and hints for the other nodes.
 fn plant(data: &Path) {
     let engine = open(data);
     let (mut batch, origin) = (Batch::new(), protocol::origin_of("n2"));
@@ -54,7 +54,7 @@ fn plant(data: &Path) {
     engine.close().unwrap();
 }
 
-/// Plants a clock bound too: n2 has promised to issue no version below a day ahead.
+/// Writes a clock bound a day ahead too: n2 has promised to issue no version below it.
 fn plant_bound(data: &Path) {
     let engine = open(data);
     let (mut batch, version) = (Batch::new(), Version { time: u64::MAX >> 1, origin: 0 });
@@ -70,8 +70,8 @@ fn repair(data: &Path, more: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(said).unwrap())
 }
 
-/// Starts a cluster in which every node holds an old value of every key, and n2, which is down, a
-/// future one; returns n2's data.
+/// Starts a cluster in which every node holds an old value of every key. Node n2 is down, and holds
+/// a future record of each key; returns n2's data directory.
 fn poisoned() -> (Cluster, PathBuf) {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();

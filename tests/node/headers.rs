@@ -52,7 +52,7 @@ fn no_cache_serves_what_was_true_before() {
     assert_eq!((range.status, range.header("cache-control")), (200, Some("no-store")));
 }
 
-/// RFC 9110, 13.1.3 and 13.1.4: values have no date.
+/// Values have no date, so a server ignores conditions on dates (RFC 9110, 13.1.3 and 13.1.4).
 #[test]
 fn conditions_on_dates_are_ignored_where_nothing_is_lost_by_that() {
     let node = Node::start(&[]);
@@ -132,7 +132,7 @@ fn metrics_come_in_the_format_that_is_wanted() {
     };
     let (old, new) = (names(&plain), names(&open));
     assert!(new.iter().all(|name| old.contains(name)), "every sample is in both");
-    // Each sample comes after its type, which has its name.
+    // Each sample follows the TYPE line of its metric.
     let mut declared = "";
     for line in plain.lines() {
         if let Some(kind) = line.strip_prefix("# TYPE ") {
@@ -162,7 +162,7 @@ fn the_root_leads_people_to_the_dashboard_and_tools_to_what_there_is() {
     assert_eq!((allowed.status, allowed.header("allow")), (204, Some("GET, HEAD, OPTIONS")));
     let refused = client.request("POST", "/", b"");
     assert_eq!((refused.status, refused.header("allow")), (405, Some("GET, HEAD, OPTIONS")));
-    // The request of haproxy with `option httpchk` alone.
+    // haproxy sends this request if `option httpchk` has no arguments.
     let mut old = node.client();
     old.send("OPTIONS / HTTP/1.0\r\n\r\n");
     assert_eq!(old.head_response().status, 204);

@@ -6,7 +6,7 @@ use crate::process::{Node, kvorum, run};
 const OWN: &str = "http://127.0.0.1:1";
 const THREE: &str = "a=http://127.0.0.1:1,b=http://127.0.0.1:2,c=http://127.0.0.1:3";
 
-/// Starts a node that is `OWN` in this list, and stops it again; returns its data.
+/// Starts a node with these arguments, and stops it again; returns its data.
 fn made(data: tempfile::TempDir, args: &[&str]) -> tempfile::TempDir {
     Node::start_with(kvorum(), data, args).stop()
 }
@@ -18,7 +18,7 @@ fn refused(data: &tempfile::TempDir, args: &[&str], named: &str) {
     let output = run(&[&serve, args].concat());
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    // The log may hold warnings before it.
+    // Warnings may precede the reason in the log.
     let line = said.lines().last().unwrap();
     assert!(line.starts_with("kvorum: ") && line.contains(named), "{said}");
     assert!(line.contains(path.to_str().unwrap()), "{said}");
@@ -62,8 +62,8 @@ fn a_node_alone_keeps_its_name_wherever_it_listens() {
     made(data, &[]);
 }
 
-/// A token or a quota makes the layout of a single node a stored one, which must not fix a node
-/// that has no name yet.
+/// A token or a quota makes a single node store its layout, which must not settle the name of a
+/// node that has none yet.
 #[test]
 fn a_node_alone_gets_its_name_after_a_token_and_a_quota_were_made() {
     let first = Node::start(&[]);

@@ -1,6 +1,6 @@
 //! `kvorum serve --join`: a node with an empty directory waits until it is a member of a cluster,
-//! or is told why it can't be. Node a is a member; the test plays the other nodes, and the metadata
-//! quorum.
+//! or ends with the reason why it can't be one. Node a is a member; the test plays the other nodes
+//! and the metadata quorum.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -88,7 +88,8 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
     let command = || joining(SECRET, &data.path().join("data"), &url(&node), "c", C);
     let mut voters = Vec::new();
     for _ in 0..2 {
-        // The previous process's request must not count for this one.
+        // Waits until the request of the previous process is forgotten, so that it does not count
+        // for this process.
         wait_until("what was asked is forgotten", || asking(&node).is_empty());
         let waiting = Waiting::start(command());
         wait_until("it asks", || asking(&node) == ["c"]);
@@ -98,7 +99,7 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
         let council = ["cluster", "plan", "--json", "--council", "c", "--add", "c", "--url"];
         let council = run(&[&council[..], &[&url(&node)]].concat());
         let council: Value = serde_json::from_slice(&council.stdout).unwrap();
-        // The plan's id is a hash of its contents, including the voter id.
+        // The plan's id is a hash of its contents, which include the voter id.
         voters.push(council["plan"].as_str().unwrap().to_owned());
         let status = run(&["cluster", "status", "--url", &url(&node)]);
         let status = String::from_utf8(status.stdout).unwrap();
@@ -135,7 +136,7 @@ fn a_node_waits_for_its_place_and_starts_as_a_member() {
     };
     goes_by(&c);
     wait_until("it asks no more", || asking(&node).is_empty());
-    // From now on the node needs none of these flags, and accepts them.
+    // From now on the node does not need the flags for a join, and accepts them.
     let c = start(c.stop(), &[]);
     goes_by(&c);
     let c = start(c.stop(), &["--join", "http://127.0.0.1:9", "--advertise", C]);
@@ -155,7 +156,7 @@ fn refused(mut command: Command) -> String {
 #[test]
 fn who_can_not_join_is_told_why() {
     let node = node();
-    // Node b is known by its disk.
+    // Connects as node b, so that node a knows the disk of b.
     shake(&mut upgraded(&node), good_b()).0.unwrap();
     let of = url(&node);
     for (secret, name, at, says) in [
@@ -207,8 +208,8 @@ fn nobody_reachable_is_said_once_and_tried_on() {
         assert_ne!(log.read_line(&mut line).unwrap(), 0, "{lines}");
         lines += &line;
     }
-    // A node is forgotten some time after its last request, and asks once a second: twice in this
-    // time.
+    // A member lists a node until some seconds after the node's last request. The node asks once a
+    // second, so it stays on the list.
     wait_until("it asks on", || asking(&node) == ["c"]);
     kill_process(Pid::from_child(&waiting.0), Signal::TERM).unwrap();
     log.read_to_string(&mut lines).unwrap();

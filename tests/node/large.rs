@@ -1,4 +1,5 @@
-//! Large values: their limit on memory, and the behavior when more are requested at once.
+//! Large values: the limit on the memory that they use, and the node's behavior when requests need
+//! more than that at once.
 
 use std::thread;
 
@@ -31,7 +32,8 @@ fn begin(mut client: Client) -> Client {
     client
 }
 
-/// A waiting write is neither sent nor refused, as long as there is time.
+/// A write that waits for memory is neither sent to replicas nor refused, as long as its deadline
+/// permits.
 #[test]
 fn many_large_writes_at_once_are_all_done() {
     let cluster = Cluster::start(3, &["--sync", "interval", "--deadline", "30s"]);
@@ -53,7 +55,7 @@ fn many_large_writes_at_once_are_all_done() {
     }
 }
 
-/// A write that waited is refused before anything of it was sent.
+/// A write that waited in vain is refused before any of it is sent to replicas.
 #[test]
 fn large_writes_that_find_no_room_are_refused_as_not_done() {
     let args = ["--sync", "interval", "--memory", "64MiB", "--deadline", "250ms"];
@@ -66,7 +68,8 @@ fn large_writes_that_find_no_room_are_refused_as_not_done() {
         metric(&mut client, "kvorum_request_body_bytes") >= 2.0 * MIB as f64
     });
     let put = cluster.client(0).put(&key(1), &value(1, MIB));
-    // The uploads are aborted once they have had their memory for a second.
+    // The node aborts the uploads once they have held their memory for a second, so the write may
+    // also succeed.
     if put.status != 201 {
         assert_eq!((put.status, put.header("retry-after")), (503, Some("1")));
         assert_eq!(put.json()["outcome"], "none");
@@ -101,7 +104,7 @@ fn slow_uploads_give_way_to_those_who_wait() {
     }
 }
 
-/// A value stored with more memory is served with less, one value at a time.
+/// A node that restarts with less memory serves large values one at a time.
 #[test]
 fn a_value_larger_than_all_the_memory_for_answers_is_served() {
     let node = Node::start(&["--max-value", "8MiB"]);

@@ -1,6 +1,5 @@
-//! The cluster's layout through a node's interfaces: `kvorum cluster`, `/admin/layout`; changes of
-//! the metadata quorum (the council) under load, while nodes are down, and after they lost their
-//! disks.
+//! The cluster's layout through a node's interfaces: `kvorum cluster`, `/admin/layout`. Changes the
+//! metadata quorum (the council) under load, while nodes are down, and after they lost their disks.
 
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -100,7 +99,7 @@ fn a_minority_decides_nothing_and_who_was_away_hears_of_it() {
     let plan = planned(&cluster, 0, "n0,n1,n2");
     assert_eq!(layout(&cluster, 1)["has_vote"], true);
     cluster.kill(2);
-    // Two of three are a majority. Applied once more, the plan is done already.
+    // Two of three are a majority. When the same plan is applied once more, it is done already.
     for _ in 0..2 {
         let applied = cluster_command(&cluster, 0, &["apply", "--wait", &plan]);
         assert_eq!(text(&applied.stdout), "done: epoch 2\n", "{}", text(&applied.stderr));
@@ -111,7 +110,7 @@ fn a_minority_decides_nothing_and_who_was_away_hears_of_it() {
     let status = cluster_command(&cluster, 1, &["status"]);
     assert!(status.status.success(), "{}{}", text(&status.stdout), text(&status.stderr));
 
-    // Each node refuses the plan made before.
+    // A plan made in an earlier epoch is refused, and so is a plan that a node does not know.
     let late = cluster_command(&cluster, 0, &["apply", "--wait", &late]);
     let why = text(&late.stderr);
     assert!(!late.status.success() && why.contains("made in epoch 1, and it is epoch 2"), "{why}");
@@ -119,8 +118,8 @@ fn a_minority_decides_nothing_and_who_was_away_hears_of_it() {
     let why = text(&stranger.stderr);
     assert!(!stranger.status.success() && why.contains("this node knows no plan 0000"), "{why}");
 
-    // With one of three left the change waits; with the second one back it is done, though its plan
-    // is not applied again.
+    // With one of three nodes up the change waits. Once the second node is back the change is done,
+    // although nobody applies its plan again.
     let plan = planned(&cluster, 0, "n0");
     cluster.kill(1);
     cluster.kill(2);
@@ -138,7 +137,7 @@ fn a_minority_decides_nothing_and_who_was_away_hears_of_it() {
     cluster.up(2);
     goes_by(&cluster, 2, 3);
 
-    // The layout is durable: all nodes have it after a restart, also a node alone.
+    // The layout is durable: all nodes have it after a restart, even a node that runs alone.
     for node in 0..3 {
         cluster.kill(node);
     }
@@ -169,7 +168,7 @@ fn who_lost_its_disk_has_no_vote_until_it_is_seated_again() {
     }
     let planned = text(&cluster_command(&cluster, 0, &["plan"]).stdout);
     assert!(planned.contains("n2 votes again, with the disk that it has now"), "{planned}");
-    // The other nodes decide, and seat it again.
+    // The other nodes decide a plan that seats n2 again.
     assert_eq!(change(&cluster, 2, "n0,n1,n2"), 3);
     goes_by(&cluster, 2, 3);
     assert_eq!(layout(&cluster, 2)["has_vote"], true);
@@ -181,7 +180,8 @@ fn who_lost_its_disk_has_no_vote_until_it_is_seated_again() {
 fn a_plan_shows_what_would_move_and_what_makes_no_sense_is_said() {
     let cluster = Cluster::start(3, &[]);
     cluster.settled();
-    // The seats of the first layout name no voters; from then on, an equal change changes nothing.
+    // The seats of the first layout name no voters, and the first change names them. From then on,
+    // a plan for the same metadata quorum changes nothing.
     assert_eq!(change(&cluster, 0, "n0,n1,n2"), 2);
     let plan = |args: &[&str]| cluster_command(&cluster, 0, &[&["plan"], args].concat());
     let grown = plan(&["--add", "d=http://127.0.0.1:1;zone=x", "--weight", "n0=2", "--json"]);
@@ -206,9 +206,9 @@ fn a_plan_shows_what_would_move_and_what_makes_no_sense_is_said() {
         let why = text(&refused.stderr);
         assert!(!refused.status.success() && why.contains(said), "{args:?}: {why}");
     }
-    // While a node of the metadata quorum is unreachable for a moment, a plan seats another; if a
-    // node was unreachable when the change above was planned, its seat still names no voter, and
-    // one more change names it.
+    // Repeats until a plan changes nothing. While a node of the metadata quorum is unreachable, a
+    // plan seats another one. If a node was unreachable when the change above was planned, its seat
+    // names no voter until one more change.
     wait_until("that there is nothing to change", || {
         let refused = plan(&["--json"]);
         if refused.status.success() {

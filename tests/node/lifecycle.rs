@@ -54,7 +54,7 @@ fn sigterm_and_ctrl_c_finish_what_is_in_flight() {
     }
 }
 
-/// An operator types it to have certificates read again: `service.rs` has what it changes.
+/// An operator sends SIGHUP to have certificates read again; `service.rs` tests the effects.
 #[test]
 fn sighup_does_not_end_a_node() {
     let node = Node::start(&[]);
@@ -177,7 +177,8 @@ fn logs_can_be_json() {
     }
 }
 
-/// A collector of both streams gets JSON only, including the last line of a node that fails.
+/// A log collector that reads stdout and stderr gets only JSON, including the last line of a node
+/// that fails.
 #[test]
 fn with_json_nothing_else_is_printed() {
     let data = tempfile::tempdir().unwrap();
@@ -233,11 +234,11 @@ fn a_clock_after_2112_is_refused_and_nothing_is_changed() {
     assert_eq!(node.client().get("/v0/entity?id=k").body(), b"v");
 }
 
-/// Row 12 of the reliability table: the acceptor's part.
+/// Row 12 of the reliability table, as far as the acceptance of connections is concerned.
 #[test]
 fn too_few_file_descriptors_refuse_nobody_who_is_served() {
-    // A node has no more connections than it has descriptors for. Here the limit is lowered while
-    // the node runs: it has eight more than it needs without any connection.
+    // A node accepts no more connections than its descriptors permit. So this test lowers the limit
+    // while the node runs, to eight more than the node uses without connections.
     let node = Node::start(&["--read-threads", "1", "--loops", "1"]);
     let pid = node.proc("").split('/').nth(2).and_then(|pid| pid.parse().ok());
     let limit = Some(node.open_files() as u64 + 8);

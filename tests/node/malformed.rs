@@ -53,7 +53,8 @@ fn ambiguous_or_malformed_lengths_are_refused() {
     assert_alive(&node);
 }
 
-/// By HTTP/1.0 a body may end with the connection: taken for empty, it would be lost.
+/// In HTTP/1.0 the end of the connection may be the end of a body. If the node took such a body for
+/// empty, a PUT would lose its value.
 #[test]
 fn a_put_by_http_1_0_without_a_length_overwrites_nothing() {
     let node = Node::start(&[]);
@@ -129,8 +130,9 @@ fn malformed_chunks_are_refused() {
     assert_alive(&node);
 }
 
-/// Content-Length with Transfer-Encoding: refused, or read as chunked, answered once and closed, so
-/// that what a front end took for the next request is never run.
+/// A request with both Content-Length and Transfer-Encoding is refused, or read as chunked,
+/// answered once, and its connection closed. So the node never runs bytes that a front end took for
+/// the next request.
 #[test]
 fn two_kinds_of_length_smuggle_nothing() {
     let node = Node::start(&[]);
@@ -192,7 +194,7 @@ fn heads_over_the_limit_are_refused() {
     assert_alive(&node);
 }
 
-/// Endless heads, bodies and chunks: an answer, and no memory for them.
+/// Endless heads, bodies and chunks get an answer, and take no memory.
 #[test]
 fn endless_input_takes_no_memory() {
     let node = Node::start(&["--memory", "64MiB", "--max-value", "64KiB"]);
@@ -201,7 +203,8 @@ fn endless_input_takes_no_memory() {
         let mut client = node.client();
         client.send(start);
         send_until_refused(&mut client, block.as_bytes());
-        // A client that sends far more than is discarded may lose the answer to the reset.
+        // A client that sends far more than the node discards may lose the answer to a reset of the
+        // connection.
         if let Ok(response) = client.try_response() {
             assert!(expected.contains(&response.status), "{}", response.status);
         }

@@ -1,5 +1,5 @@
-//! Membership as a single node learns it: from the layout that another node sends, and after that
-//! from the one on its disk. The test plays all other nodes.
+//! Membership as one node learns it: from the layout that another node sends, and after a restart
+//! from the layout on its disk. The test plays all other nodes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn first() -> Layout {
     Layout::first(&USUAL, |id| format!("http://127.0.0.1:{}", id.0 + 1))
 }
 
-/// Returns the layout in which this change ends.
+/// Returns the layout at the end of a change of `base`.
 fn changed(base: &Layout, change: &PlanChange) -> Layout {
     let mut layout = base.planned(change, |_| Some(VoterId(1))).unwrap();
     while let Some(next) = layout.next_stage() {
@@ -61,7 +61,7 @@ pub(crate) fn start(data: tempfile::TempDir, args: &[&str]) -> Node {
     Node::start_with(command, data, args)
 }
 
-/// Starts node a, of two.
+/// Starts node a of a cluster of two.
 pub(crate) fn node() -> Node {
     let args = ["--advertise", "http://127.0.0.1:1", "--cluster", CLUSTER];
     start(tempfile::tempdir().unwrap(), &args)
@@ -101,7 +101,7 @@ fn who_joins_is_a_peer_and_a_start_needs_no_list() {
         cluster_error(&node, "c").is_some_and(|error| !error.is_empty())
     });
 
-    // Without a list, with the first one, and with another address for a node.
+    // Restarts the node without a list, then with a list that has another address for node b.
     let data = node.stop();
     let node = start(data, &[]);
     assert_eq!((peers(&node), &json(&node, "/v0/status")["name"]), (both.to_vec(), &"a".into()));
@@ -119,7 +119,7 @@ fn who_joins_is_a_peer_and_a_start_needs_no_list() {
     assert!(log.contains("node c is missing"), "{log}");
 }
 
-/// Returns the error with which this node reports another one in the cluster's status.
+/// Returns the error that a node's `/v0/cluster` reports for the node `name`.
 fn cluster_error(node: &Node, name: &str) -> Option<String> {
     let cluster = json(node, "/v0/cluster");
     let row = cluster["nodes"].as_array().unwrap().iter().find(|row| row["name"] == name)?;

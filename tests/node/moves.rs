@@ -1,4 +1,4 @@
-//! Partitions that move between real nodes while clients go on.
+//! Partitions that move between real nodes while clients write and read.
 
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,7 +45,7 @@ pub(crate) fn layout(cluster: &Cluster, node: usize) -> Value {
     serde_json::from_slice(&cluster.client(node).get("/admin/layout").body()).unwrap()
 }
 
-/// Clients of each node that write values, read them and check them, until this is dropped.
+/// Clients that write values, read them and check them until `stop` is set.
 struct Clients {
     stop: AtomicBool,
     done: AtomicU64,
@@ -60,7 +60,8 @@ impl Drop for Stops<'_> {
 }
 
 impl Clients {
-    /// Runs `what` while clients send requests to these nodes.
+    /// Runs `what` while one client for each of these nodes writes and reads; returns the number of
+    /// pairs of a write and a read.
     fn during(cluster: &Cluster, nodes: &[usize], what: impl FnOnce(&Self)) -> u64 {
         let clients = Self { stop: AtomicBool::new(false), done: AtomicU64::new(0) };
         thread::scope(|scope| {
@@ -110,7 +111,7 @@ impl Clients {
         }
     }
 
-    /// Waits until more requests have been answered.
+    /// Waits until clients have done 50 more pairs of a write and a read.
     fn go_on(&self) {
         let before = self.done.load(Ordering::Relaxed);
         wait_until("clients go on", || self.done.load(Ordering::Relaxed) > before + 50);
@@ -150,8 +151,9 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
     let refused = cluster_command(&cluster, 0, &["abort"]);
     assert!(text(&refused.stderr).contains("no keys move"), "{}", text(&refused.stderr));
     Clients::during(&cluster, &[0, 1, 2], |clients| {
-        // The change waits for the absent node: for a leaving one because of the records that it
-        // alone may hold; for a staying one before anything moves.
+        // The change waits for n3, which is down. If n3 leaves, the change waits in "read old",
+        // because n3 alone may hold some records; if n3 stays, the change waits before any key
+        // moves.
         for (change, stage, epoch) in
             [(["--remove", "n3"], "read old", 4), (["--weight", "n1=5"], "prepare", 6)]
         {
@@ -162,7 +164,7 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
                 wait_until("the stage", || layout(&cluster, node)["stage"] == stage);
             });
             clients.go_on();
-            // All but the node that is away have reported.
+            // All nodes except n3 have reported.
             wait_until("others have told", || {
                 let layout = layout(&cluster, 0);
                 layout["moves"].as_array().is_some_and(|moves| moves.len() == 3)
@@ -178,11 +180,11 @@ fn a_change_that_waits_for_a_node_can_be_aborted_and_requests_go_on() {
     });
     cluster.up(3);
     (0..4).for_each(|node| goes_by(&cluster, node, 6));
-    // The records pulled before are useless, and do no harm.
+    // Records pulled for the aborted changes do no harm.
     assert_eq!(moved(&cluster, 2, &["--weight", "n1=5"]), 10);
 }
 
-/// Length of a value that is read and sent only once memory is reserved for it.
+/// Length in bytes of a value that a node reads and sends only after it has reserved memory for it.
 const LONG: usize = 200_000;
 
 #[test]
@@ -208,8 +210,8 @@ fn long_values_of_conditional_writes_move_too() {
     }
 }
 
-/// One node was down while it was removed, one was stopped and so cut off. Of the members that each
-/// knew, a single one is left to tell it.
+/// Of the two removed nodes one was down, and one was stopped and so could not be reached. Of the
+/// members that they knew, only one is left to tell them.
 #[test]
 fn who_was_removed_while_it_was_away_hears_of_it_from_any_member() {
     let mut cluster = Cluster::start(5, &[]);
@@ -233,7 +235,7 @@ fn who_was_removed_while_it_was_away_hears_of_it_from_any_member() {
     for node in [3, 4] {
         let log = cluster.stop_for_its_log(node);
         assert_eq!(said(&log), 1, "{log}");
-        // The node knows at its start, and talks to no other node.
+        // The node knows from its disk that it was removed, and contacts no other node.
         cluster.up(node);
         assert_eq!(cluster.status(node)["membership"], "removed");
         let log = cluster.stop_for_its_log(node);
@@ -257,7 +259,7 @@ fn a_plan_says_how_long_it_takes_at_the_rate_that_is_allowed() {
     assert!(text(&told.stdout).contains("at least, at the --stream-rate of this node"));
 }
 
-/// A node outside of the council hears of the last layout after the nodes in it.
+/// A node that is not in the council learns of the last layout after the nodes in it.
 #[test]
 fn whoever_answers_goes_by_a_change_that_was_waited_for() {
     let cluster = Cluster::start(4, &[]);

@@ -1,5 +1,5 @@
-//! Cross-origin requests: the node's own pages and those of `--allow-origin` are permitted; what
-//! other pages make a browser send is refused, under whatever name.
+//! Cross-origin requests: those of the node's own pages and of `--allow-origin` are permitted.
+//! Requests that other pages make a browser send are refused, whatever host name they use.
 
 use std::fs;
 
@@ -117,7 +117,7 @@ fn other_sites_pages_are_refused_and_the_nodes_own_are_not() {
         ("Origin: http://evil.example\r\n", 403),
         (secured.as_str(), 403),
         (same_site.as_str(), 403),
-        // The browser states that the page is of that origin: a proxy terminates TLS.
+        // The browser reports the page's origin as https, because a proxy terminates TLS.
         (proxied.as_str(), 201),
         ("Origin: null\r\n", 403),
         ("Origin: http://127.0.0.1:1\r\n", 403),
@@ -144,10 +144,11 @@ fn values_are_not_to_be_guessed_at() {
     }
 }
 
-/// An origin whose pages are permitted.
+/// The origin in `--allow-origin`.
 const LISTED: &str = "https://app.example";
 
-/// Sends a request to every route of the table, with these headers; `told` gets each answer.
+/// Sends a request with these headers to every route of the API; calls `told` with method, path and
+/// answer of each.
 fn asked(node: &Node, headers: &str, mut told: impl FnMut(&str, &str, &Response)) {
     for (method, path) in routes() {
         let target = scope(&path).1;
@@ -157,7 +158,7 @@ fn asked(node: &Node, headers: &str, mut told: impl FnMut(&str, &str, &Response)
     }
 }
 
-/// Row 36 of the reliability table: whatever a foreign page can make a browser send.
+/// Row 36 of the reliability table: sends what a foreign page can make a browser send.
 #[test]
 fn no_route_answers_pages_of_others() {
     let near = Node::start(&["--allow-origin", LISTED]);

@@ -20,7 +20,8 @@ use crate::process::{Node, PATIENCE, kvorum, wait_until};
 
 pub(crate) const SECRET: &str = "sixteen bytes and more";
 
-/// Addresses of the nodes: nobody listens there, and the test connects by itself.
+/// `--cluster` of the nodes. Nobody listens at these addresses: the test opens all connections
+/// itself.
 pub(crate) const CLUSTER: &str = "a=http://127.0.0.1:1,b=http://127.0.0.1:2";
 
 pub(crate) const UPGRADE: &str = "GET /v0/peer HTTP/1.1\r\nHost: localhost\r\n\
@@ -60,7 +61,7 @@ pub(crate) fn good_b() -> Arc<HandshakeIdentity> {
     b(USUAL.clone(), SECRET)
 }
 
-/// Returns a connection that was granted the upgrade.
+/// Opens a connection whose upgrade to the peer protocol was accepted.
 pub(crate) fn upgraded(node: &Node) -> TcpStream {
     let mut client = node.client();
     client.send(UPGRADE);
@@ -69,7 +70,7 @@ pub(crate) fn upgraded(node: &Node) -> TcpStream {
     client.stream
 }
 
-/// Performs a handshake as the dialer; returns the bytes sent too.
+/// Performs a handshake as the dialer; returns its result and the bytes sent.
 pub(crate) fn shake(
     stream: &mut TcpStream,
     own: Arc<HandshakeIdentity>,
@@ -91,7 +92,7 @@ pub(crate) fn shake(
     }
 }
 
-/// Returns a connection on which b has authenticated.
+/// Opens a connection on which node b has authenticated.
 fn proven(node: &Node) -> TcpStream {
     let mut stream = upgraded(node);
     let met = shake(&mut stream, good_b()).0.unwrap();
@@ -99,7 +100,7 @@ fn proven(node: &Node) -> TcpStream {
     stream
 }
 
-/// Reads everything until the connection is closed, in whatever way.
+/// Reads everything until the connection is closed or reset.
 fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut all = Vec::new();
@@ -129,7 +130,7 @@ fn envelope(message: &Message, sender: Sender) -> Vec<u8> {
     writer.sealed().to_vec()
 }
 
-/// Reads the next reply, and its sender.
+/// Reads the next message; returns its sender, the request's number, and the reply.
 fn reply(stream: &mut TcpStream) -> (Sender, u64, Reply) {
     let mut read = Vec::new();
     loop {
@@ -215,7 +216,7 @@ fn strangers_get_nothing() {
     let http = UPGRADE.as_bytes().to_vec();
     for said in [vec![], vec![0; 100_000], vec![0xff; 100_000], tls, http, recording] {
         let mut stream = upgraded(&node);
-        // The connection may be closed before everything is sent.
+        // Errors are ignored, because the node may close the connection before everything is sent.
         let _ = stream.write_all(&said);
         let heard = until_closed(&mut stream);
         let refusal = [1, 0, 0, 0, 3, 3];
@@ -235,7 +236,7 @@ fn strangers_in_numbers_keep_nobody_out_and_are_gone_soon() {
     let (files, resident) = (node.open_files(), node.resident());
     let mut strangers: Vec<TcpStream> = (0..300).map(|_| upgraded(&node)).collect();
     for stranger in &mut strangers {
-        // The first connections are closed already.
+        // Errors are ignored, because the node has closed the first connections already.
         let _ = stranger.write_all(&[90, 0, 0]);
     }
     let mut peer = proven(&node);
@@ -303,7 +304,7 @@ fn what_is_malformed_closes_its_connection_and_no_other() {
     flipped[ENVELOPE_HEAD] ^= 1;
     let garbage: Vec<u8> = (0..50_000_u32).map(|at| (at * 31 % 251) as u8).collect();
     let endless = [[0; 8].as_slice(), &[0xff; 4]].concat();
-    // A malformed record: nothing of it may reach the store.
+    // Sends a malformed record, nothing of which may reach the store.
     let mut record = envelope(&request(1, Request::Read { key: "k".into(), most: 1 }), honest());
     record[ENVELOPE_HEAD] = 2;
     let check = xxhash_rust::xxh3::xxh3_64(&record[8..]);

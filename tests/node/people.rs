@@ -1,4 +1,4 @@
-//! `put`, `get`, `del`, `scan`, `status` against a real node: bytes, exit codes, messages.
+//! `put`, `get`, `del`, `scan` and `status` on a real node: output, exit codes, messages.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -14,13 +14,13 @@ use rustix::process::Signal;
 use crate::cluster::Cluster;
 use crate::process::{Node, PATIENCE, kvorum, wait_until};
 
-/// Runs a command against the node at `url`, with this on its stdin.
+/// Runs a command on the node at `url`, with `input` on its stdin.
 pub(crate) fn run_at(url: &str, args: &[&str], input: &[u8]) -> Output {
     let mut command = kvorum();
     command.args(args).env("KVORUM_URL", url);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // A command that takes no input may have ended already.
+    // Errors are ignored: a command that does not read its stdin may have ended already.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
@@ -92,7 +92,7 @@ fn a_change_that_was_made_is_said_also_if_its_result_can_not_be_printed() {
         assert_eq!(said.lines().count(), 1, "{args} {streams}: {said}");
         assert!(said.contains("stdout: ") && said.contains(done), "{args} {streams}: {said}");
     }
-    // The command that is named revokes the token.
+    // The message names the command that revokes the token.
     let (_, said) = redirected(&node, "token create --name lost", streams);
     let revoke = said.split("kvorum ").nth(1).unwrap_or_default();
     let revoke = revoke.split(", then").next().unwrap();
@@ -309,7 +309,7 @@ fn a_scan_prints_lines_that_can_be_read_back() {
     assert!(refused(&node, 2, &["scan", "--ack", "9"]).contains("ack=9"));
 }
 
-/// A zero-width or bidirectional character makes a line look different from its bytes.
+/// A line with a zero-width or bidirectional character would look different from its bytes.
 #[test]
 fn characters_that_nobody_sees_are_written_out() {
     let node = Node::start(&["--name", "safe\u{202e}evil", "--greet", "--log-format", "json"]);
@@ -331,7 +331,7 @@ fn characters_that_nobody_sees_are_written_out() {
 
     let lines = done(&node, &["scan", "--json"]);
     assert!(!String::from_utf8(lines).unwrap().contains('\u{200b}'));
-    // U+0085 ends a line, and a terminal executes the sequence that follows U+009B.
+    // U+0085 ends a line, and U+009B begins a sequence that a terminal executes.
     let unseen = "\u{7f}\u{85}\u{9b}2J\u{2028}\u{2029}\u{202e}\u{200b}";
     done(&node, &["put", unseen, unseen]);
     for command in [&["scan", unseen, "--json"][..], &["get", unseen, "--json"]] {
@@ -398,8 +398,8 @@ fn status_shows_the_node() {
     assert_eq!((&settings["sync"], &settings["deadline"]), (&"always".into(), &"1s".into()));
 }
 
-/// Nodes listen on addresses that only they can reach, as in containers: a client of one of them
-/// goes through a forwarded port.
+/// As in containers, the nodes' addresses are reachable only for nodes. The client reaches one node
+/// through a forwarded port.
 #[test]
 fn status_needs_to_reach_one_node_only() {
     let mut cluster = Cluster::start(3, &[]);
@@ -430,7 +430,7 @@ fn status_needs_to_reach_one_node_only() {
     assert!(lines[3].starts_with("n2 ") && lines[3].contains("  down  "), "{text}");
     let at = cluster.address(2);
     assert!(lines[4].starts_with(&format!("n2 does not answer n1 at http://{at}: ")), "{text}");
-    // A node that accepts connections and sends nothing.
+    // A stopped node accepts connections and sends nothing.
     cluster.signal(0, Signal::STOP);
     let silent = json(&look(true).stdout);
     cluster.signal(0, Signal::CONT);
@@ -438,7 +438,8 @@ fn status_needs_to_reach_one_node_only() {
     assert!(why.contains("no response for") && silent["nodes"][1]["up"] == true, "{silent}");
 }
 
-/// Limits on the requests that `status` sends: too many at once are refused with that reason.
+/// The requests that `/v0/cluster` causes are limited: too many at once are refused with that
+/// reason.
 #[test]
 fn looks_at_the_whole_cluster_are_bounded() {
     let cluster = Cluster::start(3, &[]);
@@ -559,7 +560,8 @@ fn a_write_that_another_program_answers_has_an_unknown_outcome() {
     }
 }
 
-/// The same for an administrator's change that a proxy gave up, or answered by itself.
+/// A change by an administrator has an unknown outcome too if a proxy gave it up, or answered it
+/// itself.
 #[test]
 fn a_change_that_another_program_answers_has_an_unknown_outcome() {
     let page = "Content-Length: 6\r\n\r\n<html>";
@@ -592,7 +594,7 @@ fn a_change_that_another_program_answers_has_an_unknown_outcome() {
     }
     let (_, output) = answered("", &["cluster", "abort"]);
     assert!(said(&output).contains(unknown), "{}", said(&output));
-    // A command that changes nothing has no outcome.
+    // Messages of commands that change nothing report no outcome.
     for args in [&["cluster", "plan", "--replicas", "2"][..], &["quota", "list"], &["status"]] {
         let (_, output) = answered(&format!("HTTP/1.1 502 Bad Gateway\r\n{page}"), args);
         let told = said(&output);
@@ -600,7 +602,7 @@ fn a_change_that_another_program_answers_has_an_unknown_outcome() {
     }
 }
 
-/// Without an answer the outcome is as unknown, and is reported to programs too.
+/// A write without any answer has an unknown outcome too; `--json` reports that to programs.
 #[test]
 fn a_write_without_an_answer_has_an_unknown_outcome() {
     let (url, output) = answered("", &["put", "k", "v"]);
@@ -612,7 +614,7 @@ fn a_write_without_an_answer_has_an_unknown_outcome() {
     assert!(problem["detail"].as_str().unwrap().contains(&url), "{problem}");
 }
 
-/// A node's refusal of any command is the same JSON for programs as over HTTP.
+/// With `--json` a command prints a node's refusal as the same JSON as HTTP has.
 #[test]
 fn a_refusal_of_an_admin_command_is_json_for_programs() {
     let cluster = Cluster::start(3, &[]);
@@ -637,7 +639,8 @@ fn a_refusal_of_an_admin_command_is_json_for_programs() {
         assert_eq!((&problem["status"], &problem["type"]), (&status.into(), &kind.into()));
         assert!(problem["detail"].is_string(), "{args:?}: {problem}");
     }
-    // Also of the status, which a node refuses while too many clients request it.
+    // `status` prints a refusal too: a node refuses requests for the cluster's status while too
+    // many clients send them.
     let body = r#"{"type":"overload","title":"Overload","status":503,"detail":"four at once"}"#;
     let answer = format!("HTTP/1.1 503 No\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     let (url, output) = answered(&answer, &["status"]);
@@ -648,7 +651,7 @@ fn a_refusal_of_an_admin_command_is_json_for_programs() {
     assert_eq!(said(&output), format!("{body}\n"));
 }
 
-/// A forwarded port: connections to it end at a node, as through `ssh -L`.
+/// A forwarded port, as `ssh -L` makes one: its connections end at a node.
 struct Tunnel {
     address: SocketAddr,
     accepted: Arc<AtomicUsize>,
@@ -686,7 +689,7 @@ impl Tunnel {
     }
 }
 
-/// A process that was stopped still accepts connections: the kernel does it.
+/// The kernel accepts connections to a stopped process, which never answers.
 #[test]
 fn a_node_that_hangs_is_given_up_in_time_and_by_name() {
     let node = Node::start(&[]);

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::client::Client;
 
-/// Limit on any wait before a test fails, far longer than the wait takes on a busy machine.
+/// Time limit of any wait before a test fails, far longer than waits take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(100);
 
 /// `--deadline` of a node whose test names none. On a busy machine a replica may answer later than
@@ -118,7 +118,7 @@ impl Node {
         self.data.path().join("data")
     }
 
-    /// Stops the node as an operator does; returns its data.
+    /// Stops the node by SIGTERM, as an operator does; returns its data directory.
     pub(crate) fn stop(mut self) -> TempDir {
         self.signal(rustix::process::Signal::TERM);
         let data = std::mem::replace(&mut self.data, tempfile::tempdir().unwrap());
@@ -127,13 +127,13 @@ impl Node {
         data
     }
 
-    /// Stops the node as an operator does; returns its log.
+    /// Stops the node by SIGTERM, as an operator does; returns its log.
     pub(crate) fn stop_for_its_log(self) -> String {
         self.signal(rustix::process::Signal::TERM);
         self.wait().1
     }
 
-    /// Kills the node; returns its data.
+    /// Kills the node; returns its data directory.
     pub(crate) fn kill(mut self) -> TempDir {
         std::mem::replace(&mut self.data, tempfile::tempdir().unwrap())
     }
@@ -143,8 +143,8 @@ impl Node {
         self.child.stderr.take().unwrap()
     }
 
-    /// Waits for the process to end by itself; returns its exit status and its log (unless that was
-    /// taken).
+    /// Waits until the process ends without a signal from this test; returns its exit status and
+    /// its log, which is empty if the test took stderr.
     pub(crate) fn wait(mut self) -> (ExitStatus, String) {
         let begun = Instant::now();
         let status = loop {
@@ -163,7 +163,7 @@ impl Node {
         (status, log)
     }
 
-    /// Returns the path of a file of the kernel about the process.
+    /// Returns the path of a file in `/proc` about the process.
     pub(crate) fn proc(&self, name: &str) -> String {
         format!("/proc/{}/{name}", self.child.id())
     }

@@ -1,11 +1,13 @@
-//! `/admin/profile` and `kvorum profile`: the required right, refusals, results, and cleanup.
+//! `/admin/profile` and `kvorum profile`: the required right, refusals, results, and the cleanup
+//! after a recording.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::process::{Node, kvorum, run, wait_until};
 
-/// Returns the resources of a node that a recording uses: descriptors, timers, handled signals.
+/// Returns a node's resources that a recording uses: the number of perf descriptors, the number of
+/// timers, and the handled signals.
 fn traces(node: &Node) -> (usize, usize, String) {
     let events = fs::read_dir(node.proc("fd")).unwrap().flatten().filter(|file| {
         fs::read_link(file.path()).is_ok_and(|to| to.to_string_lossy().contains("perf_event"))
@@ -104,7 +106,7 @@ fn a_node_that_stops_does_not_wait_for_a_recording() {
     node.stop();
 }
 
-/// Row 36 of the reliability table, for administration.
+/// Row 36 of the reliability table, for administration: requests without the token are refused.
 #[test]
 fn strangers_get_nothing() {
     const TOKEN: &str = "sixteen letters!";
@@ -137,8 +139,8 @@ fn strangers_get_nothing() {
     assert_eq!(ask(&format!("Authorization: Bearer {TOKEN}\r\n")).status, 200);
 }
 
-/// Returns an address of this machine that is not loopback, if it has one: nothing is sent there,
-/// but the kernel chooses the source address.
+/// Returns an address of this machine that is not loopback, if there is one. Connecting a UDP
+/// socket sends nothing, but the kernel chooses the source address.
 pub(crate) fn own_address() -> Option<std::net::IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.connect("192.0.2.1:9").ok()?;
@@ -175,7 +177,7 @@ fn the_command_writes_a_file_for_each_node_and_event() {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        // Notes about a recording are on stderr too.
+        // The command prints notes about a recording on stderr too.
         let notes = |line: &str| line.contains("CPU time is sampled by timers");
         assert!(output.status.success() && said.lines().all(notes), "{said}");
         String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()

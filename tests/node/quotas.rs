@@ -1,5 +1,5 @@
-//! Storage quotas of prefixes: writes that are refused, and repeated writes; on one node and on
-//! several, through any node, and after restarts.
+//! Storage quotas of prefixes: refused and repeated writes, on one node and on several, through any
+//! node, and after restarts.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::conditional::ask;
 use crate::moves::{moved, text};
 use crate::process::{Node, run, wait_until};
 
-/// Returns the quota of a prefix, as the node reports it to which a client is connected.
+/// Returns the quota of a prefix, as the client's node reports it.
 fn quota(client: &mut Client, prefix: &str) -> Value {
     let list: Value = serde_json::from_slice(&client.get("/admin/quotas").body()).unwrap();
     let quotas = list["quotas"].as_array().unwrap();
@@ -39,7 +39,7 @@ fn a_full_prefix_refuses_what_is_stored_there_and_nothing_else() {
     let set = set(client, "prefix=a%2F&soft=4096&hard=8192");
     assert_eq!((&set["soft_bytes"], &set["hard_bytes"]), (&4096.into(), &8192.into()));
     wait_until("it is counted", || state(client, "a/") == "below");
-    // 3 bytes of the key, and 1,021 of the value.
+    // Each item counts 1 KiB: 3 bytes of the key, and 1,021 of the value.
     let value = vec![b'v'; 1021];
     let put =
         |client: &mut Client, n: usize| client.put(&format!("/v0/entity?id=a/{n}"), &value).status;
@@ -111,7 +111,7 @@ fn whoever_is_asked_refuses_and_restarts_change_nothing() {
     let mut client = cluster.client(1);
     let stored = (0..100).map(|n| put(&mut client, n));
     assert_eq!(stored.collect::<Vec<_>>(), [201; 100]);
-    // Each key counts once, though three nodes hold it.
+    // Each key counts once, although three nodes hold it.
     for node in 0..3 {
         let client = &mut cluster.client(node);
         wait_until("it is full everywhere", || {
@@ -130,7 +130,7 @@ fn whoever_is_asked_refuses_and_restarts_change_nothing() {
     }
     let list = command(&cluster, 2, &["quota", "list"]);
     assert!(list.starts_with("\"a/\"  hard 100.00 KiB  about 100.00 KiB stored: full"), "{list}");
-    // The quota survives members that join and leave, and the layouts in between.
+    // The quota survives the layouts of a change of the members.
     moved(&cluster, 0, &["--weight", "n2=2"]);
     let removed = command(&cluster, 1, &["quota", "remove", "a/"]);
     assert_eq!(removed, "removed: \"a/\"  hard 100.00 KiB\n");
@@ -141,10 +141,10 @@ fn whoever_is_asked_refuses_and_restarts_change_nothing() {
     assert_eq!(command(&cluster, 0, &["quota", "list"]), "there are no quotas\n");
 }
 
-/// Length of the values with which a quota is to be reached quickly.
+/// Length in bytes of values that fill a quota quickly.
 const LONG: usize = 64 << 10;
 
-/// Bytes by which a hard limit may be exceeded, for each node.
+/// Maximum number of bytes by which the writes through each node may exceed a hard limit.
 const OVERRUN: u64 = 1 << 20;
 
 /// Sets a quota, and waits until all nodes have counted.
@@ -156,8 +156,8 @@ fn limited(cluster: &Cluster, nodes: usize, hard: u64) {
     }
 }
 
-/// Writers, each with a connection of its own to one of the nodes, write keys until they are
-/// refused. Returns the bytes of the acknowledged writes.
+/// Writes keys until all writers are refused. Each writer has its own connection to one of the
+/// nodes. Returns the bytes of the acknowledged writes.
 fn write_until_full(cluster: &Cluster, nodes: usize, writers: usize, steady: bool) -> u64 {
     let write = |writer: usize| {
         let mut client = cluster.client(writer % nodes);
@@ -171,7 +171,8 @@ fn write_until_full(cluster: &Cluster, nodes: usize, writers: usize, steady: boo
                 other => panic!("{other}"),
             }
             if steady {
-                // At the pace of a client that checks the stored bytes between two writes.
+                // Slows the writer down to the pace of a client that checks the stored bytes
+                // between two writes.
                 state(&mut client, "a/");
             }
         }
@@ -193,12 +194,12 @@ fn a_hard_limit_stops_who_writes_fast(nodes: usize) {
     let most = hard + nodes as u64 * OVERRUN;
     assert!(burst <= most, "{burst} of {hard} were stored");
     assert!(burst >= hard / 2, "{burst} of {hard}: others were refused long before");
-    // The usage is reported at once, too.
+    // The nodes also report the usage without delay.
     for node in 0..nodes {
         let shown = quota(&mut cluster.client(node), "a/")["stored_bytes"].as_u64().unwrap();
         assert!(shown >= hard / 2, "node {node} shows {shown} of {burst}");
     }
-    // Again, with other keys, by clients that are not in a hurry.
+    // Repeats the test with other keys, by clients that are not in a hurry.
     let again = 2 * hard;
     set(&mut cluster.client(0), &format!("prefix=a%2F&hard={again}"));
     for node in 0..nodes {
@@ -226,8 +227,8 @@ fn a_hard_limit_stops_who_writes_fast_on_five_nodes() {
     a_hard_limit_stops_who_writes_fast(5);
 }
 
-/// A replacement of a value counts only for its growth, so that a client which stays below its
-/// quota is not refused, however much it writes. The same holds for deletions and new values.
+/// The replacement of a value counts only for its growth. A client that stays below its quota is
+/// not refused, however much it replaces, or deletes and writes again.
 fn who_stays_below_is_not_refused(nodes: usize) {
     let cluster = Cluster::start(nodes, &[]);
     cluster.settled();
@@ -264,8 +265,8 @@ fn who_stays_below_a_hard_limit_is_not_refused_on_five_nodes() {
     who_stays_below_is_not_refused(5);
 }
 
-/// A write repeated with its idempotency key gets the first answer, whether its key still has the
-/// outcome or the replicas do; and no such answer claims that the write was not done.
+/// A write repeated with its idempotency key gets the first answer, whether its key or only the
+/// replicas still have the outcome. No such answer may claim that the write was not done.
 #[test]
 fn what_was_done_before_there_was_no_room_is_answered_as_then() {
     let cluster = Cluster::start(3, &[]);
@@ -299,7 +300,8 @@ fn what_was_done_before_there_was_no_room_is_answered_as_then() {
         }
         let used = ask(client, "PUT", "id=a/n", &word("add"), "");
         assert_eq!((used.status, &used.json()["outcome"]), (422, &"none".into()));
-        // Two writes were refused; the repeated ones that got the first answer do not count.
+        // Two writes were refused; repeated writes that got the first answer do not count as
+        // refused.
         assert_eq!(quota(client, "a/")["refused_writes"], 2, "node {node}");
     }
     assert_eq!(client.get("/v0/entity?id=a/n").body(), b"14");

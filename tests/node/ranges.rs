@@ -58,7 +58,7 @@ fn ranges_go_over_many_pages() {
     assert_eq!(client.get("/v0/entities?start=a").chunks, left);
 }
 
-/// Deletes keys that were never there, which leaves a tombstone for each.
+/// Deletes absent keys, which leaves a tombstone for each.
 fn delete_keys(client: &mut Client, count: usize, votes: &str) {
     const AT_ONCE: usize = 500;
     for first in (0..count).step_by(AT_ONCE) {
@@ -69,7 +69,7 @@ fn delete_keys(client: &mut Client, count: usize, votes: &str) {
         });
         client.send(requests.collect::<String>());
         for _ in 0..AT_ONCE {
-            // Not all of them need to be acknowledged.
+            // A delete that is not acknowledged may leave a tombstone too.
             assert!(matches!(client.response().status, 202 | 503 | 504));
         }
     }
@@ -87,11 +87,12 @@ fn a_range_goes_on_over_any_number_of_tombstones() {
     }
 }
 
-/// Concurrent ranges that together need far more than the deadline of a request, though none of
-/// their pages does.
+/// Concurrent ranges may together take far more time than a request's deadline, as long as each of
+/// their pages takes less.
 ///
-/// The time for that depends on the machine and its load. So it is measured first, and the deadline
-/// is half of it, with several times as many pages.
+/// The time depends on the machine and its load. So the test measures how long all ranges take, and
+/// sets the deadline to half of that. A range has so many pages that each takes a fraction of the
+/// deadline.
 #[test]
 fn the_deadline_is_a_pages_and_not_that_of_the_way_to_the_first_item() {
     let settings = |deadline: &str| {
@@ -115,14 +116,15 @@ fn the_deadline_is_a_pages_and_not_that_of_the_way_to_the_first_item() {
         }
         cluster.settled();
         took = read_at_once(&cluster);
-        // Otherwise the machine has become so much faster meanwhile that the run proves nothing.
+        // If the ranges took less than the deadline, the machine has become faster meanwhile: the
+        // run proves nothing, and is repeated.
         if took > deadline {
             break;
         }
     }
 }
 
-/// Reads a range of tombstones and one value forty times at once; returns the duration.
+/// Reads a range of tombstones and one value by forty concurrent requests; returns the duration.
 fn read_at_once(cluster: &Cluster) -> Duration {
     const VOTES: [&str; 4] = ["", "&ack=3&from=3", "&ack=1&from=1", "&local=true"];
     let begun = Instant::now();
@@ -143,7 +145,7 @@ fn read_at_once(cluster: &Cluster) -> Duration {
     begun.elapsed()
 }
 
-/// The node reads no further than the client takes, however large the range.
+/// The node reads a range only as fast as its client, however long the range is.
 #[test]
 fn a_range_waits_for_its_reader() {
     let node = Node::start(&["--sync", "never", "--memory", "128MiB"]);
@@ -160,7 +162,7 @@ fn a_range_waits_for_its_reader() {
         assert_eq!(reader.read_head().unwrap().status, 200);
         assert_eq!(reader.read_chunk().unwrap().unwrap(), items[0]);
     }
-    // Until their sockets are full, readers hold no memory between two pages.
+    // A range holds memory for a page once its reader's socket is full.
     wait_until("holding a page for each", || {
         let bytes = held(&mut client);
         assert!(bytes < 4.0 * 1024.0 * 1024.0, "{bytes} bytes are held");
@@ -177,8 +179,8 @@ fn a_range_waits_for_its_reader() {
     wait_until("giving back what ranges held", || held(&mut client) == 0.0);
 }
 
-/// Readers that wait for memory must not hold memory that others wait for: all would be aborted in
-/// the end.
+/// A reader that waits for memory must not hold memory that other readers wait for, or all would be
+/// aborted in the end.
 #[test]
 fn more_readers_than_memory_for_pages_all_get_on() {
     let node = Node::start(&["--sync", "never", "--memory", "64MiB"]);

@@ -22,8 +22,8 @@ fn rebuilding() -> Cluster {
     cluster
 }
 
-/// Asserts that too few replicas answered, without the one under rebuild. (It is asked repeatedly,
-/// so a request may be pending at the deadline.)
+/// Asserts that too few replicas answered without the one under rebuild. The coordinator asks that
+/// replica repeatedly, so its request may be pending at the deadline.
 fn lacks_replicas(answer: &Response) {
     let json = answer.json();
     assert_eq!((answer.status, &json["type"]), (504, &"too-few-replicas".into()), "{json}");

@@ -16,7 +16,7 @@ fn ask(client: &mut Client, method: &str, query: &str, headers: &str) -> Respons
     client.response()
 }
 
-/// Every kind of write that is given a receipt: method, query, condition, status.
+/// Every kind of write that can have a receipt: method, query, condition, status.
 const WRITES: [(&str, &str, &str, u16); 5] = [
     ("PUT", "id=k", "", 201),
     ("DELETE", "id=k", "", 202),
@@ -133,7 +133,7 @@ fn a_replica_that_is_down_is_not_in_it() {
             }
         }
     };
-    // The leader of one key or another is a node other than the one asked.
+    // The leader of at least one of these keys is not the node that the client asks.
     for key in ["a", "b", "c", "d"] {
         all(&cluster, key, "&ack=3", &["n0", "n1", "n2"], &[0, 1, 2]);
     }

@@ -1,5 +1,5 @@
-//! The recipes of `docs/guide/recipes.md`, run as written, and as people run them: twice, on empty
-//! keys, by two clients at once, and with a crash between any two steps.
+//! The recipes of `docs/guide/recipes.md`, run as written. The tests run them as people do: twice,
+//! on empty keys, by two clients at once, and with a crash between any two steps.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -10,10 +10,10 @@ use crate::process::Node;
 /// Number of concurrent takers.
 const TAKERS: usize = 3;
 
-/// Number of items that they take.
+/// Number of items that the takers take.
 const ITEMS: usize = 12;
 
-/// Returns the recipes in the shell block that a comment in the page marks.
+/// Returns the recipes from the page's shell block that follows a comment with this file's name.
 fn recipes() -> [String; 7] {
     let page = include_str!("../../docs/guide/recipes.md");
     let (_, marked) = page.split_once("tests/node/recipes.rs runs them").unwrap();
@@ -23,7 +23,7 @@ fn recipes() -> [String; 7] {
     recipes.try_into().expect("seven recipes, with a line between them")
 }
 
-/// Returns the items of the queue that stay for good: those without a time to live.
+/// Returns the queue's items that have no time to live, and so stay until they are deleted.
 fn left_for_good(node: &Node) -> Vec<String> {
     let is_left = |key: &String| {
         let got = node.client().get(&format!("/v0/entity?id={key}"));
@@ -54,7 +54,7 @@ fn run(node: &Node, script: &str) -> String {
     printed
 }
 
-/// Starts a node for recipes; `None` = there is no curl.
+/// Starts a node for recipes; `None` = curl is not installed.
 fn node() -> Option<Node> {
     if Command::new("curl").arg("--version").output().is_err() {
         eprintln!("skipped: there is no curl");
@@ -108,7 +108,8 @@ fn a_lease_is_renewed_as_often_as_its_holder_wants_and_has_one_holder() {
     let got = node.client().get("/v0/entity?id=lease");
     assert!(got.status == 200 && got.header("kvorum-expires").is_some());
     assert!(!try_run(&node, &renewed).0, "its holder has crashed, and its time has not come");
-    // Simulates an expired lease: another client holds it then, and the first one's renewals fail.
+    // Simulates an expired lease. Another client then holds the lease, and the renewals of the
+    // first client fail.
     let next = run(
         &node,
         &format!(
@@ -170,7 +171,7 @@ fn takers_at_once_take_each_item_once() {
     let put = format!("{queue}N=0; while [ $N -lt {ITEMS} ]; do put x || exit 1; done");
     run(&node, &put);
     // Each taker goes on until the head is at the end, whichever taker took the items. A taker may
-    // find an item deleted by the one that took it, and then close its number.
+    // find that another one has deleted the item, and then close the item's number.
     let take_all = format!(
         "{queue}until [ \"$(curl -sf \"$K?id=head\")\" = {ITEMS} ]; do \
          take > /dev/null && echo $N && curl -sf -X DELETE \"$K?id=item-$N\"; done; true"

@@ -1,5 +1,6 @@
-//! `kvorum cluster recover`: a majority of the metadata quorum (the council) is lost with its
-//! disks, and a remaining node decides alone; nodes that knew more, or come back, are told.
+//! `kvorum cluster recover`: after a majority of the metadata quorum (the council) is lost with its
+//! disks, one remaining node decides alone. Nodes that knew more, or come back later, report the
+//! conflict or adopt the decision.
 
 use std::process::Output;
 use std::thread::{self, JoinHandle};
@@ -79,7 +80,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     assert!(warned.contains("kvorum cluster recover"), "{warned}");
     cluster.kill(0);
 
-    // The lost nodes must be named, and nothing is done otherwise.
+    // Without the names of all lost nodes, the command changes nothing.
     for (args, said) in [
         (&[][..], "n0, n1, n2 can vote, and 2 are enough"),
         (&["--lost", "n1", "--yes"], "n0, n2 can vote, and 2 are enough"),
@@ -114,7 +115,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     assert_eq!(council, r#"["n0","d","e"]"#, "the council has its size again");
     read(&cluster);
 
-    // A node declared lost comes back as it was: it learns that it was removed.
+    // A node that was declared lost comes back with its old disk, and learns that it was removed.
     cluster.put_back(1, old);
     cluster.up(1);
     wait_until("being told", || cluster.status(1)["membership"] == "removed");
@@ -122,7 +123,7 @@ fn a_cluster_that_lost_its_council_goes_on_from_one_node() {
     read(&cluster);
 }
 
-/// Its nodes start one after the other, as at the first deployment.
+/// The nodes of the cluster start one after the other, as in a first deployment.
 #[test]
 fn a_cluster_that_has_not_begun_has_lost_nothing() {
     let mut cluster = Cluster::made(3, &[]);
@@ -169,8 +170,8 @@ fn a_cluster_that_has_not_begun_has_lost_nothing() {
     assert!(told.status.success(), "{}", text(&told.stderr));
 }
 
-/// Two of three disks are replaced one after the other, with no plan in between that seats the
-/// nodes again.
+/// Replaces two of three disks one after the other. No plan in between gives the nodes their votes
+/// back.
 #[test]
 fn a_plan_says_that_councillors_have_lost_their_votes() {
     let mut cluster = Cluster::start(3, &[]);
@@ -200,7 +201,7 @@ fn survivors_hear_of_it_and_a_councillor_that_comes_back_follows() {
     recovered(&cluster, 0, &["--lost", "n3,n4"]);
     cluster.up(0);
     (0..3).for_each(|node| goes_by(&cluster, node, RECOVERED));
-    // The node was not lost after all, and has no vote any more.
+    // Node n3 was not lost after all. It is a member, and no longer has a vote.
     cluster.up(3);
     goes_by(&cluster, 3, RECOVERED);
     assert_eq!(layout(&cluster, 3)["has_vote"], false);
@@ -233,8 +234,8 @@ fn a_copy_of_a_directory_decides_too() {
         assert_eq!(layout(&cluster, 0)["has_vote"], true, "whatever it may lack");
         cluster.stop(0);
     }
-    // The node is rebuilt from nodes that hold nothing: those that held something are declared
-    // lost.
+    // The copy is rebuilt from nodes that hold no data, because the nodes that held data are
+    // declared lost.
     cluster.up(0);
     let joiners = ["d", "e"].map(|name| joins(&cluster, name));
     moved(&cluster, 0, &["--add", "d,e", "--remove-dead", "n1,n2"]);
@@ -243,7 +244,7 @@ fn a_copy_of_a_directory_decides_too() {
     read(&cluster);
 }
 
-/// The stage waits for a node that is down when the metadata quorum is lost as well.
+/// A change is under way, and waits for a node that is down. Then the metadata quorum is lost too.
 #[test]
 fn a_change_that_is_under_way_is_gone_back_from() {
     let mut cluster = Cluster::start(4, &[]);
@@ -262,7 +263,7 @@ fn a_change_that_is_under_way_is_gone_back_from() {
     cluster.up(0);
     goes_by(&cluster, 0, RECOVERED);
     assert_eq!(layout(&cluster, 0)["nodes"].as_array().unwrap().len(), 4);
-    // The node was away all the time.
+    // Node n3 was down during the recovery.
     cluster.up(3);
     goes_by(&cluster, 3, RECOVERED);
     let change = ["--remove-dead", "n1,n2", "--replicas", "2"];
@@ -272,8 +273,8 @@ fn a_change_that_is_under_way_is_gone_back_from() {
     assert_eq!(held, KEYS, "each key was on one of the two that are left");
 }
 
-/// A node under rebuild waits for the records of all other nodes, but not for those declared lost:
-/// otherwise it and the plan that removes them would wait for each other.
+/// A node under rebuild waits for the records of all other nodes except those declared lost. If it
+/// waited for those too, the node and the plan that removes them would wait for each other.
 #[test]
 fn who_is_rebuilt_does_not_wait_for_the_dead() {
     let mut cluster = Cluster::start(4, &[]);
@@ -306,7 +307,7 @@ fn councillors_that_decided_something_else_are_refused() {
     write(&cluster);
     cluster.kill(0);
     recovered(&cluster, 0, &["--lost", "n1,n2"]);
-    // These nodes were not lost, and are a majority by themselves.
+    // Nodes n1 and n2 were not lost, and are a majority by themselves.
     assert_eq!(moved(&cluster, 1, &["--council", "n1"]), 2);
     goes_by(&cluster, 2, 2);
     cluster.up(0);
@@ -317,7 +318,7 @@ fn councillors_that_decided_something_else_are_refused() {
     assert_eq!(cluster.client(0).put(&key(1), b"lost").status, 504, "one of three does not");
     goes_by(&cluster, 0, RECOVERED);
     goes_by(&cluster, 1, 2);
-    // The other side is kept: the node comes back with an empty disk.
+    // The operator keeps the side of n1 and n2: n0 comes back with an empty disk.
     let log = cluster.stop_for_its_log(0);
     let why = "goes by epoch 2 and this node, n0, by epoch 1000000, and neither grew out of the";
     assert!(log.contains(why) && log.contains("start each node of the other one"), "{log}");
@@ -339,14 +340,14 @@ fn copied(cluster: &mut Cluster, node: usize) {
     cluster.settled();
 }
 
-/// Waits until a node knows which disk another one has, before which no plan seats that one.
+/// Waits until a node knows the disk of `councillor`. Until then no plan gives `councillor` a seat.
 fn can_be_seated(cluster: &Cluster, node: usize, councillor: &str) {
     wait_until("the councillor's disk is known", || {
         cluster_command(cluster, node, &["plan", "--council", councillor]).status.success()
     });
 }
 
-/// Returns what both `status` commands of a node print.
+/// Returns the output of `kvorum status` and of `kvorum cluster status` for a node.
 fn statuses(cluster: &Cluster, node: usize) -> [String; 2] {
     let url = format!("http://{}", cluster.address(node));
     [&["status"][..], &["cluster", "status"]]
@@ -358,7 +359,8 @@ fn token(cluster: &Cluster, args: &[&str]) -> Output {
     run(&[&["token"], args, &["--url", &url]].concat())
 }
 
-/// Of two nodes one is the council: no plan can give it its vote back.
+/// With two nodes the council is one node: once that node has lost its vote, no plan can give it
+/// back.
 #[test]
 fn a_council_whose_directory_was_copied_is_recovered_as_the_commands_say() {
     let mut cluster = Cluster::start(2, &[]);
@@ -426,7 +428,8 @@ fn directories_of_three_are_copied_with_a_plan_after_each() {
         assert!(!statuses(&cluster, node)[0].contains("no vote"));
     }
     assert!(token(&cluster, &["create", "--name", "after"]).status.success());
-    // Two without a plan in between are too many: the node that still votes is the one to ask.
+    // If two nodes lose their votes with no plan in between, no majority is left: the recovery runs
+    // on the node that still votes.
     copied(&mut cluster, 1);
     copied(&mut cluster, 2);
     let [told, _] = statuses(&cluster, 1);

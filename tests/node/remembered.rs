@@ -9,7 +9,7 @@ use crate::process::wait_until;
 
 const KEYS: usize = 40;
 
-/// Status, sum and ETag.
+/// An answer to an addition: status, sum and ETag.
 type Answer = (u16, Vec<u8>, Option<String>);
 
 fn answer(response: &Response) -> Answer {
@@ -21,19 +21,19 @@ fn add(client: &mut Client, number: usize, word: &str) -> Response {
     add_with(client, number, word, "")
 }
 
-/// The same, with more parameters.
+/// As [`add`], with more parameters.
 fn add_with(client: &mut Client, number: usize, word: &str, more: &str) -> Response {
     let header = format!("Idempotency-Key: {word}-{number}\r\n");
     ask(client, "POST", &format!("id=n{number}&add=5{more}"), &header, "")
 }
 
-/// Sets each counter to 5, then to 100, after which the keys no longer have the outcomes of the
-/// additions.
+/// Adds 5 to each counter, then overwrites it with 100, so that the keys no longer have the
+/// outcomes of the additions; returns the answers to the additions.
 fn count(client: &mut Client) -> Vec<Answer> {
     count_with(client, "")
 }
 
-/// The same, with more parameters of the additions.
+/// As [`count`], with more parameters for the additions.
 fn count_with(client: &mut Client, more: &str) -> Vec<Answer> {
     let count = |number| {
         let first = add_with(client, number, "first", more);
@@ -62,14 +62,15 @@ fn is_done(client: &mut Client, word: &str, sum: &str) {
     }
 }
 
-/// Two of three disks are replaced, one after the other. The outcomes that other nodes remember are
-/// streamed back before a node counts as rebuilt.
+/// Replaces two of three disks, one after the other. A node counts as rebuilt only after the other
+/// nodes have sent it the outcomes that they remember.
 #[test]
 fn nothing_is_forgotten_when_disks_are_replaced_one_at_a_time() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
-    // All replicas acknowledge. On a busy machine one of them might have missed a write that the
-    // lost disk stored: no other node could then tell that a majority had it.
+    // All replicas must acknowledge. Otherwise a replica might have missed a write on a busy
+    // machine. After the loss of a disk that stored the write, no other node could tell that a
+    // majority had it.
     let firsts = count_with(&mut cluster.client(0), "&ack=3");
     for node in [2, 0] {
         cluster.stop(node);
@@ -92,7 +93,7 @@ fn nothing_is_forgotten_when_disks_are_replaced_one_at_a_time() {
         );
         assert_eq!(new.status, 201, "{number}: {}", text(&new.body()));
     }
-    // The node that kept its disk stops: the two new ones have all outcomes by themselves.
+    // Without the node that kept its disk, the two rebuilt nodes know all outcomes.
     cluster.kill(1);
     is_told(&mut cluster.client(2), &firsts);
     // The outcomes are durable.
@@ -103,8 +104,8 @@ fn nothing_is_forgotten_when_disks_are_replaced_one_at_a_time() {
     is_done(&mut cluster.client(2), "fourth", "115");
 }
 
-/// Two of the three replicas are new, and have been told the outcomes that the third remembers. The
-/// third was the leader of some keys, and dies.
+/// Two of three replicas are new, and have received the outcomes that the third one remembers. The
+/// third replica was the leader of some keys, and dies.
 #[test]
 fn those_to_which_keys_have_moved_know_what_was_done_and_what_was_not() {
     let mut cluster = Cluster::start(1, &["--replicas", "3"]);
@@ -131,8 +132,8 @@ fn those_to_which_keys_have_moved_know_what_was_done_and_what_was_not() {
     is_done(&mut e.client(), "fourth", "115");
 }
 
-/// The node that the cluster began with is restarted after the cluster has grown. No disk was
-/// lost, so no outcome is in doubt.
+/// The first node of the cluster restarts after the cluster has grown. No disk was lost, so no
+/// outcome is in doubt.
 #[test]
 fn a_single_node_that_grew_into_a_cluster_forgets_nothing_by_a_restart() {
     let mut cluster = Cluster::start(1, &["--replicas", "3"]);

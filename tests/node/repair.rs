@@ -35,7 +35,7 @@ fn rounds(client: &mut Client) -> Value {
     serde_json::from_slice(&told.body()).unwrap()
 }
 
-/// Waits for the end of a round; returns its report, or that of a later one.
+/// Waits until round `number` or a later one has ended; returns the report of the last round.
 fn ended(client: &mut Client, number: u64) -> Value {
     let mut last = Value::Null;
     wait_until("the end of a round", || {
@@ -51,8 +51,7 @@ fn repair(cluster: &Cluster, node: usize, args: &[&str]) -> Output {
     run(&[&["repair", "--wait", "--url", &url], args].concat())
 }
 
-/// Returns what a command reported on stderr, without its progress: how long a round takes is the
-/// machine's.
+/// Returns the stderr of a command without its progress, which depends on the machine's speed.
 fn errors(output: &Output) -> String {
     let is_progress = |line: &&str| line.contains("waiting ") || line.contains(" records compared");
     text(&output.stderr).lines().filter(|line| !is_progress(line)).collect()
@@ -68,7 +67,7 @@ fn whole(args: &[&str]) -> Cluster {
     cluster.settled();
     let mut client = cluster.client(0);
     for number in 0..KEYS {
-        // Too long for all of them to be in one block.
+        // The values are so long that they take several blocks.
         let value = format!("{number:05000}");
         let put = client.put(&format!("{}&ack=3&from=3", key(number)), value.as_bytes());
         assert_eq!(put.status, 201);
@@ -76,8 +75,8 @@ fn whole(args: &[&str]) -> Cluster {
     cluster
 }
 
-/// Stores keys that only this node, which is down, holds from then on: as if it alone had received
-/// writes whose coordinators are gone.
+/// Stores records that only this node holds, which is down: as if it had received writes that no
+/// other replica got, and their coordinators were gone.
 fn holds_alone(cluster: &Cluster, node: usize) {
     let disk = Arc::new(RealDisk::open(&cluster.data(node)).unwrap());
     let db = Db::open(disk, Options::default()).unwrap();
@@ -130,7 +129,7 @@ fn a_round_that_is_asked_for_ends_and_all_nodes_are_equal() {
     assert!(other["repair"]["last"].is_null(), "it drove none: {other}");
 }
 
-/// The least interval is 10 s.
+/// Uses the shortest permitted interval, 10 s.
 #[test]
 fn full_rounds_alone_begin_by_themselves() {
     let cluster = Cluster::start(2, &[&BY_HAND[..], &["--repair-full-interval", "10s"]].concat());
@@ -164,7 +163,8 @@ fn the_command_waits_and_says_what_came_of_it() {
     assert_eq!(text(&done.stdout).lines().count(), 1);
 }
 
-/// After a round a replica refuses writes of older records, also of those that it holds.
+/// After a round a replica refuses writes of older records, even of records that it holds. Reads
+/// that ask more replicas than a key has copies must succeed nevertheless.
 #[test]
 fn keys_are_read_from_more_replicas_than_they_have_copies_after_a_round() {
     let cluster = Cluster::start(5, &BY_HAND);
@@ -189,7 +189,7 @@ fn what_no_hint_and_no_read_reaches_is_brought() {
     cluster.up(2);
     cluster.settled();
     assert_eq!((holds_new(&cluster, 1), holds_new(&cluster, 2)), (0, KEYS));
-    // Writes of the last seconds are left to the hints, and to the next round.
+    // Repeats, because a round leaves writes of the last seconds to hints and to the next round.
     wait_until("a round that compares all of it", || {
         let done = repair(&cluster, 1, &["--full", "--json"]);
         let round: Value = serde_json::from_slice(&done.stdout).unwrap();
@@ -218,7 +218,7 @@ fn rot(cluster: &Cluster, node: usize) {
     assert!(tables > 0, "its store is in tables");
 }
 
-/// Runs a full round after a table of the second node was damaged.
+/// Damages the tables of the second node, then runs a full round; returns the command's output.
 fn repair_of_rot(cluster: &mut Cluster) -> Output {
     cluster.stop(1);
     rot(cluster, 1);
@@ -253,7 +253,7 @@ fn several_ask_at_once_and_all_are_answered() {
         let number: Value = serde_json::from_slice(&asked.body()).unwrap();
         numbers.push(number["number"].as_u64().unwrap());
     }
-    // Two rounds of a node at most: the one that had begun, and the next one.
+    // Each node drives two rounds at most: the round that had begun, and the next one.
     assert!(numbers.iter().all(|number| (1..=2).contains(number)), "{numbers:?}");
     for (client, number) in clients.iter_mut().zip(&numbers) {
         let last = ended(client, *number);
@@ -387,11 +387,12 @@ fn a_setting_that_makes_no_sense_is_named_with_what_would() {
     assert!(!path.exists(), "nothing was begun");
 }
 
-/// An incremental round after one that left damage compares everything again.
+/// If a round leaves damage, the next incremental round compares everything again.
 #[test]
 fn damage_that_was_not_healed_is_not_forgotten() {
     let mut cluster = whole(&[]);
-    // Until nothing is newer than the previous round's limit.
+    // Repeats rounds until no record is newer than the time up to which the previous round
+    // compared.
     wait_until("a round that has nothing to compare", || {
         let done = repair(&cluster, 0, &["--json"]);
         let round: Value = serde_json::from_slice(&done.stdout).unwrap();
@@ -408,8 +409,8 @@ fn damage_that_was_not_healed_is_not_forgotten() {
     assert_eq!(next.status.code(), Some(1), "{}", text(&next.stdout));
 }
 
-/// Data that all nodes hold alike is proven, and the space of deleted data is freed, also with a
-/// node that was away for the deletes; no deleted key reappears.
+/// Once all nodes are proven to hold the same data, the space of deleted data is freed, even if a
+/// node was down during the deletes. No deleted key reappears.
 #[test]
 fn what_was_deleted_is_purged_once_that_is_proven() {
     let mut cluster = whole(&[]);
@@ -427,7 +428,7 @@ fn what_was_deleted_is_purged_once_that_is_proven() {
     assert!(sealed >= Some(deleted) && ready < sealed, "all are sealed, none is ready: {far}");
     cluster.up(2);
     cluster.settled();
-    // One round is enough, however soon it is requested.
+    // One round is enough, no matter how soon it is requested.
     let done = repair(&cluster, 0, &["--json"]);
     let round: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!((&round["proven"], &round["equal"]), (&true.into(), &true.into()), "{round}");
@@ -454,8 +455,8 @@ fn what_was_deleted_is_purged_once_that_is_proven() {
     }
 }
 
-/// Damage without another copy is given up too, so that the other keys of its block do not stay
-/// unreadable; but it is not reported as healed.
+/// Damaged records without another copy are given up, so that the other keys of their block do not
+/// stay unreadable. They are not reported as healed.
 #[test]
 fn what_rotted_where_there_is_no_other_copy_is_named() {
     let mut cluster = whole(&[]);
@@ -472,14 +473,15 @@ fn what_rotted_where_there_is_no_other_copy_is_named() {
     assert!(named.contains("from=1") && named.contains("from a backup or from clients"), "{said}");
     let metrics = text(&cluster.client(0).get("/metrics").body());
     assert!(metrics.lines().any(|line| line == "kvorum_unhealed_ranges 1"), "{metrics}");
-    // Keys with other copies are back.
+    // Keys that have other copies are readable again.
     let held = cluster.local(1);
     assert_eq!(held.iter().filter(|item| item.starts_with(b"key")).count(), KEYS);
     let again = repair(&cluster, 0, &["--full"]);
     assert_eq!(again.status.code(), Some(0), "{}", text(&again.stdout));
 }
 
-/// The round waits for a node that does not answer. Nobody watches a terminal.
+/// The round waits for a node that does not answer. The command reports that even without a
+/// terminal.
 #[test]
 fn a_command_that_waits_says_so_and_names_what_it_waits_for() {
     let cluster = whole(&[]);

@@ -1,4 +1,5 @@
-//! A node whose data directory has changed: an older copy, or a copy that runs beside it.
+//! A node whose data directory was replaced by an older copy, or that runs beside a copy of its
+//! directory.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +19,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Writes the copy's bytes into the files of the directory, as restoring a file system's snapshot
+/// Overwrites the files of a directory with those of a copy, as restoring a file system's snapshot
 /// does: inodes and creation times stay.
 fn put_back_in_place(copy: &Path, data: &Path) {
     let exists = |name: &std::ffi::OsStr| copy.join(name).exists();
@@ -35,8 +36,9 @@ fn put_back_in_place(copy: &Path, data: &Path) {
     }
 }
 
-/// Prepares three nodes with old values on all; n0 is copied as it stopped, and is up again; then
-/// n2 is down, and n0 and n1 alone have acknowledged other values, deletes, and new keys.
+/// Prepares three nodes: all have old values, then n0 is stopped and copied to `aside`. After that
+/// n2 is down, and n0 and n1 alone have acknowledged newer values, deletes and new keys. Stops n0
+/// at the end.
 fn aged(cluster: &mut Cluster, aside: &Path) {
     let mut client = cluster.client(1);
     for number in 0..2 * KEYS {
@@ -57,7 +59,8 @@ fn aged(cluster: &mut Cluster, aside: &Path) {
     cluster.stop(0);
 }
 
-/// Writes until acknowledged: on a busy machine that may take longer than a short deadline.
+/// Repeats a write until it is acknowledged with `status`: on a busy machine that may take longer
+/// than a short deadline.
 fn until(status: u16, mut write: impl FnMut() -> u16) {
     wait_until("the write", || match write() {
         503 | 504 => false,
@@ -73,12 +76,13 @@ fn all_right(cluster: &Cluster) {
     wait_until("answers for all keys", || right(cluster, 0) == 3 * KEYS);
 }
 
-/// Asserts that each answer is correct or an error; returns the number of correct ones.
+/// Reads all keys; asserts that each answer is correct or an error, and returns the number of
+/// correct ones.
 fn right(cluster: &Cluster, node: usize) -> usize {
     some_right(cluster, node, 1)
 }
 
-/// The same for every `step`-th key.
+/// As [`right`], for every `step`-th key.
 fn some_right(cluster: &Cluster, node: usize, step: usize) -> usize {
     let mut client = cluster.client(node);
     let mut answered = 0;
@@ -106,7 +110,7 @@ fn an_older_copy_of_a_directory_counts_for_nothing_until_all_others_were_heard()
     let data = cluster.data(0);
     fs::remove_dir_all(&data).unwrap();
     fs::rename(aside.path(), &data).unwrap();
-    // The only node with newer data can't be asked.
+    // Stops the only other node that has newer data.
     cluster.signal(1, Signal::STOP);
     cluster.up(2);
     cluster.up(0);
@@ -155,7 +159,7 @@ fn of_two_processes_with_copies_of_one_directory_the_later_one_serves() {
     copy(&cluster.data(0), &copied);
     let twin = cluster.twin(0, aside);
     wait_until("the older one's end", || {
-        // A request makes the node ask the others.
+        // The node notices its twin when a request makes it ask the other nodes.
         cluster.client(0).get(&key(0));
         cluster.client(0).get("/readyz").status == 503
     });
@@ -173,7 +177,8 @@ fn of_two_processes_with_copies_of_one_directory_the_later_one_serves() {
     twin.stop();
     cluster.stop(0);
     cluster.up(0);
-    // The original lacks the writes that its twin acknowledged, and is told so.
+    // The original lacks the writes that its twin acknowledged. After its start it verifies its
+    // data, and gets them.
     cluster.settled();
     cluster.signal(2, Signal::STOP);
     let got = cluster.client(0).get(&key(1));

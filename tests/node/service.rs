@@ -1,5 +1,5 @@
-//! A node as a unit of systemd: what it tells at `NOTIFY_SOCKET`, where a socket of the test stands
-//! in for systemd's.
+//! A node as a unit of systemd: its messages to `NOTIFY_SOCKET`. A socket of the test stands in for
+//! systemd's.
 
 use std::fs;
 use std::net::TcpStream;
@@ -26,7 +26,7 @@ impl Manager {
         Self { socket, at }
     }
 
-    /// A command that reports to it, and the arguments' directory.
+    /// Returns a command that reports to this manager.
     fn command(&self) -> Command {
         let mut command = kvorum();
         command.env("NOTIFY_SOCKET", self.at.path().join("notify"));
@@ -43,7 +43,7 @@ impl Manager {
         Ok(String::from_utf8(bytes[..length].to_vec()).unwrap())
     }
 
-    /// The next message that is not the watchdog's.
+    /// Returns the next message that is not the watchdog's.
     fn next(&self) -> String {
         loop {
             let told = self.told().expect("a message");
@@ -86,7 +86,7 @@ fn nothing_is_ready_that_does_not_serve() {
     assert!(manager.told().is_err(), "a node that could not start told something");
 }
 
-/// One that waits for people must not be killed for not being ready.
+/// A node that waits for an operator must report that it is ready, or systemd would kill it.
 #[test]
 fn a_node_that_asks_for_a_place_is_ready_to_be_asked() {
     let manager = Manager::new();
@@ -116,7 +116,7 @@ fn a_manager_that_is_gone_stops_nobody() {
     assert!(log.contains("$NOTIFY_SOCKET cannot be told"), "{log}");
 }
 
-/// `systemctl reload`: the admin token is another one from then on, certificates are looked at.
+/// `systemctl reload` makes a node read the admin token's file and the certificates again.
 #[test]
 fn a_reload_ends_with_what_the_files_say() {
     let manager = Manager::new();
@@ -143,7 +143,7 @@ fn a_reload_ends_with_what_the_files_say() {
     assert!(accepts("the first admin token"));
     reload("the second admin token");
     assert!(accepts("the second admin token") && !accepts("the first admin token"));
-    // One that can't be used changes nothing, and is named.
+    // A token that is not valid is reported, and the previous one stays in use.
     reload("short");
     assert!(accepts("the second admin token"));
     let log = node.stop_for_its_log();
@@ -151,7 +151,7 @@ fn a_reload_ends_with_what_the_files_say() {
     assert!(log.contains("admin token not reloaded, what was in use stays in use"), "{log}");
 }
 
-/// A process that is killed when the test ends before it.
+/// A process that is killed when dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -161,7 +161,7 @@ impl Drop for Killed {
     }
 }
 
-/// The thread of that name.
+/// Returns the name of the thread directory in `/proc` for the thread with this name.
 fn thread(node: &Node, name: &str) -> Option<String> {
     let tasks = fs::read_dir(node.proc("task")).unwrap().flatten();
     let mut named = tasks.filter(|task| {
@@ -170,7 +170,7 @@ fn thread(node: &Node, name: &str) -> Option<String> {
     named.next().map(|task| task.file_name().into_string().unwrap())
 }
 
-/// One loop of two is held where it waits for events, by strace; the other turns.
+/// strace delays one of two event loops where it waits for events, and the other one runs on.
 #[test]
 fn the_watchdog_is_told_nothing_while_a_loop_is_stuck() {
     const PERIOD: Duration = Duration::from_secs(4);
@@ -191,7 +191,7 @@ fn the_watchdog_is_told_nothing_while_a_loop_is_stuck() {
         .args(["-e", "inject=epoll_wait:delay_exit=600s", "-o"])
         .arg(manager.at.path().join("log"));
     let strace = Killed(strace.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    // Silence for a whole period is what systemd kills for.
+    // systemd kills a service after a whole period without a message.
     manager.socket.set_read_timeout(Some(PERIOD)).unwrap();
     wait_until("silence", || manager.told().is_err());
     assert!(TcpStream::connect(node.address).is_ok(), "the rest of the node lives");

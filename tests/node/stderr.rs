@@ -9,13 +9,14 @@ use rustix::process::Signal;
 use crate::client::Client;
 use crate::process::{Node, wait_until};
 
-/// Number of lines that no pipe and no buffer of the node holds: at least 1.5 MiB.
+/// Number of lines, at least 1.5 MiB, that exceed the pipe and the node's buffer.
 pub(crate) const MANY: usize = 12_000;
 
 /// Number of requests in flight at once.
 const WINDOW: usize = 200;
 
-/// Makes the node log `lines` lines, one for each request for a recording while one runs.
+/// Makes the node log `lines` lines. While one recording runs, each further request for one is
+/// refused and logged.
 pub(crate) fn make_it_log(node: SocketAddr, lines: usize) {
     let get = |seconds| {
         format!("GET /admin/profile?seconds={seconds} HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -25,7 +26,7 @@ pub(crate) fn make_it_log(node: SocketAddr, lines: usize) {
         let mut recorder = Client::connect(node);
         recorder.send(get(300));
         client.send(get(1));
-        // Unless this request came first.
+        // The node refuses this request with 409 unless it arrived before the recorder's.
         if client.response().status == 409 {
             break recorder;
         }
@@ -62,7 +63,7 @@ fn stalled() -> (Node, ChildStderr) {
     let mut node = Node::start(&["--sync", "never"]);
     let stderr = node.take_stderr();
     make_it_log(node.address, MANY);
-    // Not before: a client that is silent for long is closed.
+    // Connects only now, because the node closes a client that is silent for long.
     let mut client = node.client();
     assert!(dropped(&mut client) > 0, "what has no room is counted");
     (node, stderr)
@@ -119,8 +120,8 @@ fn what_was_dropped_is_said_when_somebody_reads_again() {
     assert!(log.lines().all(is_whole), "every line is whole: {log}");
 }
 
-/// The reason for a refused start is one line on stderr, and is in the exit code too if nobody can
-/// read it.
+/// A refused start prints its reason in one line on stderr. If nobody can read stderr, the exit
+/// code still tells.
 #[test]
 fn a_refusal_that_nobody_reads_has_its_exit_code() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

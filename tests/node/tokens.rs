@@ -1,5 +1,5 @@
-//! Access control: every route with every kind of token, on one node; tokens that all nodes of a
-//! cluster know, whichever node is down. Loopback needs tokens here because of `--require-auth`.
+//! Access control: every route with every kind of token, on one node; and tokens in a cluster,
+//! which all nodes know, whichever node is down. `--require-auth` makes loopback need tokens too.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ use crate::process::{Node, PATIENCE, kvorum, kvorum_at, run, wait_until};
 /// The token of `--admin-token-file`.
 pub(crate) const ADMIN: &str = "an admin token of this test";
 
-/// A token that nobody made.
+/// A token that was never created.
 const WRONG: &str = "kvorum_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// The files that nodes and commands are given.
@@ -86,7 +86,8 @@ fn head_of(at: SocketAddr, method: &str, target: &str, header: &str) -> Response
     client.head_response()
 }
 
-/// One or more spaces separate the scheme, in any case, from the token (RFC 9110).
+/// One or more spaces separate the scheme from the token, and the scheme's case does not matter
+/// (RFC 9110).
 #[test]
 fn spaces_before_a_token_are_none_of_it() {
     let files = Files::new();
@@ -131,7 +132,7 @@ pub(crate) fn routes() -> Vec<(String, String)> {
     routes
 }
 
-/// Returns a route's scope, and a target with which a request does nothing, and does not last.
+/// Returns a route's scope, and a target for requests that change nothing and end at once.
 pub(crate) fn scope(path: &str) -> (&'static str, String) {
     let (scope, query) = match path {
         "/" | "/healthz" | "/readyz" | "/ui" | "/v0/peer" => ("public", ""),
@@ -147,8 +148,8 @@ pub(crate) fn scope(path: &str) -> (&'static str, String) {
     (scope, if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") })
 }
 
-/// Row 39 of the reliability table: no, wrong, expired, revoked tokens, and those of every other
-/// scope, on every route.
+/// Row 39 of the reliability table: requests every route without a token, and with tokens that are
+/// wrong, expired, revoked or of another scope.
 #[test]
 fn every_route_wants_a_token_that_is_good_for_it() {
     let files = Files::new();
@@ -226,7 +227,8 @@ fn accept(form: &str, token: &str) -> String {
     format!("{}Accept: {form}\r\n", bearer(token))
 }
 
-/// In the forms that need no start, an omitted bound widens no range beyond the prefix.
+/// In the forms of a range that need no start, an omitted bound does not widen the range beyond the
+/// token's prefix.
 #[test]
 fn ranges_without_a_start_stay_within_the_prefix() {
     let files = Files::new();
@@ -262,7 +264,7 @@ fn ranges_without_a_start_stay_within_the_prefix() {
     }
 }
 
-/// A cursor grants no access, whoever got it first.
+/// A cursor grants no access, no matter which token it was given to.
 #[test]
 fn a_cursor_leads_to_no_key_outside_the_prefix() {
     let files = Files::new();
@@ -308,7 +310,7 @@ fn keys_and_ranges_outside_the_prefix_are_refused_and_named() {
         ("/v0/entity?id=users", 403),
         ("/v0/entity?id=Users/a", 403),
         ("/v0/entity?id=x&id=users/a", 400),
-        // An unparsable request is not admitted, whatever its key.
+        // A request that can't be parsed is not admitted, whatever its key.
         ("/v0/entity?id=other&only_this_route=1", 400),
         ("/v0/entity?only_this_route&ack=1&id=other", 400),
         ("/v0/entity?id=users/a&only_this_route=1", 400),
@@ -398,7 +400,8 @@ fn what_makes_no_token_is_refused() {
     assert!(files.run(at, "admin", &["token", "revoke", id]).status.success());
 }
 
-/// It makes no difference whether the token was refused before, or the node was killed.
+/// Tests all four cases: the token was refused before the restart or not, and the node was killed
+/// or stopped.
 #[test]
 fn an_expired_token_stays_expired_after_a_restart_with_the_clock_behind() {
     let files = Files::new();
@@ -418,7 +421,8 @@ fn an_expired_token_stays_expired_after_a_restart_with_the_clock_behind() {
             assert_eq!(answer(&node, &token), 401);
         }
         let data = if is_killed { node.kill() } else { node.stop() };
-        // The second start shows that the first did not forget.
+        // Starts twice with the clock behind the expiry: the second start shows that the first one
+        // did not forget the expiry.
         let data = start("-7200s", data).unwrap().stop();
         let node = start("+0s", data).unwrap();
         assert_eq!(answer(&node, &token), 401, "asked: {is_asked}, killed: {is_killed}");
@@ -456,7 +460,8 @@ fn cluster(files: &Files) -> Cluster {
     cluster
 }
 
-/// Returns the membership states of all nodes, as one of them tells who has this token.
+/// Returns the membership states of all nodes, as the node at `at` reports them to the bearer of
+/// this token.
 fn memberships(files: &Files, at: SocketAddr, token: &str) -> Vec<Value> {
     let asked = files.run(at, token, &["status", "--json"]);
     let cluster: Value = serde_json::from_slice(&asked.stdout).unwrap_or_default();
@@ -553,14 +558,14 @@ fn a_range_ends_with_its_token() {
     assert_eq!(client.read_head().unwrap().status, 200);
     assert!(client.read_chunk().unwrap().is_some());
     assert!(files.run(node.address, "admin", &["token", "revoke", "app"]).status.success());
-    // Data on its way arrives, and then the connection is reset: the client can't take it for the
-    // whole.
+    // Data on its way arrives, then the connection is reset, so that the client can't take the data
+    // for the whole range.
     let rest = (1..).map(|_| client.read_chunk()).find(|chunk| !matches!(chunk, Ok(Some(_))));
     assert!(rest.unwrap().is_err(), "the range was read to its end");
 }
 
-/// The promises of docs/operate/tls-and-tokens.md about tokens and quotas while the metadata quorum
-/// is down.
+/// Tests what docs/operate/tls-and-tokens.md promises about tokens and quotas while the metadata
+/// quorum is down.
 #[test]
 fn without_a_majority_of_the_council_no_change_is_decided_and_what_there_is_holds() {
     let files = Files::new();
@@ -603,7 +608,7 @@ fn tokens(cluster: &Cluster, node: usize) -> usize {
     list["tokens"].as_array().map_or(0, Vec::len)
 }
 
-/// Tokens are created while keys move, and the change goes on, or is undone.
+/// Creates tokens while keys move. The change goes on, or is undone.
 #[test]
 fn tokens_are_made_while_members_change() {
     let mut cluster = Cluster::start(4, &[]);
@@ -688,7 +693,8 @@ fn removes(files: &Files, at: SocketAddr, node: &str) -> String {
     plan
 }
 
-/// A node that was removed does not hear of revoked tokens: it accepts none of them.
+/// A removed node does not learn of revoked tokens, so it accepts no tokens at all except the admin
+/// token of its own settings.
 #[test]
 fn a_removed_node_accepts_its_admin_token_only_and_says_where_to_ask() {
     let files = Files::new();

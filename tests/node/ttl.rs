@@ -1,4 +1,4 @@
-//! Values that expire: the answers that a client gets, on one node and on three.
+//! Values that expire: the answers to clients, on one node and on three.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,11 +33,12 @@ fn expires(response: &Response) -> Option<u64> {
     Some(seconds.parse::<u64>().unwrap() * 1000 + millis.parse::<u64>().unwrap())
 }
 
-/// Difference between the clocks of nodes on one machine: each follows the one that is furthest
-/// ahead.
+/// Permitted difference of nodes' clocks on one machine, in milliseconds: each hybrid clock follows
+/// the one that is furthest ahead.
 const SKEW_MS: u64 = 2_000;
 
-/// Asserts that the expiry in an answer is `seconds` after the write; returns it.
+/// Asserts that an answer's expiry is `seconds` after the write, which began at `asked_ms`; returns
+/// the expiry.
 fn in_seconds(response: &Response, seconds: u64, asked_ms: u64) -> u64 {
     let told = expires(response).expect("it tells when the value expires");
     let allowed = asked_ms + seconds * 1000..=now_ms() + seconds * 1000 + SKEW_MS;
@@ -45,7 +46,8 @@ fn in_seconds(response: &Response, seconds: u64, asked_ms: u64) -> u64 {
     told
 }
 
-/// Checks the expiry through every kind of request, by any of these clients.
+/// Checks the expiry through every kind of request. Each request goes through the next one of these
+/// clients.
 fn a_value_is_there_until_it_expires(clients: &mut [Client]) {
     let count = clients.len();
     let mut turn = 0;
@@ -148,7 +150,7 @@ fn every_write_says_anew_whether_its_value_expires() {
     in_seconds(&sum, 7200, asked);
 }
 
-/// A repeated request gets the first answer, as long as the key has the outcome.
+/// A repeated request gets the first answer as long as the key has the outcome.
 #[test]
 fn an_idempotency_key_gives_a_value_its_expiry_once() {
     let cluster = Cluster::start(3, &[]);
@@ -205,8 +207,8 @@ fn a_ttl_that_makes_no_sense_is_refused_with_what_does() {
     assert_eq!(client.put("/v0/entity?id=k&ttl=30d", b"x").status, 201);
 }
 
-/// Puts values into the store of a stopped node: the key, the microseconds since its write, and the
-/// milliseconds since its expiry (0 = never).
+/// Writes values into the store of a stopped node: key, microseconds since the write, milliseconds
+/// since the expiry (0 = never).
 fn plant(data: &Path, values: &[(&str, u64, u64)]) {
     let engine = Engine::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
     let mut batch = Batch::new();
@@ -220,7 +222,8 @@ fn plant(data: &Path, values: &[(&str, u64, u64)]) {
     engine.close().unwrap();
 }
 
-/// One replica alone holds the expired value, which hides the others' values, and spreads.
+/// Only one replica holds the expired value. That value hides the older values of the others, and
+/// is copied to them.
 #[test]
 fn an_expired_value_hides_an_older_one_that_lives() {
     const AGE: u64 = 60_000_000;
@@ -253,7 +256,7 @@ fn an_expired_value_hides_an_older_one_that_lives() {
     assert_eq!(cluster.client(0).get(TARGET).body(), b"new");
 }
 
-/// Hints, and the streams to a node with a new disk, carry the records themselves.
+/// Hints and the transfer to a node with a new disk carry the expiry with the records.
 #[test]
 fn a_node_that_was_away_gets_the_expiry_with_the_value() {
     let mut cluster = Cluster::start(3, &[]);
@@ -298,7 +301,7 @@ fn a_restart_changes_no_expiry() {
     assert_eq!(node.client().get(TARGET).status, 200);
 }
 
-/// Puts the bound of a clock that was ahead by a year into the store of a stopped node.
+/// Writes a clock bound that is a year ahead into the store of a stopped node.
 fn plant_bound(data: &Path) {
     let engine = Engine::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
     let bound = ((now_ms() + 365 * 86_400_000) * 1000) << 12;
@@ -308,7 +311,8 @@ fn plant_bound(data: &Path) {
     engine.close().unwrap();
 }
 
-/// Only what other nodes have sent lengthens a time to live, and there is no other node.
+/// A time to live counts from the wall clock, unless other nodes' versions are later; a single node
+/// has no others.
 #[test]
 fn a_node_alone_whose_clock_was_ahead_adds_a_time_to_live_to_its_wall_clock() {
     let data = Node::start(&[]).stop();

@@ -1,5 +1,5 @@
-//! A data directory that can't be read, and limits of the process: a node's messages, none of which
-//! is advice to start without its data.
+//! A data directory that can't be read, and limits of the process: the node's messages, which must
+//! not advise to start without its data.
 
 use std::fs;
 use std::io::Read;
@@ -14,10 +14,10 @@ use tempfile::TempDir;
 use crate::cluster::{Cluster, key};
 use crate::process::{Node, PATIENCE, kvorum, run, wait_until};
 
-/// The user that owns the files that a test takes away from itself: `nobody`.
+/// The user and group id of `nobody`, who owns the files of tests that run as root.
 const NOBODY: u32 = 65_534;
 
-/// Ways to start on a directory: alone, as one of several, as one that joins.
+/// Flags of three ways to start on a directory: alone, as one of several nodes, as a joining node.
 const WAYS: [&[&str]; 3] = [
     &[],
     &[
@@ -29,8 +29,8 @@ const WAYS: [&[&str]; 3] = [
     &["--join", "http://127.0.0.1:1", "--name", "c"],
 ];
 
-/// Runs a start that is to be refused. A start that is not refused is ended, and fails the test by
-/// its exit code.
+/// Runs `kvorum serve`, which must refuse to start. If it starts, it is killed, and its exit code
+/// fails the test.
 pub(crate) fn serve(mut command: Command, data: &Path, way: &[&str]) -> Output {
     command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(way);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -46,11 +46,13 @@ pub(crate) fn serve(mut command: Command, data: &Path, way: &[&str]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Asserts the last line of a refused start: an error of the system, and no way to lose data.
+/// Asserts that the last line of a refused start reports an error of the system, and does not
+/// advise anything that would lose data.
 fn says(output: &Output, parts: &[&str]) -> String {
     let said = String::from_utf8(output.stderr.clone()).unwrap();
     let last = said.lines().last().unwrap_or_default().to_owned();
-    // Commands that query a cluster reserve 1 for a negative answer.
+    // `kvorum serve` exits with 1. Commands that query a cluster exit with 2, because 1 is their
+    // negative answer.
     assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
     for part in parts.iter().chain(&["Nothing was deleted"]) {
         assert!(last.contains(part), "{part}: {said}");
@@ -61,7 +63,8 @@ fn says(output: &Output, parts: &[&str]) -> String {
     last
 }
 
-/// Returns a command run by a user who is not root; `None` = there is no way to become one.
+/// Returns a command that runs kvorum as a user other than root; `None` = the test can't become
+/// one.
 fn nobody() -> Option<Command> {
     if !geteuid().is_root() {
         return Some(kvorum());
@@ -73,7 +76,7 @@ fn nobody() -> Option<Command> {
     tried.is_ok_and(|output| output.status.success()).then_some(command)
 }
 
-/// Gives all files to `nobody`, if the test runs as root.
+/// Gives all files to the user `nobody` if the test runs as root.
 fn give_away(path: &Path) {
     if geteuid().is_root() {
         chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -115,7 +118,7 @@ fn a_path_that_is_no_directory_is_said_to_be_that() {
     }
 }
 
-/// Each file of a directory in turn is a link that leads to itself: no user can open it.
+/// Replaces each file of a directory in turn by a link to itself, which no user can open.
 #[test]
 fn a_file_that_can_not_be_read_is_named_and_is_no_damage() {
     let mut cluster = Cluster::start(3, &["--repair-interval", "off"]);
@@ -128,7 +131,7 @@ fn a_file_that_can_not_be_read_is_named_and_is_no_damage() {
     let data = cluster.data(1);
     let names: Vec<_> = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()).collect();
     let aside = data.with_file_name("aside");
-    // The rest of the log after a stop holds nothing, and need not be opened.
+    // Excludes the log: after a stop its files hold nothing, and need not be opened.
     let is_read = |path: &&PathBuf| {
         !path.ends_with("LOCK") && path.extension().is_none_or(|ending| ending != "wal")
     };
@@ -196,7 +199,7 @@ fn a_directory_of_another_user_is_said_to_be_that() {
     assert_eq!(node.client().get("/v0/entity?id=k").body(), b"v");
 }
 
-/// Returns `command serve …` under limits that `sh` sets first.
+/// Returns a command that runs `kvorum` under limits that `sh` sets first.
 pub(crate) fn limited(limits: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")]);
@@ -204,8 +207,8 @@ pub(crate) fn limited(limits: &str) -> Command {
     command
 }
 
-/// A limit on the size of segments and tables: the first segment (4 MiB) fits, the next (8 MiB)
-/// does not. `sh` counts in blocks of 512 bytes.
+/// A limit of 6 MiB on the size of files: the first segment of the log (4 MiB) fits, the next one
+/// (8 MiB) does not. `sh` counts in blocks of 512 bytes.
 const FILE_LIMIT: &str = "ulimit -S -f 12288";
 
 #[test]
@@ -259,8 +262,8 @@ fn a_start_under_limits_that_are_too_low_says_which() {
     }
 }
 
-/// As [`a_write_past_the_limit_of_file_sizes_is_refused_as_on_a_full_disk`], with a limit that is
-/// lowered below the end of the log's contents: a write ends in the middle.
+/// As [`a_write_past_the_limit_of_file_sizes_is_refused_as_on_a_full_disk`], but the limit is
+/// lowered below the end of the log's contents, so a write ends in the middle.
 #[test]
 fn a_limit_of_file_sizes_that_is_lowered_below_the_log_ends_writes_in_words_and_loses_nothing() {
     let node = Node::start(&[]);
@@ -292,7 +295,7 @@ fn a_limit_of_file_sizes_that_is_lowered_below_the_log_ends_writes_in_words_and_
     assert_eq!(node.client().put("/v0/entity?id=late", &value).status, 201);
 }
 
-/// A directory on a disk that is full from the beginning.
+/// The directory is on a disk that is full from the beginning.
 #[test]
 fn a_start_on_a_full_disk_is_refused_by_one_message() {
     let disk = tempfile::tempdir().unwrap();
@@ -338,7 +341,7 @@ fn a_directory_is_its_users_alone_whatever_the_umask_is() {
     }
 }
 
-/// Wider permissions of a directory are kept, because they may be intended.
+/// The node keeps wider permissions of a directory, because they may be intended.
 #[test]
 fn a_directory_that_others_can_read_is_warned_of() {
     let warning = "other users of this machine can read files of the data directory";

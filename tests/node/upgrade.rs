@@ -1,5 +1,6 @@
-//! Requests with an `Upgrade` header, as Java's HTTP client sends them by default: the node
-//! declines the offer by answering in HTTP/1.1, and a refusal reaches the client as any other does.
+//! Requests with an `Upgrade` header, as Java's HTTP client sends them by default. The node
+//! declines the offer by answering in HTTP/1.1, and a refused request gets its answer like any
+//! other.
 
 use crate::client::Client;
 use crate::process::Node;
@@ -9,10 +10,10 @@ use crate::tokens::{Files, lone};
 const OFFER: &str = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\
     HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n";
 
-/// Repetitions of each case: whether a client loses its answer to a reset is a race.
+/// Repetitions of each case, because it is a race whether a client loses its answer to a reset.
 const TRIES: usize = 5;
 
-/// Sends all data, and reads the answer to the end of the connection; returns its status.
+/// Sends head and body without reading in between; returns the status of the answer.
 fn refused(node: &Node, head: &str, body: &[u8]) -> u16 {
     let mut client = node.client();
     client.send(head);
@@ -20,8 +21,8 @@ fn refused(node: &Node, head: &str, body: &[u8]) -> u16 {
     ended(&mut client)
 }
 
-/// Returns the status of the last answer on a connection, which must end after it without a reset:
-/// a client that still sends, or is far away, loses an answer with a reset behind it.
+/// Returns the status of the last answer on a connection, which must then end without a reset. A
+/// client that still sends, or is far away, would lose the answer to a reset right behind it.
 fn ended(client: &mut Client) -> u16 {
     let answer = client.try_response();
     let status = answer.unwrap_or_else(|error| panic!("{error} instead of an answer")).status;
@@ -65,7 +66,7 @@ fn one_without_a_token_arrives() {
     }
 }
 
-/// An answer of hyper itself, to a later request on the connection.
+/// hyper itself answers a later, malformed request on the connection.
 #[test]
 fn one_to_a_head_that_is_none_arrives() {
     let node = Node::start(&[]);

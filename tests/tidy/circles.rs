@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::Finding;
 use crate::imports;
 
-/// Maximum size of a circle: its files are still one thing in a few parts.
+/// Maximum number of files in a circle: three files can still be one thing in a few parts.
 const MOST: usize = 3;
 
 const WHY: &str = "files that import each other in a circle are one file: let the lower one be \
                    given what it needs";
 
-/// Names that each file re-exports of its children.
+/// For each file, the names that it re-exports from its children, with their paths.
 type Names = BTreeMap<String, BTreeMap<String, Vec<String>>>;
 
 /// Finds every circle of imports that is too large.
@@ -37,7 +37,7 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     findings
 }
 
-/// Returns the files that each file imports.
+/// Returns, for each file, the files that it imports.
 fn edges(files: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
     let all: BTreeSet<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
     let names = files.iter().map(|(path, text)| (path.clone(), imports::re_exported(path, text)));
@@ -52,7 +52,7 @@ fn edges(files: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
     edges
 }
 
-/// Returns the file that defines the item of a path, wherever that is re-exported.
+/// Returns the file that defines the item at a path, through any re-exports.
 fn file_of(
     root: &str,
     mut path: Vec<String>,

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::metadata::Package;
 use crate::{Finding, spdx};
 
-/// The registry that is not unknown, as cargo writes it.
+/// The only permitted registry, as cargo writes it.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// The part of cargo-deny's configuration that this test understands.

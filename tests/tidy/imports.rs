@@ -1,25 +1,25 @@
 //! Imports between files, by `crate::` and `super::` paths in code outside of tests.
 //!
 //! ```text
-//!  src/http/mod.rs   use crate::node::{Node, gate::Gate}  ─▶ src/node/mod.rs, src/node/gate.rs
-//!  src/node/gate.rs  use super::places::Place;            ─▶ src/node/places.rs
+//!  src/cli/mod.rs     use crate::node::{Node, limits::Limits}; ─▶ src/node/mod.rs, limits.rs
+//!  src/node/x.rs      use super::limits::Limits;               ─▶ src/node/limits.rs
 //! ```
 //!
-//! A re-export of a child counts as the child, wherever it is imported. A module that names its own
-//! children does not import them: they are its parts.
+//! An import of a re-exported item leads to the child that defines the item. A module that names
+//! its own children does not import them: they are its parts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::text::code;
 
-/// An imported path: the line, and the parts after `crate`.
+/// An import: its line, and the parts of its path after `crate`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Import {
     pub(crate) line: usize,
     pub(crate) path: Vec<String>,
 }
 
-/// Returns the folder of a file's crate, with `src/` at its end, and the file's modules in it.
+/// Returns the source folder of a file's crate (`src/` at the end), and the file's module path.
 pub(crate) fn module_of(path: &str) -> Option<(&str, Vec<&str>)> {
     let at = if path.starts_with("src/") { 0 } else { path.find("/src/")? + 1 };
     let (root, inside) = path.split_at(at + "src/".len());
@@ -68,8 +68,7 @@ fn is_use(line: &str) -> bool {
     line.starts_with("use ") || line.starts_with("pub") && line.contains(" use ")
 }
 
-/// Returns the positions at which paths begin with `start`, not those in the middle of another
-/// path.
+/// Returns the positions at which a path begins with `start`, without those inside another path.
 fn starts<'a>(text: &'a str, start: &'a str) -> impl Iterator<Item = usize> + 'a {
     text.match_indices(start).map(|(at, _)| at).filter(|at| {
         let before = text[..*at].chars().next_back();
@@ -121,7 +120,7 @@ fn absolute(own: &[&str], path: &[String]) -> Option<Vec<String>> {
     Some(base.chain(path[supers..].iter().cloned()).collect())
 }
 
-/// Returns a file's re-exports of its children: each name, and the whole path.
+/// Returns the names that a file re-exports from its children, each with its whole path.
 pub(crate) fn re_exported(path: &str, text: &str) -> BTreeMap<String, Vec<String>> {
     let Some((_, own)) = module_of(path) else { return BTreeMap::new() };
     let code: String = code(path, text).flat_map(|(_, line)| [line, "\n"]).collect();
@@ -150,8 +149,8 @@ pub(crate) fn re_exported(path: &str, text: &str) -> BTreeMap<String, Vec<String
     names
 }
 
-/// Returns the file of a crate that a path leads into: that of its longest prefix that is a module,
-/// and the length of that prefix.
+/// Returns the file of the module that is the longest prefix of a path, and the prefix's length in
+/// parts.
 pub(crate) fn file_of(
     root: &str,
     path: &[String],

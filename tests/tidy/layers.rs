@@ -69,10 +69,10 @@ const LAYERS: [Layer; 8] = [
     },
 ];
 
-/// Crates whose dependencies are exempt: locks wait by the kernel, and do nothing else with it.
+/// Crates whose dependencies are exempt: locks use the kernel to wait, and for nothing else.
 const LOCKS: [&str; 1] = ["parking_lot"];
 
-/// Finds every broken layer, with the path that breaks it.
+/// Finds every forbidden dependency, with a path that leads to it.
 pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for layer in LAYERS {
@@ -98,7 +98,7 @@ pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
     findings
 }
 
-/// Returns the shortest path from a package to one of this name.
+/// Returns the shortest path of dependencies from a package to one with the name `target`.
 fn way(packages: &[Package], start: usize, target: &str) -> Option<Vec<String>> {
     let mut came_from = vec![None; packages.len()];
     let mut queue = VecDeque::from([start]);
@@ -127,7 +127,8 @@ mod tests {
     use super::*;
     use crate::metadata::package;
 
-    /// Returns the layers, and "between", which only `lsm` uses; `kvorum` uses both.
+    /// Returns packages in layers: `kvorum` depends on `lsm`, and `lsm` on "between", whose
+    /// dependencies are `between_needs`.
     fn workspace(between_needs: &[usize]) -> Vec<Package> {
         vec![
             package("lsm", &[3]),

@@ -1,22 +1,23 @@
-//! Links between documents: a relative link in a Markdown file leads to a file of the repository,
-//! its anchor to a heading of that file; a path in `docs/` that any text names exists, and so
-//! does a source file that a Markdown file names.
+//! Links between documents. A relative link in a Markdown file must lead to a file of the
+//! repository, and its anchor to a heading of that file. A path in `docs/` that any file names must
+//! exist, and so must a source file that a Markdown file names.
 
 use crate::Finding;
 
 const WHY: &str =
     "a reader who follows it finds nothing: write where the page or the section is now";
 
-/// What a path in the documents begins with, wherever it is named.
+/// Prefix of the paths by which any file names a document.
 const DOCS: &str = concat!("do", "cs/");
 
-/// Endings of the documents' names.
+/// Suffixes of the documents' names.
 const ENDINGS: [&str; 2] = [".md", ".yaml"];
 
-/// Folders of source files, whose paths documents name from the root.
+/// Folders of source files. Documents name source files by their path from the root.
 const SOURCES: [&str; 3] = ["crates/", "src/", "tests/"];
 
-/// Finds links and paths in `files` (path, text) that lead nowhere; `exists` knows all paths.
+/// Finds links and paths in `files` (path, text) that lead nowhere; `exists` returns true for paths
+/// of the repository.
 pub(crate) fn check(files: &[(String, String)], exists: impl Fn(&str) -> bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in files {
@@ -43,7 +44,7 @@ pub(crate) fn check(files: &[(String, String)], exists: impl Fn(&str) -> bool) -
     findings
 }
 
-/// Returns what is wrong with a link in the file `from`.
+/// Returns the reason why a link in the file `from` leads nowhere; `None` if it does not.
 fn missing(
     files: &[(String, String)],
     exists: impl Fn(&str) -> bool,
@@ -64,8 +65,8 @@ fn missing(
     (!found).then(|| format!("a link leads to #{anchor}, a heading that {to} does not have"))
 }
 
-/// Returns `path`, which is relative to the folder of the file `from`, relative to the root; `None`
-/// if it leaves the repository.
+/// Converts `path`, which is relative to the folder of the file `from`, to a path from the root;
+/// `None` if the path leaves the repository.
 fn resolve(from: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -126,7 +127,7 @@ fn anchors(text: &str) -> Vec<String> {
     found
 }
 
-/// Returns the paths in a folder, with one of these endings, that a text names, with their lines.
+/// Returns the paths that a text names, with their lines: those in `folder` with one of `endings`.
 fn named_paths<'a>(text: &'a str, folder: &str, endings: &[&str]) -> Vec<(usize, &'a str)> {
     let of_path = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     let mut found = Vec::new();
@@ -151,7 +152,7 @@ fn named_paths<'a>(text: &'a str, folder: &str, endings: &[&str]) -> Vec<(usize,
 mod tests {
     use super::*;
 
-    /// Returns what is found in `a/b.md` with `text`, beside `a/c.md` and `d.svg`.
+    /// Returns the findings in the file `a/b.md` with this text, beside `a/c.md` and `d.svg`.
     fn found(text: &str) -> Vec<String> {
         let other = "# One\n## `Two`, or 2: *so*\n## Two\n## Two\n```sh\n# no heading\n```\n";
         let files = [("a/b.md", text), ("a/c.md", other)];

@@ -1,6 +1,6 @@
-//! House rules that neither rustfmt nor clippy knows, checked over every file of the repository.
-//! `CONTRIBUTING.md` gives the reasons. Each rule is a function of its own and tested on snippets:
-//! a check that can't fail checks nothing.
+//! Checks every file of the repository against house rules that neither rustfmt nor clippy knows.
+//! `CONTRIBUTING.md` gives the reasons. Each rule is a function, whose own tests show that it can
+//! fail.
 //!
 //! ```text
 //!  files (walked)  ─▶ text     lines, lengths, names, leftovers, banned calls  ┐
@@ -43,8 +43,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns all text files of the repository by their path in it, sorted. Files that start with a
-/// dot are left out except `.ci`; so are the products of builds and runs.
+/// Returns the path and text of all text files of the repository, sorted by path. Leaves out files
+/// and folders whose names begin with a dot, except `.ci`, and the products of builds and runs.
 fn files() -> Vec<(String, String)> {
     fn walk(directory: &Path, found: &mut Vec<(String, String)>) {
         for entry in fs::read_dir(directory).unwrap() {

@@ -1,4 +1,4 @@
-//! Cargo's metadata of this workspace and all its dependencies.
+//! Cargo's metadata of this workspace's crates and of all their dependencies.
 
 use std::process::Command;
 
@@ -9,16 +9,17 @@ use serde_json::Value;
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) version: String,
-    /// Source of the crate; `None` = this repository.
+    /// Source of the crate, as cargo writes it; `None` = this repository.
     pub(crate) source: Option<String>,
     pub(crate) licence: Option<String>,
-    /// Text of the manifest; empty for crates from elsewhere.
+    /// Text of the manifest; empty for crates that are not of this repository.
     pub(crate) manifest: String,
-    /// Indices of the build and runtime dependencies in the list, without those of tests.
+    /// Indices in the list of packages of the build and runtime dependencies, without those that
+    /// only tests need.
     pub(crate) needs: Vec<usize>,
 }
 
-/// Runs cargo, for the system that the tests run on.
+/// Runs `cargo metadata`, and returns all packages that are used on this system.
 pub(crate) fn read() -> Vec<Package> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);

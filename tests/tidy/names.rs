@@ -6,10 +6,10 @@ use crate::Finding;
 
 const WHY: &str = "a reader who searches for a name finds one thing";
 
-/// Crates whose names are unique. The others are to follow.
+/// Source folders of the crates that the rule covers so far.
 const UNIQUE: [&str; 3] = ["crates/lsm/src/", "crates/protocol/src/", "crates/record/src/"];
 
-/// Files of tests, and those that every folder has.
+/// File names that a crate may repeat: those of folders' modules and of tests.
 const FILES: [&str; 2] = ["mod.rs", "tests.rs"];
 
 /// Finds every name that two files or two types of a crate share.
@@ -39,7 +39,7 @@ fn of_crate(root: &str, files: &[(String, String)]) -> Vec<Finding> {
     shared.map(finding).collect()
 }
 
-/// Returns the type that a line declares outside of any block.
+/// Returns the name of the type that a line declares; an indented line is inside a block.
 fn type_of(line: &str) -> Option<&str> {
     let line = line.strip_prefix("pub").map_or(line, |rest| {
         let rest =

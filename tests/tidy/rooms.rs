@@ -1,5 +1,5 @@
-//! Layers ("rooms") of the process, `src/`: each may import those below it. A feature has a folder
-//! of its own, with a file for each layer that it takes part in.
+//! Layers ("rooms") of the process, `src/`: each may import only those below it. A feature has a
+//! folder of its own, with a file for each layer that it takes part in.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ const FILES: [(&str, &str); 15] = [
     ("ring", "counters"),
 ];
 
-/// External names that a layer must not use either.
+/// Other names that a layer must not use: layer, name, reason.
 const STRANGERS: [(&str, &str, &str); 2] = [
     (
         "http",
@@ -44,7 +44,7 @@ const STRANGERS: [(&str, &str, &str); 2] = [
 
 const WHY: &str = "a room is given what it needs of those above it: a value, or a function";
 
-/// Returns the height of a layer, 0 = the top.
+/// Returns the position of a layer, counted from the top, which is 0.
 fn height(room: &str) -> Option<usize> {
     ROOMS.iter().position(|known| *known == room)
 }
@@ -54,7 +54,8 @@ fn layer_of(file: &str) -> Option<&'static str> {
     FILES.iter().find(|(name, _)| *name == file).map(|(_, layer)| *layer)
 }
 
-/// Returns the layer of a file below `src/`; `None` = the file lists the modules of a feature.
+/// Returns the layer of a file, by its path below `src/`; `None` = the file is the `mod.rs` of a
+/// feature, which belongs to no layer.
 fn room_of(inside: &str) -> Result<Option<&str>, String> {
     let (folder, file) = inside.split_once('/').expect("a file in a folder");
     if !FEATURES.contains(&folder) {
@@ -69,7 +70,8 @@ fn room_of(inside: &str) -> Result<Option<&str>, String> {
     Ok(Some(room))
 }
 
-/// Returns the files of features that a file imports or names, as `feature::file`, by line.
+/// Returns the files of features that a file imports or names, each with the line, as
+/// `feature::file`.
 fn named(path: &str, text: &str) -> BTreeSet<(usize, String)> {
     let pair = |import: imports::Import| {
         let [feature, file] = import.path.get(..2)? else { return None };

@@ -1,7 +1,9 @@
-//! License expressions as crates write them: `(MIT OR Apache-2.0) AND Unicode-3.0`, also the old
-//! `MIT/Apache-2.0`. <https://spdx.github.io/spdx-spec/v3.0.1/annexes/spdx-license-expressions/>
+//! License expressions as crates write them: `(MIT OR Apache-2.0) AND Unicode-3.0`, and in the old
+//! notation `MIT/Apache-2.0`.
+//!
+//! <https://spdx.github.io/spdx-spec/v3.0.1/annexes/spdx-license-expressions/>
 
-/// Returns true if `allowed` satisfies `expression`; `None` if it is not an expression.
+/// True if the licenses in `allowed` satisfy `expression`; `None` if its syntax is not valid.
 pub(crate) fn satisfied(expression: &str, allowed: &[String]) -> Option<bool> {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = Words { words: spaced.split_whitespace().collect(), at: 0, allowed };

@@ -4,21 +4,20 @@ use std::io::{self, Write};
 
 use crate::Finding;
 
-/// Maximum length of a file; longer ones must be split.
+/// Maximum length of a source file, in lines.
 const MAX_LINES: usize = 800;
 
-/// Length from which on a file is named on every run, as a reminder.
+/// Length in lines above which every run names a source file, as a reminder to split it.
 const LONG_LINES: usize = 400;
 
-/// Maximum length of a line, in characters. (rustfmt leaves comments, strings and attributes
-/// alone.)
+/// Maximum length of a line, in characters. rustfmt does not wrap comments, strings and attributes.
 const MAX_COLUMNS: usize = 100;
 
 /// Names that say nothing about the contents.
 const EMPTY_NAMES: [&str; 8] =
     ["util", "utils", "common", "helper", "helpers", "misc", "types", "stuff"];
 
-/// Notes to self, which belong into an issue. Spelled so that this file does not contain them.
+/// Notes to self, which belong into an issue. Spelled so that this file does not contain any.
 const LEFTOVERS: [&str; 6] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -32,24 +31,25 @@ const LEFTOVERS: [&str; 6] = [
 const PRIVATE_PATHS: [&str; 4] =
     [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
 
-/// Calls that would make the engine and the protocol depend on more than their input.
+/// Calls by which the engine and the protocol would depend on more than their input.
 const CHANCE: [&str; 6] =
     ["Instant::now", "SystemTime", "std::thread", "thread::", "RandomState", "rand::"];
 
 /// Maximum number of words of a doc comment that only repeats the item's name.
 const DOC_WORDS: usize = 2;
 
-/// A call that changes when something happens, not what.
+/// A call that is permitted although `CHANCE` covers it: it changes the time of an event, not the
+/// event.
 const HARMLESS: &str = "thread::yield_now()";
 
-/// Attributes that skip a test, and that leave it to the nightly command.
+/// Beginnings of two attributes: one skips a test, the other leaves it to the nightly run.
 const IGNORED: &str = concat!("#[ig", "nore");
 const NIGHTLY: &str = concat!("#[ig", "nore = \"nightly: ");
 
-/// A call with which a test sleeps.
+/// The call by which a test sleeps.
 const SLEEP: &str = concat!("sl", "eep(");
 
-/// Tests that sleep, each with the reason. All others wait for a condition.
+/// Tests that sleep, each with the reason. All other tests wait for conditions.
 const SLEEPERS: [(&str, &str); 5] = [
     (
         "crates/load/tests/kit/engine/server.rs",
@@ -108,7 +108,7 @@ const RULES: [Rule; 11] = [
     },
 ];
 
-/// Finds everything that is wrong with `files` (path, text).
+/// Finds every violation of a rule in `files` (path, text).
 pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in files {
@@ -123,8 +123,8 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     findings
 }
 
-/// Prints the files that are getting long, past the test harness, which captures what a test
-/// prints.
+/// Prints the files that are getting long. Writes to stderr itself, because the test harness hides
+/// the output of the print macros.
 pub(crate) fn print_long_files(files: &[(String, String)]) {
     for (path, text) in files {
         let lines = text.lines().count();
@@ -187,7 +187,8 @@ pub(crate) fn holds_word(line: &str, word: &str) -> bool {
     holds(line, word, |c| c.is_alphanumeric() || c == '_')
 }
 
-/// True if `line` contains `word`, not as a part of a longer one made of such characters.
+/// True if `line` contains `word` and not only as a part of a longer word. `of_word` tells which
+/// characters a word has.
 pub(crate) fn holds(line: &str, word: &str, of_word: fn(char) -> bool) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -215,7 +216,7 @@ fn long(file: File<'_>) -> Vec<(usize, String)> {
 }
 
 fn without_header(file: File<'_>) -> Vec<(usize, String)> {
-    // The tests of a file are described by their names.
+    // A file of tests needs no header: the names of its tests describe it.
     let wants = file.is_rust() && !file.path.ends_with("/tests.rs");
     let missing = wants && !file.text.starts_with("//!");
     missing.then(|| (1, "does not begin with a //! header".to_owned())).into_iter().collect()
@@ -304,7 +305,7 @@ fn chance(file: File<'_>) -> Vec<(usize, String)> {
     found.map(|(number, pattern)| (number, format!("{pattern} is used"))).collect()
 }
 
-/// Applies to the server, the crates it is made of, and those that measure it.
+/// Checks the server, the crates that it is made of, and those that measure it.
 fn text_error(file: File<'_>) -> Vec<(usize, String)> {
     let parts = ["load", "lsm", "profile", "protocol", "record", "server"]
         .map(|name| format!("crates/{name}/src/"));
@@ -327,7 +328,7 @@ fn sleeping_test(file: File<'_>) -> Vec<(usize, String)> {
 mod tests {
     use super::*;
 
-    /// Returns the violations in `text`, as "line: description".
+    /// Returns the violations in `text`, each as "line: description".
     fn found(path: &str, text: &str) -> Vec<String> {
         let findings = check(&[(path.to_owned(), text.to_owned())]);
         let place = |place: &str| place.strip_prefix(path).unwrap()[1..].to_owned();

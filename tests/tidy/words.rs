@@ -1,10 +1,10 @@
-//! Consistent vocabulary: words that the glossary in `docs/glossary.md` has replaced stay out of
-//! names, comments, messages and documents. Only patterns are checked here; the rest is the
-//! reviewer's.
+//! Consistent vocabulary: finds words that the glossary in `docs/glossary.md` has replaced, in
+//! names, comments, messages and documents. The check knows only the words listed here; other
+//! inconsistencies are the reviewer's to find.
 
 use crate::{Finding, text};
 
-/// Words, or phrases, and their replacements. Case does not matter.
+/// Old words and phrases, each with its replacement. Case does not matter.
 const OLD: [(&str, &str); 33] = [
     ("amnesia", "lost disk"),
     ("amnesiac", "rebuilding"),
@@ -46,7 +46,7 @@ const WHY: &str = "two words for one thing look like two things: see docs/glossa
 /// A phrase that messages must not contain.
 const IS_NO: &str = " is no ";
 
-/// Exceptions: the word before the phrase, and the words after it.
+/// Exceptions: this word before the phrase, or one of these words after it.
 const THERE: &str = "there";
 const OFTEN: [&str; 4] = ["longer", "more", "slower", "news"];
 
@@ -58,17 +58,17 @@ fn is_history(path: &str) -> bool {
     path == "CHANGELOG.md" || path.starts_with("docs/results/reports/")
 }
 
-/// This file contains the words, and so do recorded histories.
+/// True if a file may contain old words: this file lists them, and recorded histories keep them.
 fn allowed(path: &str) -> bool {
     path == "tests/tidy/words.rs" || is_history(path)
 }
 
-/// Parts of a name with underscores count as words.
+/// True for the characters of a word. An underscore ends a word, so the parts of a name are words.
 fn is_of_word(c: char) -> bool {
     c.is_alphanumeric()
 }
 
-/// Finds the old words in a line, or in a path, each with its replacement.
+/// Returns a description of each old word in a line or a path, with the replacement.
 fn old_words(line: &str) -> impl Iterator<Item = String> {
     let line = line.to_lowercase();
     OLD.into_iter()
@@ -76,8 +76,7 @@ fn old_words(line: &str) -> impl Iterator<Item = String> {
         .map(|(old, new)| format!("\"{old}\" is said: {new}"))
 }
 
-/// True if the messages of a file are for people: tests and their scripts print for each other
-/// only.
+/// True if people read the messages of a file. Tests and their scripts print only for each other.
 fn has_messages(path: &str) -> bool {
     let is_code = path.ends_with(".rs") || path.ends_with(".js");
     let is_of_program = ["src/", "crates/", "torture/"].iter().any(|room| path.starts_with(room));
@@ -85,7 +84,7 @@ fn has_messages(path: &str) -> bool {
 }
 
 /// True if a string in this line says that something "is no" something. A line without quotes is
-/// part of a string if another line of it follows.
+/// part of a string if it ends in a backslash.
 fn says_is_no(line: &str) -> bool {
     let code = line.split(" //").next().unwrap_or_default().trim();
     let is_comment = ["//", "/*", "*"].iter().any(|start| code.starts_with(start));
@@ -101,8 +100,8 @@ fn says_is_no(line: &str) -> bool {
     })
 }
 
-/// Finds every old word in `files` (path, text), also in their paths, and every message with the
-/// unusual phrase.
+/// Finds every old word in the paths and texts of `files` (path, text), and every message with the
+/// phrase "is no".
 pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in files {

@@ -9,7 +9,7 @@ use crate::dev::Dev;
 use crate::process::{Node, PATIENCE, run};
 use crate::unusable::{limited, serve};
 
-/// Clients that hold all permitted connections leave the descriptors that a probe needs.
+/// Even if clients hold all permitted connections, the node has descriptors for a probe.
 #[test]
 fn a_node_with_few_descriptors_answers_probes_or_does_not_start() {
     let loops = &["--loops", "2"][..];
@@ -35,7 +35,8 @@ fn a_node_with_few_descriptors_answers_probes_or_does_not_start() {
     assert!(said.lines().last().unwrap().contains(expected), "{said}");
 }
 
-/// A client that finds no descriptor left waits, and the next ones are served.
+/// While `kvorum dev` has no descriptor left, a client of its socket waits; it and later ones are
+/// served afterwards.
 #[test]
 fn a_kvorum_dev_that_was_out_of_descriptors_serves_its_socket_again() {
     let mut dev = Dev::start(1, &["--sync", "never", "--memory", "64MiB"]);
@@ -44,7 +45,8 @@ fn a_kvorum_dev_that_was_out_of_descriptors_serves_its_socket_again() {
     prlimit(Some(dev.pid()), Resource::Nofile, few).unwrap();
     let waits = UnixStream::connect(dev.data().join("dev.sock")).unwrap();
     (&waits).write_all(b"\"Nodes\"\n").unwrap();
-    // The probes of the node find no descriptor either, and begin later than the connection.
+    // The probes of the node find no descriptor either. They begin after the connection, so the
+    // connection has been noticed by now.
     assert!(dev.until("node-1 = does not answer").is_some());
     prlimit(Some(dev.pid()), Resource::Nofile, before).unwrap();
     waits.set_read_timeout(Some(PATIENCE)).unwrap();

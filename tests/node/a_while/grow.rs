@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Runs `kvorum dev …` on the running cluster.
+/// Runs a subcommand of `kvorum dev` on the running cluster.
 fn command(dev: &Dev, args: &[&str]) -> Output {
     let data = dev.data();
     run(&[&["dev"], args, &["--data", data.to_str().unwrap()]].concat())
@@ -96,7 +96,8 @@ fn one_node_becomes_four_and_three_and_starts_again_as_what_it_has_become() {
     let gone = refused(&dev, &["remove", &second]);
     assert!(gone.contains(&format!("those that run are node-1, {third}, {fourth}")), "{gone}");
 
-    // A restart starts the existing nodes, whatever count is given, and continues from there.
+    // A restart starts the existing nodes, whatever count it is given, and the cluster can be
+    // changed further.
     let dev = dev.again(1, &FLAGS);
     assert_eq!(members(&dev), ["node-1", &third, &fourth]);
     is_whole(&dev);
@@ -110,7 +111,7 @@ fn one_node_becomes_four_and_three_and_starts_again_as_what_it_has_become() {
     }
 }
 
-/// Runs each command of the tour as written, while a client goes on.
+/// Runs each command of the tour as written, while a client sends requests.
 #[test]
 fn the_tour_of_the_guide() {
     let dev = Dev::start(1, &FLAGS);
@@ -163,8 +164,8 @@ fn what_cannot_be_done_is_one_clear_line_and_changes_nothing() {
     }
     kill_process(second, Signal::CONT).unwrap();
     is_whole(&dev);
-    // A node started for a client that went away waits, and is stopped or taken by the next
-    // command.
+    // A node that was started for a command which went away waits. The next command stops it, or
+    // adds it.
     let mut stream = UnixStream::connect(&socket).unwrap();
     stream.write_all(b"{\"Add\":{\"zone\":\"z\",\"weight\":null}}\n").unwrap();
     wait_until("it asks", || layout(&dev)["joining"].is_array());
@@ -191,7 +192,7 @@ fn begin(dev: &Dev, args: &[&str]) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Ends the command by ctrl-C; returns its output.
+/// Ends a command by ctrl-C; returns its output.
 fn interrupt(child: Child) -> String {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -204,7 +205,7 @@ fn whoever_interrupts_it_is_told_what_is_true_and_kvorum_dev_does_the_rest() {
     let mut dev = Dev::start(3, &FLAGS);
     is_whole(&dev);
     let added = added(&dev, &[]);
-    // `kvorum dev` itself is stopped, and answers nobody.
+    // A stopped `kvorum dev` answers no command.
     dev.signal(Signal::STOP);
     let adding = begin(&dev, &["add"]);
     let stat = format!("/proc/{}/task", adding.id());

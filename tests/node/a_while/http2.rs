@@ -1,5 +1,5 @@
-//! HTTP/2 clients that are slow on purpose: their resources are reclaimed, and no other client is
-//! affected.
+//! HTTP/2 clients that are slow on purpose: the node reclaims their resources, and serves other
+//! clients meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,8 @@ fn ids() -> impl Iterator<Item = u32> {
     (0..STREAMS).map(|number| 2 * number + 1)
 }
 
-/// One client never opens its windows, one keeps its uploads waiting; each of their streams is
-/// reset, and their connections go on.
+/// One client never opens its windows, and another one never ends its uploads. The node resets each
+/// of their streams, and their connections stay usable.
 #[test]
 fn streams_that_their_client_leaves_waiting_are_reset_and_others_are_served() {
     let node = Node::start(&["--sync", "never"]);
@@ -55,11 +55,11 @@ fn streams_that_their_client_leaves_waiting_are_reset_and_others_are_served() {
     wait_until("memory to come back", || metric(&node, "kvorum_response_body_bytes") == 0);
 }
 
-/// While others wait for the memory of answers, a stream whose client does not read its answer is
-/// reset, and so is a connection that takes nothing at all.
+/// While other requests wait for memory for their answers, the node resets a stream whose client
+/// does not read its answer, and a connection whose client reads nothing at all.
 #[test]
 fn answers_that_nobody_takes_give_way_to_others() {
-    // 2 MiB for all answers.
+    // With this memory the node has 2 MiB for all answers.
     let node = Node::start(&["--sync", "never", "--memory", "64MiB"]);
     let value = vec![7; 256 << 10];
     assert_eq!(node.client().put("/v0/entity?id=long", &value).status, 201);
@@ -86,18 +86,18 @@ fn answers_that_nobody_takes_give_way_to_others() {
     }
 }
 
-/// A connection whose socket is full is closed; one that only pings is not kept open by that.
+/// The node closes a connection whose socket stays full, and one whose client only pings.
 #[test]
 fn a_connection_that_takes_nothing_is_given_up() {
     let node = Node::start(&["--sync", "never", "--deadline", "1s"]);
     assert_eq!(node.client().put("/v0/entity?id=long", &[7; 1 << 20]).status, 201);
-    // The client has all streams that are permitted at once, and reads none of them.
+    // The client opens as many streams as are permitted at once, and reads none of them.
     let mut full = Raw::connect(node.address, &[(4, (1 << 31) - 1)]);
     full.send(&frame(WINDOW_UPDATE, 0, 0, &[0x70, 0, 0, 0]));
     for stream in ids() {
         full.send(&request(stream, "GET", "/v0/entity?id=long"));
     }
-    // A client that never sends a request has as much time as a head has.
+    // A client that never sends a request has the time limit of a head.
     let mut pings = Raw::connect(node.address, &[]);
     pings.send(&frame(PING, 0, 0, b"12345678"));
     wait_until("both ends", || metric(&node, "kvorum_connections_timed_out_total") >= 2);

@@ -1,6 +1,6 @@
-//! Leases: no conditional write finds a lease expired before its time by the wall clock, even after
-//! a node was killed whose hybrid clock starts ahead of that; and the fencing token that guards
-//! against a holder that has lost its lease grows from one holder to the next.
+//! Leases: no conditional write finds a lease expired before its expiry by the wall clock, even
+//! after the kill of a node whose hybrid clock then starts ahead of the wall clock. Fencing tokens,
+//! which guard against a holder that has lost its lease, grow from one holder to the next.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,8 +12,8 @@ use crate::process::{Node, PATIENCE, kvorum, wait_until};
 /// Number of leases in a round.
 const LEASES: u64 = 24;
 
-/// Milliseconds between the starts of two leases: together as long as one lease lasts, so that they
-/// end one after the other once the node is back, whenever that is.
+/// Milliseconds between the starts of two leases. All starts together take as long as one lease, so
+/// that leases end one after the other once the node is back, whenever that is.
 const APART_MS: u64 = 80;
 
 /// Duration of a lease.
@@ -38,7 +38,7 @@ fn expires(response: &Response) -> u64 {
     header.replace('.', "").parse().unwrap()
 }
 
-/// Takes leases, one after the other; returns the expiry of each.
+/// Takes `LEASES` leases, one after the other; returns the expiry of each key.
 fn take_all(client: &mut Client, round: usize) -> BTreeMap<String, u64> {
     let begun = now_ms();
     let take = |number| {
@@ -53,8 +53,8 @@ fn take_all(client: &mut Client, round: usize) -> BTreeMap<String, u64> {
     (0..LEASES).map(take).collect()
 }
 
-/// Kills a node while leases are held, and restarts it at once. Contenders then try to take the
-/// leases through all nodes.
+/// Kills a node while leases are held, and restarts it at once. Then contenders try to take the
+/// leases through all nodes, and must not succeed early.
 fn no_lease_ends_early(args: &[&str], rounds: usize) {
     let mut cluster = Cluster::start(3, args);
     cluster.settled();
@@ -70,7 +70,8 @@ fn no_lease_ends_early(args: &[&str], rounds: usize) {
             for contender in &mut contenders {
                 held.retain(|key, expires| {
                     let answer = put(contender, &format!("id={key}"), TAKE);
-                    // Before its expiry nobody else gets the lease, whatever else the outcome is.
+                    // Until its expiry nobody else may get the lease; any other outcome is
+                    // permitted.
                     let is_free = answer.status == 201;
                     let early = expires.saturating_sub(now_ms());
                     assert!(!is_free || early == 0, "{key} ended {early} ms early");
@@ -92,7 +93,8 @@ fn no_lease_ends_early_after_a_kill_though_clocks_may_differ_much() {
     no_lease_ends_early(&["--max-clock-skew", "5s"], 2);
 }
 
-/// The holder renews the lease up to its expiry, also at a node whose hybrid clock is past that.
+/// The holder can renew a lease until its expiry by the wall clock, even at a node whose hybrid
+/// clock is past the expiry.
 #[test]
 fn a_lease_is_renewed_until_its_time_after_a_kill() {
     let mut cluster = Cluster::start(3, &["--max-clock-skew", "5s"]);
@@ -199,8 +201,8 @@ fn a_fence_grows_from_one_holder_to_the_next_on_three_nodes() {
     }
 }
 
-/// A repeated request gets a token no smaller than the first time, and smaller than that of the
-/// next holder.
+/// A repeated request gets a fencing token that is not smaller than the first one, and is smaller
+/// than the next holder's.
 #[test]
 fn a_fence_is_told_again_to_who_has_lost_the_answer() {
     let cluster = Cluster::start(3, &[]);

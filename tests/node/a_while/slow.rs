@@ -10,10 +10,11 @@ use crate::process::Node;
 /// Number of clients with each kind of slowness.
 const EACH: usize = 60;
 
-/// The promise is 15 s; the delays of a loaded test machine are not the node's.
+/// Time limit for the end of slow clients. The node promises 15 s; the rest is for a busy machine.
 const REAPED_WITHIN: Duration = Duration::from_secs(20);
 
-/// Sends a byte now and then until that fails; true if it failed in time.
+/// Sends a byte on each connection every half a second. Returns true once all connections have
+/// ended, and false if some last longer than `REAPED_WITHIN`.
 fn trickle(mut clients: Vec<Client>, byte: &'static [u8]) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < REAPED_WITHIN {
@@ -36,7 +37,7 @@ fn slow_clients(node: &Node, start: &str) -> Vec<Client> {
         .collect()
 }
 
-/// The end of a range in HTTP/1.0 is the end of the connection.
+/// In HTTP/1.0 the end of the connection is the end of a range.
 #[test]
 fn what_is_cut_off_at_the_end_of_the_node_does_not_look_whole() {
     let node = Node::start(&["--sync", "never"]);

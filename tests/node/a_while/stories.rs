@@ -1,5 +1,5 @@
-//! The stories of `docs/operate/cluster.md` about members that join and leave: their commands, run
-//! as written, on three nodes and on those that they start, while a client goes on.
+//! The stories of `docs/operate/cluster.md` about members that join and leave. Runs their commands
+//! as written, on three nodes and on those that the commands start, while a client sends requests.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::client::{Client, between_turns};
 use crate::cluster::key;
 use crate::process::{Node, kvorum, wait_until};
 
-/// Number of keys that are written before, and read after each command.
+/// Number of keys that are written before a story, and read after each of its commands.
 pub(super) const KEYS: usize = 200;
 
 /// Time limit of a command, for `timeout`.
@@ -24,7 +24,7 @@ const SECRET: &str = "a secret that is long enough";
 /// The nodes in the stories, in the order of their machines.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// Returns the block that a comment in the documents marks.
+/// Returns the lines of the block that a comment in the documents marks with `name`.
 pub(super) fn story(name: &str) -> Vec<&'static str> {
     let manual = match name {
         "tour" => include_str!("../../../docs/guide/tour.md"),
@@ -64,7 +64,8 @@ impl Machines {
         Client::connect(self.at[machine])
     }
 
-    /// Replaces a story's addresses by those of this machine.
+    /// Replaces the addresses in a line of a story by those of this machine, and `PLAN` by the last
+    /// plan's id.
     fn here(&self, line: &str) -> String {
         let replaced = |line: String, (number, at): (usize, &SocketAddr)| {
             line.replace(&format!("10.0.0.{}:8080", number + 1), &at.to_string())
@@ -73,7 +74,8 @@ impl Machines {
         line.replace("PLAN", &self.plan)
     }
 
-    /// Starts a node that asks to join; the node is up once it is a member.
+    /// Starts the node of a `kvorum serve --join` line; returns a thread that ends once the node is
+    /// a member.
     fn joins(&mut self, line: &str) -> thread::JoinHandle<(usize, Node)> {
         let line = self.here(line);
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -125,8 +127,8 @@ fn command() -> Command {
     command
 }
 
-/// Plays a story, and checks that no request failed and no key is lost; the nodes that are up in
-/// the end must be exactly the members.
+/// Plays a story. Asserts that no request failed, no key is lost, and the nodes that are up in the
+/// end are the `members`.
 fn play(name: &str, lost: Option<usize>, members: &[&str]) {
     if Command::new("timeout").arg("--version").output().is_err() {
         eprintln!("skipped: there is no timeout");
@@ -151,7 +153,8 @@ fn play(name: &str, lost: Option<usize>, members: &[&str]) {
             match line.strip_suffix(" &") {
                 Some(serve) => joining.push(machines.joins(serve)),
                 None if line.starts_with("kvorum cluster plan --add") => {
-                    // Nobody types faster than a joining node asks.
+                    // Repeats the plan until the joining node has asked: people type more slowly
+                    // than this.
                     let asking = format!("until {line}; do sleep 0.1; done 2>/dev/null");
                     machines.run(&asking);
                 }
@@ -191,7 +194,7 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Writes and reads until stopped, without a failure.
+/// Writes and reads until `stop` is set; no request may fail.
 pub(super) fn goes_on(mut client: Client, stop: &AtomicBool) {
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! The walk-through of `docs/guide/tour.md`: its commands, run as written on a `kvorum dev`, must
-//! print what the manual says.
+//! The walk-through of `docs/guide/tour.md`: runs its commands as written on a `kvorum dev`, and
+//! compares their output with the page's.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::process::{kvorum, wait_until};
 /// Time limit of a command, for `timeout`.
 const LIMIT: &str = "120s";
 
-/// Units of numbers that may differ.
+/// Units that may differ from those on the page, because numbers do.
 const UNITS: [&str; 10] =
     ["B", "KiB", "MiB", "s", "ms", "second", "seconds", "minute", "minutes", "ago:"];
 
@@ -35,8 +35,9 @@ fn steps() -> Vec<Step> {
     steps
 }
 
-/// Returns a line's words, without numbers, names with numbers, and units. The number of keys
-/// delivered by hints before a round looks differs, and a compaction may have begun by itself.
+/// Returns a line's words without numbers, names with numbers, and units. Of some lines it returns
+/// only the first word: hints may have delivered keys before a repair round compares them, and a
+/// compaction may have begun by itself.
 fn words(line: &str) -> Vec<&str> {
     if line.starts_with("keys: ") {
         return vec!["keys:"];
@@ -79,7 +80,7 @@ fn the_walk_through_works_as_the_manual_says() {
         assert_ne!(output.status.code(), Some(124), "{command}: not within {LIMIT}");
         String::from_utf8(output.stdout).unwrap()
     };
-    // A newcomer types no command before the nodes have found each other.
+    // Waits until the nodes have found each other, as they have before a reader types a command.
     wait_until("a cluster", || {
         kvorum().args(["status", "--url", &urls[0]]).output().unwrap().status.success()
     });

@@ -1,5 +1,5 @@
-//! An HTTP/2 client as programs have one (the `h2` crate), and one that sends exactly the frames it
-//! is given.
+//! Two HTTP/2 clients: one is the crate `h2`, as programs use it, and the other sends exactly the
+//! frames that it is given.
 
 use std::future::Future;
 use std::io::{self, Read, Write};
@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::process::PATIENCE;
 
-/// A connection. It makes progress only while one of its functions runs.
+/// A client's connection. The connection makes progress only while one of these functions runs.
 pub(crate) struct Http2 {
     runtime: Runtime,
     pub(crate) send: SendRequest<Bytes>,
@@ -52,7 +52,7 @@ impl Http2 {
         Self::over(runtime, stream, "http")
     }
 
-    /// Connects by TLS; the node must choose HTTP/2.
+    /// Connects by TLS; asserts that the node chooses HTTP/2.
     pub(crate) fn secured(address: SocketAddr, config: &Arc<ClientConfig>) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let stream = runtime.block_on(async {
@@ -71,7 +71,7 @@ impl Http2 {
     ) -> Self {
         let (send, connection) = runtime.block_on(async {
             let mut builder = client::Builder::new();
-            // The connection's window exceeds one stream's.
+            // Makes the connection's window larger than a stream's window.
             let builder = builder.initial_connection_window_size(4 << 20);
             let (send, connection) = builder.handshake(io).await.unwrap();
             (send, tokio::spawn(connection))
@@ -79,7 +79,7 @@ impl Http2 {
         Self { runtime, send, connection, scheme }
     }
 
-    /// Runs a future to its end, and the connection meanwhile.
+    /// Runs a future to its end; the connection makes progress meanwhile.
     pub(crate) fn run<T>(&self, what: impl Future<Output = T>) -> T {
         self.runtime.block_on(async { timeout(PATIENCE, what).await.expect("it takes too long") })
     }
@@ -92,7 +92,8 @@ impl Http2 {
         self.run(exchange(self.send.clone(), head, Bytes::copy_from_slice(body)))
     }
 
-    /// Sends a head whose body follows; returns the pending answer, and the sink of the body.
+    /// Sends the head of a request; returns the future answer, and the stream on which the caller
+    /// sends the body.
     pub(crate) fn begin(
         &self,
         head: Request<()>,
@@ -113,7 +114,7 @@ impl Http2 {
         self.request("PUT", target, value)
     }
 
-    /// Waits for the connection's end; true if it was orderly.
+    /// Waits for the connection's end; returns true if the end was orderly.
     pub(crate) fn ends_well(self) -> bool {
         let Self { runtime, send, connection, .. } = self;
         let ended = runtime.block_on(async { timeout(PATIENCE, connection).await });
@@ -178,7 +179,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Returns the reason for which a stream or the connection ends.
+    /// Returns the error code of a RESET or GOAWAY frame.
     pub(crate) fn reason(&self) -> Reason {
         let at = if self.kind == GOAWAY { 4 } else { 0 };
         u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap()).into()
@@ -190,7 +191,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Encodes headers as literals, without a table (RFC 7541, 6.2.2).
+/// Encodes headers as literals that are not put into the table (RFC 7541, 6.2.2).
 pub(crate) fn literals(headers: &[(&str, &str)]) -> Vec<u8> {
     let string = |text: &str| {
         let mut bytes = vec![u8::try_from(text.len().min(127)).unwrap()];
@@ -210,13 +211,13 @@ pub(crate) fn literals(headers: &[(&str, &str)]) -> Vec<u8> {
         .collect()
 }
 
-/// Encodes the head of a request.
+/// Encodes the header block of a request.
 pub(crate) fn head(method: &str, path: &str) -> Vec<u8> {
     let (method, path) = ((":method", method), (":path", path));
     literals(&[method, (":scheme", "http"), path, (":authority", "localhost")])
 }
 
-/// Encodes the head of a request in a frame.
+/// Encodes a HEADERS frame with the header block of a request.
 pub(crate) fn request(stream: u32, method: &str, path: &str) -> Vec<u8> {
     let ends = if method == "GET" { END_STREAM } else { 0 };
     frame(HEADERS, END_HEADERS | ends, stream, &head(method, path))
@@ -258,7 +259,7 @@ impl Raw {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Reads the next frame; an error is the connection's.
+    /// Reads the next frame; returns an error of the connection.
     pub(crate) fn next(&mut self) -> io::Result<Frame> {
         loop {
             if let Some(head) = self.received.first_chunk::<9>() {
@@ -289,7 +290,7 @@ impl Raw {
         }
     }
 
-    /// Reads all frames to the connection's end, which must come.
+    /// Reads all frames up to the connection's end.
     pub(crate) fn rest(&mut self) -> Vec<Frame> {
         let begun = Instant::now();
         let mut frames = Vec::new();

@@ -1,4 +1,4 @@
-//! HTTP/2 floods: each comes to a bounded end, and other clients are served meanwhile.
+//! HTTP/2 floods: the node ends each flood within bounds, and serves other clients meanwhile.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,15 +14,17 @@ use super::{metric, node};
 use crate::client::between_turns;
 use crate::process::{Node, wait_until};
 
-/// Far more bytes than any flood may send: input after the node's GOAWAY is discarded, up to 64
-/// MiB.
+/// Maximum number of bytes of a flood. The node must end a flood long before: after its GOAWAY it
+/// discards up to 64 MiB.
 const MOST: usize = 256 << 20;
 
-/// Permitted growth of the process: the resources of one connection, and the allocator's slack.
+/// Permitted growth of the process in bytes: the resources of one connection, and the allocator's
+/// slack.
 const GROWTH: u64 = 48 << 20;
 
-/// Sends `begin`, then pieces without end, until the connection ends; returns the frames received
-/// meanwhile. Other clients are served all the time, and the node stays small.
+/// Sends `begin`, then pieces until the connection ends; returns the frames received meanwhile.
+/// Asserts that other clients are served all the time, and that the node's memory grows by at most
+/// `GROWTH`.
 fn flood(node: &Node, begin: &[u8], mut pieces: impl FnMut(u32) -> Vec<u8> + Send) -> Vec<Frame> {
     let resident = node.resident();
     let mut raw = Raw::connect(node.address, &[]);
@@ -68,7 +70,7 @@ fn flood(node: &Node, begin: &[u8], mut pieces: impl FnMut(u32) -> Vec<u8> + Sen
     came
 }
 
-/// True if the node's last GOAWAY was ENHANCE_YOUR_CALM.
+/// True if the error code of the node's last GOAWAY is ENHANCE_YOUR_CALM.
 fn was_too_much(came: &[Frame]) -> bool {
     let last = came.iter().rfind(|frame| frame.kind == GOAWAY);
     last.is_some_and(|frame| frame.reason() == Reason::ENHANCE_YOUR_CALM)
@@ -95,7 +97,7 @@ fn streams_that_are_reset_at_once_end_the_connection() {
 fn a_head_without_end_ends_the_connection() {
     let node = node();
     let begin = frame(HEADERS, 0, 1, &head("GET", "/v0/entity?id=k"));
-    // Empty, small, and of the maximum length.
+    // Continuations that are empty, small, and of the maximum length.
     for header in [vec![], literals(&[("x", "y")]), literals(&[("x", &"y".repeat(8000))]).repeat(2)]
     {
         let came = flood(&node, &begin, |_| frame(CONTINUATION, 0, 1, &header));
@@ -124,7 +126,7 @@ fn frames_that_ask_for_nothing_end_the_connection() {
     let unknown = frame(200, 0, 0, b"whatever this is");
     let empty = frame(DATA, 0, 1, b"");
     let padding = frame(DATA, 8, 1, &[&[255][..], &[0; 255]].concat());
-    // Also with a request under way, which changes nothing.
+    // Floods also while a request is under way, which must make no difference.
     let upload = request(1, "PUT", "/v0/entity?id=k");
     for piece in [settings, ping, window, priority, unknown, empty, padding] {
         for begin in [&[][..], &upload] {
@@ -156,7 +158,8 @@ fn a_head_that_is_too_long_is_refused_and_one_that_unpacks_to_too_much_ends_the_
     };
     assert_eq!([with(100), with(101)], [200, 431]);
 
-    // One header of 4,000 bytes in the table, then named by a byte each, 62 = the newest.
+    // Puts one header of 4,000 bytes into the table, then names it by one byte each time: 62 is the
+    // newest entry of the table.
     let named = |streams: u32| {
         let mut bomb = vec![0x40, 1, b'x', 127, 0xa1, 0x1e];
         bomb.extend([b'y'; 4000]);
@@ -177,7 +180,7 @@ fn a_head_that_is_too_long_is_refused_and_one_that_unpacks_to_too_much_ends_the_
 
 #[test]
 fn bodies_in_frames_of_a_byte_take_no_more_than_their_window() {
-    // So little memory for bodies that most of them wait for it, unread.
+    // The node has so little memory for bodies that most of them wait for memory, unread.
     let node = Node::start(&["--sync", "never", "--memory", "64MiB"]);
     let mut begin = Vec::new();
     for number in 0..40 {
@@ -218,7 +221,7 @@ fn frames_in_any_order_and_of_any_content_harm_nobody() {
             let at = random(bytes.len() as u64) as usize;
             bytes[at] ^= 1 << random(8);
         }
-        // The node may have closed the connection in the middle.
+        // Errors are ignored, because the node may close the connection in the middle.
         let _ = raw.stream.write_all(&bytes);
         drop(raw);
         assert_eq!(good.put("/v0/entity?id=good", b"v").status, 201, "{number}");

@@ -1,5 +1,5 @@
-//! HTTP/2: by ALPN and with prior knowledge, the same contract as over HTTP/1.1; many streams, slow
-//! and broken ones; the end of connections.
+//! HTTP/2, chosen by ALPN or with prior knowledge: the same contract as over HTTP/1.1, many
+//! streams, slow and broken ones, and the end of connections.
 
 pub(crate) mod client;
 mod floods;
@@ -20,7 +20,7 @@ use client::{
     literals, request,
 };
 
-/// Returns a metric of a node; the sum, if there is one for each loop.
+/// Returns a metric of a node, summed over all labels.
 pub(crate) fn metric(node: &Node, name: &str) -> u64 {
     let text = String::from_utf8(node.client().get("/metrics").body()).unwrap();
     let is_it =
@@ -37,7 +37,7 @@ fn mixed(bytes: usize) -> Vec<u8> {
     (0..bytes as u32).map(|n| (n ^ (n >> 9)) as u8).collect()
 }
 
-/// Exercises the contract as clients do.
+/// Exercises the HTTP contract through a client.
 fn plays_the_contract(client: &Http2) {
     let put = client.put("/v0/entity?id=k", b"v");
     assert_eq!((put.status.as_u16(), put.headers.contains_key("etag")), (201, true));
@@ -86,10 +86,11 @@ fn the_contract_holds_with_prior_knowledge_and_by_alpn() {
         let mut old = crate::client::Client::secured(node.address, &config).unwrap();
         assert_eq!(old.get("/v0/entity?id=l").status, 200);
     }
-    // A plaintext request on a port that speaks TLS is told so, and nothing is done.
+    // A plaintext request on a port that speaks TLS gets an answer which says so, and nothing is
+    // done.
     let refused = Http2::connect(node.address).put("/v0/entity?id=l", b"w");
     assert!(refused.json()["detail"].as_str().unwrap().contains("https://"));
-    // ALPN identifies other nodes: no client requests are served there.
+    // Other nodes are identified by ALPN; on their connections the node serves the peer protocol.
     let config = certs.client(None, &["kvorum-peer"]);
     let mut peer = crate::client::Client::secured(node.address, &config).unwrap();
     peer.send(crate::peers::UPGRADE);
@@ -198,13 +199,14 @@ fn what_browsers_and_tokens_are_checked_for_is_checked_here_too() {
     assert_eq!(put(&[("host", "localhost")]), 201);
 }
 
-/// A request needs `:authority` or these headers; the answer's status is told by its first byte.
+/// A request needs `:authority` or a `Host` header. The first byte of the answer's header block
+/// tells the status.
 #[test]
 fn a_request_must_say_whom_it_asks() {
     let node = node();
     let mut raw = Raw::connect(node.address, &[]);
     let pseudo = [(":method", "GET"), (":scheme", "http"), (":path", "/healthz")];
-    // From the static table: 8 = 200, 12 = 400 (RFC 7541, appendix A).
+    // Bytes for entries of the static table: 8 = 200, 12 = 400 (RFC 7541, appendix A).
     let asked = [(&[][..], 0x8c), (&[("host", "localhost")][..], 0x88)];
     for (stream, (headers, status)) in [1, 3].into_iter().zip(asked) {
         let block = literals(&[&pseudo[..], headers].concat());
@@ -220,14 +222,14 @@ fn an_upload_that_is_reset_stores_nothing_and_the_connection_goes_on() {
     for stream in [1, 3, 5] {
         raw.send(&request(stream, "PUT", "/v0/entity?id=reset"));
         raw.send(&frame(DATA, 0, stream, &[7; 10_000]));
-        // NO_ERROR looks most like an end.
+        // Of all error codes NO_ERROR is the easiest to take for the end of the body.
         let reason = if stream == 1 { Reason::NO_ERROR } else { Reason::CANCEL };
         raw.send(&frame(RESET, 0, stream, &u32::from(reason).to_be_bytes()));
     }
     raw.send(&request(7, "GET", "/v0/entity?id=reset"));
     let answer = raw.until(HEADERS);
     assert_eq!((answer.stream, answer.payload[0]), (7, 0x8d), "404");
-    // And a stream whose client goes away in the middle.
+    // Sends a stream whose client closes the connection in the middle of the body.
     raw.send(&request(9, "PUT", "/v0/entity?id=reset"));
     raw.send(&frame(DATA, 0, 9, &[7; 10_000]));
     drop(raw);
@@ -248,7 +250,7 @@ fn a_reader_that_stops_gets_the_rest_when_it_goes_on_and_holds_up_no_other_strea
         let (response, _) = send.send_request(head, true).unwrap();
         let mut body = response.await.unwrap().into_body();
         let first = body.data().await.unwrap().unwrap();
-        // The stream's window is as good as closed now; others use the connection's.
+        // The stream's window is nearly used up now; other streams use the connection's.
         for _ in 0..100 {
             let head = client.head("GET", "/healthz").body(()).unwrap();
             let other = exchange(client.send.clone(), head, Bytes::new()).await.unwrap();
@@ -289,10 +291,10 @@ fn a_node_that_stops_says_goodbye_and_answers_what_is_under_way() {
         let mut busy = Raw::connect(node.address, &[]);
         busy.send(&request(1, "PUT", "/v0/entity?id=late"));
         busy.send(&frame(DATA, 0, 1, b"v"));
-        // The upload has begun once this is answered.
+        // The node reads frames in order, so the upload has begun once this request is answered.
         busy.send(&request(3, "GET", "/v0/entity?id=k"));
         busy.until(DATA);
-        // The dashboard's events, which end by themselves.
+        // A stream of the dashboard's events, which the node ends itself when it stops.
         busy.send(&request(5, "GET", "/ui/events"));
         busy.until(DATA);
         let silent = Raw::connect(node.address, &[]);

@@ -1,5 +1,5 @@
-//! Uploads refused before they are complete: the answer reaches clients that would drop it if a
-//! reset came right behind it, and the rest of the body is read within bounds.
+//! Uploads that are refused before they are complete. The answer must reach clients that would drop
+//! it if a reset came right behind it, so the node reads the rest of the body, up to a bound.
 
 use h2::Reason;
 
@@ -15,8 +15,8 @@ const WINDOW: usize = (64 << 10) - 1;
 
 const PIECE: usize = 16 << 10;
 
-/// Sends `bytes` of a body as its window opens, and then a request on the next stream; returns the
-/// number of resets received before the answer to that.
+/// Sends a body of `bytes` bytes as the stream's window permits, then a request on the next stream;
+/// returns the number of resets received before the answer to that request.
 fn upload(raw: &mut Raw, stream: u32, bytes: usize) -> usize {
     let (mut window, mut left, mut resets) = (WINDOW, bytes, 0);
     while left > 0 {
@@ -37,7 +37,7 @@ fn upload(raw: &mut Raw, stream: u32, bytes: usize) -> usize {
             _ => {}
         }
     }
-    // The next stream's answer comes behind all frames for this one.
+    // The answer on the next stream follows all frames for this one.
     raw.send(&request(stream + 2, "GET", "/healthz"));
     loop {
         let came = raw.next().unwrap();
@@ -53,8 +53,8 @@ fn a_refused_upload_is_taken_to_its_end_and_its_stream_is_not_reset() {
     let node = Node::start(&["--sync", "never", "--max-value", "64KiB"]);
     let long = (1 << 20).to_string();
     let many: Vec<_> = (0..101).map(|_| ("x", "y")).collect();
-    // Too long by its stated and by its actual length; from a foreign page; unknown path; too many
-    // headers.
+    // Uploads that are refused: too long by the stated and by the actual length, from a foreign
+    // page, to an unknown path, with too many headers.
     let refused: [(&str, &[(&str, &str)]); 5] = [
         ("/v0/entity?id=k", &[("content-length", &long)]),
         ("/v0/entity?id=k", &[]),
@@ -78,7 +78,7 @@ fn a_refused_upload_without_end_is_reset_in_the_end() {
     let mut raw = Raw::connect(node.address, &[]);
     raw.send(&request(1, "PUT", "/nowhere"));
     assert_eq!(upload(&mut raw, 1, 1 << 30), 1, "more comes than is taken");
-    // The client sends nothing, and the time limit passes.
+    // A client that sends no body is reset once a time limit has passed.
     let silent = [head("PUT", "/nowhere"), literals(&[("content-length", "1000000")])].concat();
     raw.send(&frame(HEADERS, END_HEADERS, 3, &silent));
     assert_eq!(raw.until(DATA).stream, 3, "it is answered at once");

@@ -1,4 +1,5 @@
-//! Ranges in self-delimiting forms: through proxies, in pages, over HTTP/2, and by `kvorum scan`.
+//! Ranges in the forms that mark their own end: through proxies, in pages, over HTTP/2, and by
+//! `kvorum scan`.
 
 mod relay;
 
@@ -28,7 +29,7 @@ pub(crate) fn list(client: &mut Client, query: &str, accept: &str) -> Response {
     client.response()
 }
 
-/// Parses the lines of a body; returns the last one separately.
+/// Parses the JSON lines of a body; returns the items, and the last line separately.
 fn lines(body: &[u8]) -> (Vec<Value>, Value) {
     assert!(body.ends_with(b"\n"), "the body was cut: {}", String::from_utf8_lossy(body));
     let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -49,7 +50,7 @@ fn keys_of(lines: &[Value]) -> Vec<String> {
     lines.iter().map(|line| line["key"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns keys and values that any separator could be confused with.
+/// Returns keys and values that could be taken for separators, or need escapes in some form.
 fn awkward() -> Items {
     let mut items = Items::new();
     let mut add = |key: &[u8], value: &[u8]| items.insert(key.to_vec(), value.to_vec());
@@ -139,7 +140,7 @@ fn a_response_that_was_cut_is_refused_wherever_it_was_cut() {
             assert_eq!(said.contains(first), items == 0, "{framing:?}: {said}");
         }
     }
-    // The command in the message prints the rest.
+    // The command that the message names prints the rest.
     let second = list(&mut client, "end=c", FRAMES).body().len();
     let relay = Relay::to(node.address, Framing::CutByLength(second));
     let output = scan(&relay.url(), &["--json", "--limit", "9"]);
@@ -151,7 +152,7 @@ fn a_response_that_was_cut_is_refused_wherever_it_was_cut() {
     assert_eq!(rest, Items::from([(b"c".to_vec(), b"v".to_vec())]));
 }
 
-/// With a limit a range comes in pages, and can be interrupted between two of them.
+/// With a limit `scan` requests pages, and can be interrupted between two of them.
 #[test]
 fn a_scan_that_was_interrupted_between_pages_says_how_to_go_on() {
     let node = Node::start(&["--sync", "never", "--max-value", "1MiB"]);
@@ -189,12 +190,13 @@ fn a_scan_that_was_interrupted_between_pages_says_how_to_go_on() {
         let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
         assert!(all.starts_with(&both) && lines(&both) == 18, "{framing:?}");
     }
-    // Nothing was printed: there is no rest.
+    // If nothing was printed, the message names no command for the rest.
     let relay = Relay::to(node.address, Framing::Hangup(0));
     let output = scan(&relay.url(), &["--limit", "18"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    // Everything was printed before the response was cut: nothing is left to request.
+    // If everything was printed before the response was cut, there is no rest, and the command
+    // succeeds.
     let whole = list(&mut client, "limit=1", FRAMES).body().len();
     let relay = Relay::to(node.address, Framing::CutByLength(whole - 1));
     let output = scan(&relay.url(), &["--limit", "1"]);
@@ -252,7 +254,7 @@ fn lines_hold_any_item_and_say_where_they_end() {
             line.as_object().unwrap().keys().all(|name| !name.starts_with("value"))
         })
     );
-    // A conditional write's tag too.
+    // The tag of a conditional write is shown too.
     client.send(
         "PUT /v0/entity?id=plain HTTP/1.1\r\nHost: localhost\r\nIf-Match: *\r\n\
          Content-Length: 1\r\n\r\nw",
@@ -381,7 +383,8 @@ fn pages_are_walked_to_the_end_while_keys_come_and_go() {
     assert_eq!(pages.concat(), (0..100).map(key).collect::<Vec<_>>());
     assert_eq!(walk(&mut client, "prefix=key&limit=10000", |_, _| {}).len(), 1);
     assert_eq!(walk(&mut client, "prefix=none&limit=3", |_, _| {}), [Vec::<String>::new()]);
-    // The last key of a page is deleted, one is written just behind it and one before it.
+    // After each page, deletes its last key, and writes one key right behind that and one behind
+    // the page's first key.
     let seen = walk(&mut client, "prefix=key&limit=7", |client, keys| {
         let Some(last) = keys.last().filter(|last| last.len() == 6) else { return };
         client.delete(&format!("/v0/entity?id={last}"));

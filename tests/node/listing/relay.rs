@@ -1,4 +1,4 @@
-//! A proxy between a client and a node that reframes bodies, as proxies may, or cuts them.
+//! A proxy between a client and a node that reframes bodies, as proxies may do, or cuts them.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -24,9 +24,9 @@ pub(crate) enum Framing {
     BrokenOff(usize),
     /// The whole body under another `Content-Type`.
     Typed(&'static str),
-    /// This many whole responses on a connection, then its end instead of the next one.
+    /// This many whole responses on a connection; instead of the next one the connection ends.
     Hangup(usize),
-    /// This many whole responses on a connection, then this one.
+    /// This many whole responses on a connection; the next one is this text.
     Refusal(usize, &'static str),
 }
 

@@ -1,5 +1,5 @@
-//! An attacker between two nodes, who can change every byte: nodes verify no certificates, and the
-//! proofs, which cover the connection, expose the attack.
+//! An attacker between two nodes, who can change every byte. Nodes do not verify certificates;
+//! their proofs cover the connection, and so expose the attack.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ use crate::process::{Node, kvorum, wait_until};
 
 const PEER: &[u8] = b"kvorum-peer";
 
-/// Accepts any certificate, as nodes do.
+/// A verifier that accepts any certificate, as nodes do.
 #[derive(Debug)]
 struct Any;
 
@@ -59,14 +59,14 @@ impl ServerCertVerifier for Any {
     }
 }
 
-/// The attacker terminates TLS on both sides, or only forwards bytes.
+/// The attacker's method: terminates TLS on both sides, or only forwards bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Between {
     Reads,
     PassesOn,
 }
 
-/// Intercepts connections to `listener` until the process ends.
+/// Intercepts connections to `listener` and connects each to `to`, until the process ends.
 fn stand_between(listener: TcpListener, to: SocketAddr, certs: &Certs, what: Between) {
     let cert = CertificateDer::from_pem_file(certs.path("node.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_file(certs.path("node.key")).unwrap();
@@ -98,7 +98,7 @@ fn copy_both(mut came: TcpStream, mut went: TcpStream) -> io::Result<()> {
     io::copy(&mut came, &mut went).map(drop)
 }
 
-/// Relays the data of two TLS connections in both directions.
+/// Relays plaintext between two TLS connections in both directions.
 fn read_both(
     mut came: TcpStream,
     mut went: TcpStream,

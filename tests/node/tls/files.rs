@@ -1,5 +1,5 @@
-//! Errors in certificates and keys, reported for each file with the remedy: at the start, by
-//! `--check`, and when files change while the node runs.
+//! Errors in certificates and keys. Each is reported with the file's name and the remedy: at the
+//! start, by `--check`, and when files change while the node runs.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,8 @@ use crate::process::{Node, run, wait_until};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Returns parameters of a certificate for these hosts, valid in a period relative to now.
+/// Returns parameters of a certificate for these hosts, valid between two times in seconds from
+/// now.
 fn params(name: &str, hosts: &[&str], from: i64, until: i64) -> CertificateParams {
     let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
     let mut params = CertificateParams::new(hosts).unwrap();
@@ -49,7 +50,7 @@ fn issue(certs: &Certs, params: &CertificateParams) -> (String, String) {
     (params.signed_by(&pair, &issuer).unwrap().pem(), pair.serialize_pem())
 }
 
-/// Puts a node's files in place, the key first.
+/// Writes a node's certificate and key files, the key first.
 fn place(certs: &Certs, (cert, key): &(String, String)) {
     for (name, text) in [("node.key", key), ("node.pem", cert)] {
         fs::write(certs.path("new"), text).unwrap();
@@ -63,7 +64,8 @@ fn ca(name: &str, from: i64, until: i64) -> CertificateParams {
     ca
 }
 
-/// Returns files that a node does not accept, and a part of the message for each.
+/// Returns pairs of certificate and key that a node does not accept, each with a part of the error
+/// message.
 fn bad(certs: &Certs) -> Vec<((String, String), &'static str)> {
     let made = |params: &CertificateParams| issue(certs, params);
     let here = &["127.0.0.1"][..];
@@ -72,7 +74,7 @@ fn bad(certs: &Certs) -> Vec<((String, String), &'static str)> {
     let (own, key) = made(&good());
     let behind = |params: CertificateParams| (format!("{own}{}", made(&params).0), key.clone());
     let (from, until) = (days(-9), days(-1));
-    // An intermediate certificate, and a certificate that it signs; `shown` replaces the
+    // Makes an intermediate certificate, and a certificate that it signs; `shown` replaces the
     // intermediate one in the file.
     let below = |sub: CertificateParams, shown: Option<CertificateParams>| {
         let pair = KeyPair::generate().unwrap();
@@ -120,7 +122,7 @@ fn bad(certs: &Certs) -> Vec<((String, String), &'static str)> {
     ]
 }
 
-/// A node checks its files once a second: several nodes share the bad ones.
+/// A node checks its files only once a second, so several nodes share the bad files.
 #[test]
 fn a_running_node_takes_up_nothing_that_no_client_accepts() {
     const NODES: usize = 4;
@@ -131,7 +133,8 @@ fn a_running_node_takes_up_nothing_that_no_client_accepts() {
     });
 }
 
-/// Gives a running node each `step`-th bad pair of files.
+/// Gives a running node each `step`-th bad pair of files from number `first` on; asserts that the
+/// node uses none of them.
 fn takes_up_none_of(first: usize, step: usize) {
     let certs = Certs::new();
     let node = certs.node(&[]);
@@ -174,7 +177,7 @@ fn a_client_ca_that_is_out_of_date_or_none_is_refused() {
         let (is_content, said) = check(&certs, &["--tls-client-ca", file.to_str().unwrap()]);
         assert!(!is_content && said.contains(words), "{words}: {said}");
     }
-    // One good CA among them suffices.
+    // One good CA in the file is enough.
     fs::write(&file, format!("{}{good_ca}", bad[0].0)).unwrap();
     let (is_content, said) = check(&certs, &["--tls-client-ca", file.to_str().unwrap()]);
     assert!(is_content, "{said}");
@@ -192,7 +195,7 @@ fn a_certificate_is_taken_up_once_it_is_valid() {
     assert_eq!(metric(&mut client, "kvorum_tls_reload_failed"), 0);
 }
 
-/// Runs `serve --check` with the files in place; returns true if it passes, and its output.
+/// Runs `serve --check` with the files in place; returns true if the check passes, and its output.
 fn check(certs: &Certs, more: &[&str]) -> (bool, String) {
     let data = tempfile::tempdir().unwrap();
     let data = data.path().join("data");
@@ -222,7 +225,7 @@ fn check_refuses_what_clients_refuse_and_warns_of_what_they_may() {
     place(&certs, &(own + &another, key));
     let (content, said) = check(&certs, &[]);
     assert!(content && said.contains("is not the issuer of any other"), "{said}");
-    // As `openssl req -x509` makes one.
+    // A self-signed certificate of a CA, as `openssl req -x509` makes one.
     let mut own = good();
     own.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let pair = KeyPair::generate().unwrap();
@@ -239,8 +242,8 @@ fn check_refuses_what_clients_refuse_and_warns_of_what_they_may() {
     assert!(said.contains("which nodes do not accept of a client"), "{said}");
 }
 
-/// Nobody writes into the pipe: a reader that waited for that would load no other file any more,
-/// and the node would not end.
+/// Nobody writes into the pipe. A node that waited for the pipe would load no other file any more,
+/// and would not stop.
 #[test]
 fn a_pipe_in_place_of_a_file_is_not_waited_for() {
     let certs = Certs::new();
@@ -258,7 +261,7 @@ fn a_pipe_in_place_of_a_file_is_not_waited_for() {
     node.stop();
 }
 
-/// Each error needs a remedy of its own: the first does not hide the others.
+/// The log must report each error of the files in turn, because each needs a remedy of its own.
 #[test]
 fn each_error_of_files_that_can_not_be_loaded_is_logged_once() {
     let certs = Certs::new();
@@ -288,7 +291,7 @@ fn a_certificate_is_issued_for_what_clients_can_ask_for() {
     assert!(good.status.success(), "{}", String::from_utf8_lossy(&good.stderr));
 }
 
-/// Other nodes need its replicas, and verify no certificate.
+/// The node starts, because other nodes need its replicas, and they verify no certificate.
 #[test]
 fn a_node_starts_with_an_expired_certificate_and_says_so() {
     let certs = Certs::new();
@@ -325,7 +328,7 @@ fn that_a_certificate_expires_soon_does_not_hide_that_it_has_expired() {
 fn the_first_of_a_files_certificates_to_expire_is_the_one_that_is_told() {
     let certs = Certs::new();
     let (own, key) = issue(&certs, &params("long", &["127.0.0.1"], days(-1), days(300)));
-    // An hour more: however long the test takes, ten whole days are left.
+    // The extra hour leaves ten whole days, however long the test takes.
     let (other, _) = issue(&certs, &ca("Brief CA", days(-1), days(10) + 3600));
     place(&certs, &(format!("{own}{other}"), key));
     let node: Node = certs.node(&[]);

@@ -1,4 +1,4 @@
-//! Handshakes that never end, and certificates that nobody should accept.
+//! Handshakes that never end, and certificates that must not be accepted.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -14,14 +14,15 @@ use super::{Certs, metric};
 use crate::client::{Client, between_turns};
 use crate::process::{run, wait_until};
 
-/// Number of handshakes to start, if this process may have as many files.
+/// Number of handshakes that the test starts, if this process may have as many descriptors.
 const BEGUN: usize = 10_000;
 
-/// Files that the other tests of this process need.
+/// Number of descriptors left to the other tests of this process.
 const OTHERS: u64 = 2000;
 
-/// Limit on a request of a connected client meanwhile. The request takes milliseconds on an idle
-/// machine; a client that waits for a handshake to be given up waits longer.
+/// Time limit of a request of a connected client meanwhile. A request takes milliseconds on an idle
+/// machine; a client that had to wait until the node gives up a handshake would take longer than
+/// this.
 const SOON: Duration = Duration::from_secs(11);
 
 fn allowed() -> usize {
@@ -41,14 +42,16 @@ fn who_never_ends_a_handshake_keeps_nobody_out() {
     let mut kept = Client::secured(node.address, &config).unwrap();
     assert_eq!(kept.get("/v0/entity?id=k").status, 404);
     thread::scope(|scope| {
-        // Far more than there are slots: silent, in the middle of a ClientHello, and in the middle
-        // of one of the maximum length.
+        // Starts far more handshakes than there are slots: a third is silent, a third stops in the
+        // middle of a ClientHello, and a third in the middle of a ClientHello of the maximum
+        // length.
         let strangers = scope.spawn(|| {
             let long = [&[22, 3, 1, 64, 0, 1, 0, 255, 250][..], &[3; 8000]].concat();
             let begun: Vec<TcpStream> = (0..allowed())
                 .map(|number| {
                     let mut stream = TcpStream::connect(node.address).unwrap();
-                    // The connection may be closed already, in favor of later ones.
+                    // Errors are ignored, because the node may have closed the connection in favor
+                    // of later ones.
                     let _ = match number % 3 {
                         0 => Ok(()),
                         1 => stream.write_all(&[22, 3, 1, 2, 0, 1]),
@@ -100,7 +103,7 @@ fn expired_and_self_signed_certificates_are_refused() {
     let (_, why) = said(&expired);
     assert!(why.contains("has expired") && why.contains("--tls-cert"), "{why}");
 
-    // A CA's own certificate is not a node's, whoever trusts it.
+    // A CA's own certificate is not accepted as a node's, even by a client that trusts the CA.
     let of_itself = ["ca.pem", "ca.key"].map(|name| certs.text(name));
     let [cert, key] = of_itself.each_ref().map(String::as_str);
     let node = crate::process::Node::start(&["--tls-cert", cert, "--tls-key", key]);
@@ -108,7 +111,8 @@ fn expired_and_self_signed_certificates_are_refused() {
     assert_eq!(code, Some(2), "{why}");
 }
 
-/// An earlier admission does not help later: a resumed session shows no certificate.
+/// A resumed TLS session shows no certificate. The node must refuse the session once the
+/// certificate has expired.
 #[test]
 fn an_expired_certificate_of_a_client_is_refused_although_it_was_good() {
     let certs = Certs::new();

@@ -1,5 +1,5 @@
-//! Certificates that `kvorum cert` issues: by a CA that clients accept, and over no file but an
-//! earlier pair of the same node or client.
+//! Certificates that `kvorum cert` issues: only a CA that clients accept may issue them, and they
+//! may replace only an earlier pair of the same node or client.
 
 use std::fs;
 
@@ -44,7 +44,7 @@ fn no_certificate_replaces_a_ca() {
     }
     let said = refused(&certs, &["client", "--out", &other_end], &files);
     assert!(said.contains("ca.key exists, is not the key of"), "{said}");
-    // Another CA than the one that issues.
+    // Names the file of another CA than the issuing one.
     let other = Certs::new();
     let said = refused(&certs, &["client", "--out", &other.text("ca.pem")], &files);
     assert!(said.contains("is a CA"), "{said}");
@@ -90,7 +90,7 @@ fn a_pair_is_renewed_with_a_new_key() {
         let after = contents(&certs, &files);
         assert!(before.iter().zip(&after).all(|(before, after)| before != after), "{args:?}");
     }
-    // Certificates without their keys, which were moved to the nodes.
+    // A certificate may be replaced after its key was moved to the node.
     fs::remove_file(certs.path("node.key")).unwrap();
     certs.make(&["node", "--host", "new.example"]);
 }
@@ -105,7 +105,8 @@ fn a_ca_that_nobody_accepts_issues_nothing() {
         fs::write(certs.path("ca.pem"), &kept[0]).unwrap();
         fs::write(certs.path("ca.key"), &kept[1]).unwrap();
     };
-    // Not a CA, as after an earlier release's `--out ca.pem`.
+    // Puts a certificate that is not a CA's into ca.pem, as `--out ca.pem` of an earlier release
+    // did.
     fs::copy(certs.path("node.pem"), certs.path("ca.pem")).unwrap();
     fs::copy(certs.path("node.key"), certs.path("ca.key")).unwrap();
     let said = refused(&certs, &issue, &["ca.pem"]);

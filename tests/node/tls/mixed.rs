@@ -1,5 +1,5 @@
-//! Plaintext nodes beside nodes with TLS: refused joins, warnings of plans, and a cluster's change
-//! from one to the other while it serves.
+//! Plaintext nodes beside nodes with TLS: refused joins, warnings of plans, and a cluster that
+//! changes from plaintext to TLS while it serves.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use crate::cluster::Cluster;
 use crate::moves::{goes_by, moved};
 use crate::process::{Node, kvorum, run, wait_until};
 
-/// URL that a node advertises and where nobody listens.
+/// A URL that a node advertises, where nobody listens.
 const ELSEWHERE: &str = "http://10.0.0.4:8080";
 
 /// A process that is killed at the end of the test.
@@ -76,7 +76,7 @@ fn nodes_by_tls_take_none_in_clear_unless_told_to_and_a_plan_warns_of_it() {
     assert!(said.contains("--tls-cert"), "{said}");
     drop(asking);
 
-    // The other way round, the members are the plaintext ones.
+    // The other way round: the member is in plaintext, and the joining node has TLS.
     let node = Node::start(&own);
     let of = format!("http://{}", node.address);
     let tls = certs.serve();
@@ -86,7 +86,7 @@ fn nodes_by_tls_take_none_in_clear_unless_told_to_and_a_plan_warns_of_it() {
     assert!(said.contains(&format!("reached in clear: a at {of}. ")), "{said}");
 }
 
-/// docs/operate/tls-and-tokens.md, *A cluster in clear gets TLS*.
+/// Follows docs/operate/tls-and-tokens.md, *A cluster in clear gets TLS*.
 #[test]
 fn a_cluster_in_clear_gets_tls_one_node_after_the_other() {
     let certs = Certs::new();
@@ -94,7 +94,7 @@ fn a_cluster_in_clear_gets_tls_one_node_after_the_other() {
     let secret = ["--cluster-secret-file", &certs.text("secret")];
     let mut cluster = Cluster::start(3, &secret);
     cluster.settled();
-    // Once something was changed, the nodes' list is the layout.
+    // After the first change nodes take each other's URLs from the layout.
     moved(&cluster, 0, &["--council", "n0"]);
     let epoch = moved(&cluster, 0, &["--council", "n0,n1,n2"]);
     (0..3).for_each(|node| goes_by(&cluster, node, epoch));
@@ -127,7 +127,7 @@ fn a_cluster_in_clear_gets_tls_one_node_after_the_other() {
         assert_eq!(warns, node < 2, "{plan}");
         let applied = command(&["apply", "--wait", plan["plan"].as_str().unwrap()]);
         assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
-        // Through each node, all nodes store a write.
+        // Each node coordinates a write that all nodes store.
         for (other, at) in at.iter().enumerate() {
             wait_until("all are reached", || {
                 let mut client = if other <= node {

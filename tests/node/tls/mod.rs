@@ -1,5 +1,5 @@
-//! TLS on the single port, with certificates that `kvorum cert` made: admission of clients,
-//! messages to refused ones, and changes of the files.
+//! TLS on the node's port, with certificates that `kvorum cert` made: admission of clients,
+//! messages to refused ones, and replacement of the files.
 
 mod between;
 mod files;
@@ -70,7 +70,7 @@ impl Certs {
         Node::start(&all)
     }
 
-    /// Starts a client configuration that trusts the CA.
+    /// Returns the beginning of a client configuration that trusts the CA.
     fn trusting(&self) -> ConfigBuilder<ClientConfig, WantsClientCert> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.path("ca.pem")).unwrap()).unwrap();
@@ -106,7 +106,7 @@ impl Certs {
     }
 }
 
-/// Returns a metric of a node that has no labels.
+/// Returns the value of a metric without labels.
 fn metric(client: &mut Client, name: &str) -> u64 {
     let text = String::from_utf8(client.get("/metrics").body()).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
@@ -151,7 +151,7 @@ fn whoever_speaks_no_tls_1_3_is_refused_with_an_alert() {
     assert_eq!(answer.first(), Some(&21), "an alert, and nothing else: {answer:?}");
     let mut client = Client::secured(node.address, &certs.client(None, &[])).unwrap();
     assert_eq!(metric(&mut client, "kvorum_tls_handshakes_failed_total"), 1);
-    // And TLS on a plaintext port.
+    // TLS on a plaintext port is refused too.
     let plain = Node::start(&[]);
     assert!(Client::secured(plain.address, &certs.client(None, &[])).is_err());
     assert_eq!(plain.client().get("/healthz").status, 200);
@@ -176,8 +176,7 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
         assert!(ask(shows, &["http/1.1"], "/healthz").is_err(), "{shows:?}");
         assert!(ask(shows, &[], "/healthz").is_err(), "{shows:?}");
     }
-    // Connections in the way of nodes are asked for no certificate; but then a node must
-    // authenticate.
+    // A connection with the nodes' ALPN needs no certificate, but on it a node must authenticate.
     for target in
         ["/v0/entity?id=k", "/v0/entities?start=a", "/v0/status", "/metrics", "/admin/layout"]
     {
@@ -195,8 +194,8 @@ fn clients_show_a_certificate_where_one_is_asked_for() {
     assert!(refused.contains("--client-cert"), "{refused}");
 }
 
-/// docs/design/security.md, *Not protected*: everything that is reachable without a
-/// certificate on a connection in the way of nodes. A token does not help.
+/// Tests docs/design/security.md, *Not protected*: everything that is reachable without a
+/// certificate on a connection with the nodes' ALPN. A token does not permit more.
 #[test]
 fn who_connects_as_a_node_without_a_certificate_reaches_what_is_public() {
     let certs = Certs::new();
@@ -218,7 +217,8 @@ fn who_connects_as_a_node_without_a_certificate_reaches_what_is_public() {
         assert_eq!(ask("GET", target), 200, "{target}");
     }
     let mut asked = 0;
-    // The answer to HEAD has the length of a body that does not come.
+    // Leaves out HEAD: its answer states the length of a body that does not come, for which this
+    // client would wait.
     for (method, path) in routes().into_iter().filter(|(method, _)| method != "HEAD") {
         if scope(&path).0 != "public" {
             asked += 1;
@@ -239,7 +239,7 @@ fn certificates_are_replaced_under_load_and_bad_ones_are_not_used() {
     let reloads = "kvorum_tls_reloads_total";
     let first = metric(&mut client, expiry);
     thread::scope(|scope| {
-        // One client that keeps its connection, and one that opens a new one for each request.
+        // One client keeps its connection, and one opens a new connection for each request.
         scope.spawn(|| {
             let mut kept = Client::secured(node.address, &config).unwrap();
             while !stop.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Nodes that reach each other by TLS without a common CA: they authenticate by the cluster's
+//! Nodes that reach each other by TLS without a common CA, and authenticate by the cluster's
 //! secret.
 
 use std::fs;
@@ -41,15 +41,15 @@ fn nodes_need_no_certificate_of_each_other_even_where_clients_do() {
     cluster.settled();
     let value = vec![7; 900_000];
     cluster.fill(5, &value);
-    // On a busy machine a replica may answer after the deadline.
+    // Repeats, because on a busy machine a replica may answer after the deadline.
     wait_until("an answer by all three", || {
         let got = cluster.client(1).get(&format!("{}&ack=3&from=3", key(4)));
         assert!(matches!(got.status, 200 | 503 | 504), "{}", got.status);
         assert!(got.status != 200 || got.body() == value);
         got.status == 200
     });
-    // A node that collects the cluster's status authenticates to each other node, and each
-    // authenticates to it.
+    // The node that collects the cluster's status authenticates to each other node, and each other
+    // node to it.
     wait_until("each shows itself", || {
         let answer = cluster.client(2).get("/v0/cluster").body();
         let told: Value = serde_json::from_slice(&answer).unwrap();
@@ -81,15 +81,15 @@ fn the_secret_is_replaced_under_load_while_nodes_run() {
                 between_turns();
             }
         });
-        // Nodes read the files a second later, each in its own time: a restarted node meets nodes
-        // with the old and with the new files.
+        // Nodes read the files up to a second later, each at its own time. So a restarted node
+        // meets nodes with the old files and nodes with the new ones.
         for (mine, others) in [(OLD, NEW), (NEW, OLD), (NEW, "")] {
             write(&also, others);
             write(&own, mine);
             for node in [1, 2] {
                 cluster.stop(node);
                 cluster.up(node);
-                // The node reaches the others, and is reached by the one that the client asks.
+                // Writes to all replicas, through the restarted node and through n0.
                 for asked in [node, 0] {
                     wait_until("all replicas are back", || {
                         let mut client = cluster.client(asked);
@@ -103,7 +103,7 @@ fn the_secret_is_replaced_under_load_while_nodes_run() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    // A node with the old secret is refused now.
+    // Starts a node with the old secret, which must be refused.
     cluster.stop(2);
     write(&also, "");
     let old = certs.path("old");

@@ -1,5 +1,6 @@
-//! The script of docs/operate/repair-and-backup.md that writes what `kvorum scan --json` has saved,
-//! run as written: in clear, and by TLS with a token and a client's certificate.
+//! The script of docs/operate/repair-and-backup.md that writes back what `kvorum scan --json` has
+//! saved. Runs the script as written: in plaintext, and by TLS with a token and a client's
+//! certificate.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -7,7 +8,7 @@ use std::process::{Command, Stdio};
 use super::Certs;
 use crate::process::{Node, kvorum};
 
-/// Returns the script.
+/// Returns the script on that page.
 fn script() -> &'static str {
     let manual = include_str!("../../../docs/operate/repair-and-backup.md");
     let (_, marked) = manual.split_once("tests/node/tls/restore.rs runs it").unwrap();
@@ -15,7 +16,7 @@ fn script() -> &'static str {
     block.split_once("\n```").unwrap().0
 }
 
-/// Saves what a node holds, has the script write it after it was deleted, and reads it back.
+/// Saves a node's items, deletes them, runs the script, and asserts that the items are back.
 fn restores(url: &str, set: &[(&str, &str)]) {
     let command = |args: &[&str]| {
         let mut command = kvorum();

@@ -1,6 +1,5 @@
-//! docs/operate/tls-and-tokens.md: from nothing to three nodes with TLS and tokens; then
-//! certificate, secret and token are replaced while a client goes on. None of its requests may
-//! fail.
+//! The story of docs/operate/tls-and-tokens.md: three nodes get TLS and tokens. Then certificate,
+//! secret and token are replaced while a client sends requests, none of which may fail.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +16,7 @@ use crate::client::{Client, between_turns};
 use crate::cluster::Cluster;
 use crate::process::{run, wait_until};
 
-/// The files and the URL that an operator has.
+/// An operator's files and URL.
 struct Desk {
     certs: Certs,
     url: String,
@@ -47,8 +46,7 @@ impl Desk {
     }
 }
 
-/// Sends a PUT on a connection; the client keeps one connection, and opens another for each tenth
-/// request.
+/// Sends a PUT on a client's connection; returns the status.
 fn put(client: &mut Client, token: &str, key: &str) -> u16 {
     let head = format!(
         "PUT /v0/entity?id=shop/{key} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \
@@ -68,8 +66,8 @@ fn counted(cluster: &Cluster, node: usize, admin: &str, what: &str) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-/// Waits until all nodes know a token: a majority decides on it, the other node learns it a moment
-/// later.
+/// Waits until all nodes accept a token: a majority decides it, and the third node learns of it a
+/// moment later.
 fn known(cluster: &Cluster, token: String) -> String {
     for node in 0..3 {
         wait_until("a token is known", || put(&mut cluster.client(node), &token, "k") == 201);
@@ -106,7 +104,8 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
         let before = done.load(Ordering::Relaxed);
         wait_until("requests go on", || done.load(Ordering::Relaxed) > before + 30);
     };
-    // Waits until each node has reloaded the files `times` times; requests go on.
+    // Waits until the metric `what` has reached `times` on each node, then until requests have gone
+    // on.
     let step = |what: &str, times: u64| {
         for node in 0..3 {
             wait_until(what, || counted(&cluster, node, admin, what) >= times);
@@ -137,7 +136,7 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
         write(&desk.path("secret"), "the secret that follows");
         write(&desk.path("secret-also"), "the secret of before");
         step(reloads, 2);
-        // The files may have been read between the two writes.
+        // Nodes may have read the files between the two writes.
         fs::remove_file(desk.path("secret-also")).unwrap();
         step(reloads, 3);
         // Replaces the token.
@@ -150,7 +149,7 @@ fn from_nothing_to_three_nodes_and_everything_is_replaced_under_load() {
     });
     let told: Value = serde_json::from_str(&desk.asks(&["token", "list", "--json"])).unwrap();
     assert!(!told.to_string().contains(r#""shop""#), "{told}");
-    // The last step may be a second away on a node that read the two files one by one.
+    // A node that read the two files at different times may be a second behind.
     wait_until("all nodes prove themselves by the new secret", || {
         desk.run(&["status"]).status.success()
     });

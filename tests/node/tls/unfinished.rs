@@ -1,4 +1,4 @@
-//! TLS messages that never become complete: nobody buffers them for an endless sender.
+//! TLS messages that never become complete: a node does not buffer them without end.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,16 +21,17 @@ use super::{Certs, metric};
 use crate::client::Client;
 use crate::process::{Node, PATIENCE, kvorum, wait_until};
 
-/// Stated length of such a message, which is less than rustls itself refuses.
+/// Stated length of such a message in bytes, less than the length that rustls itself refuses.
 const CLAIMED: usize = 60_000;
 
-/// Bytes of one record of the message.
+/// Length of one record of the message, in bytes.
 const PIECE: usize = 4096;
 
-/// Less than the time limit of a client that merely makes no progress: 12 s.
+/// Time limit of the test, less than the 12 s after which a client that makes no progress is
+/// closed.
 const SOON: Duration = Duration::from_secs(11);
 
-/// Returns the message's bytes, in pieces. Its end never comes.
+/// Returns the bytes of a message of type `kind` in pieces, without the message's end.
 fn pieces(kind: u8) -> Vec<Vec<u8>> {
     let [_, high, middle, low] = (CLAIMED as u32).to_be_bytes();
     let message = [&[kind, high, middle, low][..], &[3; CLAIMED - PIECE]].concat();
@@ -46,10 +47,10 @@ fn records(kind: u8) -> Vec<Vec<u8>> {
     pieces(kind).into_iter().map(record).collect()
 }
 
-/// True if the other end ends the connection.
+/// Sends records; returns true if the other end closes or resets the connection.
 fn is_ended(stream: &mut TcpStream, records: &[Vec<u8>]) -> bool {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // The connection may be closed in the middle of the records.
+    // The node may close the connection in the middle of the records.
     let sent = records.iter().try_for_each(|record| stream.write_all(record));
     let read = sent.and_then(|()| io::copy(stream, &mut io::sink()));
     let ends = [io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
@@ -113,7 +114,7 @@ fn a_long_chain_of_certificates_is_let_in() {
     let params = |name: &str| {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
-        // As long as with keys and signatures of RSA.
+        // Makes the certificate as long as one with RSA keys and signatures.
         let long = CustomExtension::from_oid_content(&[2, 999, 1], vec![7; 1200]);
         params.custom_extensions.push(long);
         params
@@ -148,7 +149,7 @@ fn a_long_chain_of_certificates_is_let_in() {
     assert_eq!(client.get("/v0/entity?id=long").body().len(), 1_000_000);
 }
 
-/// Serves TLS to a node, and never ends its first message.
+/// Listens for nodes that connect by TLS, and answers each with a message that never ends.
 fn endless(listener: TcpListener) {
     thread::spawn(move || {
         for came in listener.incoming() {
