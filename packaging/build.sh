@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds what people install, into target/dist/ with SHA256SUMS:
+# Builds the packages, into target/dist/ with SHA256SUMS:
 #
 #     packaging/build.sh [deb|rpm|static|image|sbom|chart|all]        default: all
 #
@@ -8,16 +8,15 @@
 #                lines beside    └─▶ sbom          (CycloneDX)
 #   packaging/chart/ ───────────────▶ chart        (Helm, no binary in it)
 #
-# Installs nothing: what is missing is named, with the command that installs it. Needs the
-# commit's time for reproducible archives, from git or as SOURCE_DATE_EPOCH.
-# CARGO names another cargo (default: cargo), CARGO_TARGET_DIR another place for what it builds,
-# HELM another helm (default: helm).
+# Installs no tool: a missing one is named, with the command that installs it. Reproducible
+# archives need the commit's time, from git or as SOURCE_DATE_EPOCH. CARGO names another cargo
+# (default: cargo), CARGO_TARGET_DIR another build directory, HELM another helm (default: helm).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cargo=${CARGO:-cargo}
 helm=${HELM:-helm}
-# cargo would hand it on to its subcommands, which run cargo themselves.
+# cargo would pass CARGO on to its subcommands, which run cargo themselves.
 unset CARGO
 root=$PWD
 built=${CARGO_TARGET_DIR:-$root/target}
@@ -29,10 +28,10 @@ machine=$(uname -m)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH CARGO_INCREMENTAL=0
 
-# What is missing, a line for each.
+# Messages about missing tools, a line for each.
 missing=
 
-# need PROGRAM COMMAND...: COMMAND installs it.
+# need PROGRAM COMMAND...: notes that PROGRAM is missing if it is; COMMAND installs it.
 need() {
     local program=$1
     shift
@@ -69,7 +68,7 @@ needs_of() {
     esac
 }
 
-# Paths of this machine are no part of a program.
+# Keeps paths of this machine out of the programs.
 registry=${CARGO_HOME:-$HOME/.cargo}/registry/src
 export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$registry=/registry"
 remapped() {
@@ -77,7 +76,7 @@ remapped() {
         "'--remap-path-prefix=$registry=/registry']"
 }
 
-# compile PACKAGE PANIC [TARGET]: prints the path of the binary.
+# compile PACKAGE PANIC [TARGET]: builds a binary and prints its path.
 compile() {
     local package=$1 panic=$2 target=${3:-}
     local words=(--locked --profile packaged --config "$(remapped)")
@@ -87,11 +86,11 @@ compile() {
     echo "$built/${target:+$target/}packaged/$package"
 }
 
-# split BINARY TO: names of functions stay in the program, for its own profiles and for panics; its
-# lines and inlined functions go into TO.debug.
+# split BINARY TO: writes the program with its functions' names, for its own profiles and for
+# panics, to TO; its lines and inlined functions go into TO.debug.
 split() {
     objcopy --only-keep-debug --compress-debug-sections "$1" "$2.debug"
-    # Names of data are of no use to a profile.
+    # Profiles do not use names of data.
     nm --format=posix "$1" | awk '$2 ~ /^[bBdDrR]$/ { print $1 }' >"$2.unnamed"
     objcopy --strip-debug --strip-symbols="$2.unnamed" --add-gnu-debuglink="$2.debug" "$1" "$2"
     rm "$2.unnamed"
@@ -103,7 +102,7 @@ stage_binaries() {
     [ -z "$staged" ] || return 0
     staged=yes
     mkdir -p "$stage"
-    # Lua's errors unwind through frames of the measuring kit: it keeps the code for that.
+    # kvorum-bench unwinds: Lua's errors pass through its frames.
     local server kit
     server=$(compile kvorum abort)
     kit=$(compile kvorum-bench unwind)
@@ -136,7 +135,8 @@ build_deb() {
     dbgsym
 }
 
-# What names inlined functions too, in profiles, debuggers and perf, once it is installed.
+# Packs the debug symbols; with them installed, profiles, debuggers and perf also name inlined
+# functions.
 dbgsym() {
     local at=$stage/dbgsym id arch
     id=$(readelf -n "$stage/kvorum" | sed -n 's/.*Build ID: //p')
@@ -191,7 +191,7 @@ build_static() {
         -C "$stage" -c "$name" | xz -9 -T1 >"$dist/$name.tar.xz"
 }
 
-# An image of the static program and nothing else: no shell, no user but by number.
+# Builds an image of the static program alone: without a shell, its user only a number.
 build_image() {
     local at=$stage/image container
     [ -x "$stage/$static_name/kvorum" ] || build_static
@@ -212,8 +212,9 @@ build_image() {
     check_size "$dist/kvorum-$version-image.tar" 20
 }
 
-# As cargo knows the dependencies: for the target that is built, without what tests need. One file
-# is written beside the manifest of each package of the workspace; two of them are of interest.
+# Writes the dependencies as cargo knows them: for the target of the build, without those of tests.
+# cargo-cyclonedx writes one file beside the manifest of each package of the workspace; two of them
+# are used.
 build_sbom() {
     local package file
     cargo-cyclonedx cyclonedx --format json --target "$machine-unknown-linux-gnu" \
@@ -227,7 +228,7 @@ build_sbom() {
     find . -path ./target -prune -o -name '*_bin.cdx.json' -exec rm {} +
 }
 
-# Helm checks and chooses the files; the archive is the same whenever it is made.
+# Helm checks and selects the files; the archive is reproducible.
 build_chart() {
     local at=$stage/chart packed
     rm -rf "$at" && mkdir -p "$at"

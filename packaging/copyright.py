@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a Debian copyright file (DEP-5) of a program: its own licences and those of each crate that
-is linked into it.
+"""Writes a program's Debian copyright file (DEP-5): its own licences and those of linked crates.
 
     packaging/copyright.py kvorum [TARGET] > copyright
 
-A crate without a licence, or under one whose text is in none of its files, is an error: what is not
-known can't be shipped."""
+A crate without a licence, or without the text of its licence, is an error: it can't be shipped."""
 
 import collections
 import json
@@ -16,11 +14,11 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = "x86_64-unknown-linux-gnu"
-# Debian has their texts in /usr/share/common-licenses.
+# Licences whose texts Debian has in /usr/share/common-licenses.
 COMMON = {"Apache-2.0", "MPL-2.0", "CC0-1.0"}
-# Of alternatives the first of these.
+# Preference among alternative licences, the first one first.
 PREFERRED = ["MIT", "Apache-2.0", "ISC", "BSD-3-Clause"]
-# A word or two of a licence's own text, by which a file is told to hold it.
+# Words of each licence's text, by which its file is recognized.
 MARKS = {
     "0BSD": "Permission to use, copy, modify, and/or distribute this software for any",
     "Apache-2.0 WITH LLVM-exception": "LLVM Exceptions to the Apache 2.0 License",
@@ -44,7 +42,7 @@ def cargo(*words):
 
 
 def linked(package, target):
-    """Crates that end up in the program, as (name, version)."""
+    """Returns the crates linked into the program, as (name, version)."""
     lines = cargo("tree", "-p", package, "-e", "normal", "--target", target, "--prefix", "none",
                   "--format", "{p}").splitlines()
     found = {tuple(line.split()[:2]) for line in lines if "(proc-macro)" not in line}
@@ -52,8 +50,9 @@ def linked(package, target):
 
 
 def chosen(expression):
-    """The licences under which a crate is taken: of alternatives the one with the fewest words to
-    carry along. Old manifests write / for OR. AND binds closer than OR."""
+    """Returns the licences under which a crate is used: of alternatives the one with
+    the fewest licences, then the preferred one. Old manifests write / for OR. AND binds closer than
+    OR."""
     words = re.findall(r"[()]|[^\s()]+", expression.replace("/", " OR "))
 
     def either():
@@ -110,7 +109,7 @@ def indented(text):
 
 
 def short(name):
-    """DEP-5's own word for it, without the blanks that would end it."""
+    """Returns DEP-5's name of a licence, without the blanks that would end the field."""
     return {"MIT": "Expat"}.get(name, name.replace(" WITH ", "-with-"))
 
 
@@ -120,7 +119,7 @@ def licence_text(name, texts):
     mark = MARKS.get(name)
     held = [text for text in texts if mark and mark in " ".join(text.split())]
     if held:
-        # The others hold further licences, or more notices.
+        # Other crates have more licences, or more notices.
         return indented(min(held, key=len))
     sys.exit(f"copyright.py: {name}: no crate under it has its text, or MARKS does not know it")
 

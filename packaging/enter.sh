@@ -1,6 +1,6 @@
 #!/bin/bash
-# enter.sh ROOT COMMAND...: runs the command in ROOT, in the namespaces that it is started in, with
-# /proc and the devices that programs expect.
+# enter.sh ROOT COMMAND...: runs the command in ROOT, in the namespaces of the caller, with /proc
+# and the devices that programs expect.
 set -euo pipefail
 root=$1
 shift

@@ -1,17 +1,17 @@
-"""Stands in for Kubernetes in packaging/test-chart.py: the part of kubelet and of the
-controllers of StatefulSets, Jobs and Endpoints that the chart relies on, for pods of processes.
+"""Replaces Kubernetes in packaging/test-chart.py: implements the parts of kubelet and of the
+controllers of StatefulSets, Jobs and Endpoints that the chart relies on. Pods are processes.
 
     objects ─▶ Cluster ─┬─ StatefulSet: makes, rolls and stops pods ─▶ Pod ─▶ Container
                         ├─ kubelet: volumes, probes, preStop, SIGTERM, SIGKILL
                         ├─ DNS: /etc/hosts, one file for all pods
                         └─ Job: init containers, containers, tries, deadline
 
-A container is a process in a root of its own, which holds the image's programs and the volumes, and
-is read-only; it runs as the pod's user, without capabilities, in its pod's network namespace. A pod
-gets another address at each start. All addresses are loopback, 127.9.x.y, and none is 127.0.0.1: a
-node takes other pods for other machines.
+A container is a process in a read-only root of its own, which has the image's programs and the
+volumes. The process runs as the pod's user, without capabilities, in its pod's network namespace. A
+pod gets another address at each start. All addresses are loopback, 127.9.x.y, and none is
+127.0.0.1, so that a node treats other pods as other machines.
 
-Runs in mount, network and process namespaces of its own: what it starts ends with it."""
+The caller runs in mount, network and process namespaces of its own: all processes end with it."""
 
 import ctypes
 import json
@@ -25,9 +25,9 @@ import sys
 import threading
 import time
 
-# How long the news of a pod's readiness takes to reach the services, in seconds.
+# Delay between a change of a pod's readiness and the services' endpoints, in seconds.
 NEWS = 0.5
-# Pause before a container that has ended starts again, in seconds.
+# Pause before an ended container starts again, in seconds.
 BACKOFF = 1
 LIBRARIES = ["/lib", "/lib64", "/usr/lib"]
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -48,7 +48,7 @@ BEGUN = time.monotonic()
 
 
 def until(what, seconds, condition):
-    """Waits for a condition; what it returned."""
+    """Waits for a condition and returns its result."""
     deadline = time.monotonic() + seconds
     while not (met := condition()):
         if time.monotonic() > deadline:
@@ -58,7 +58,7 @@ def until(what, seconds, condition):
 
 
 def enter(spec):
-    """The last step into a container: becomes its process."""
+    """Enters a container's namespaces and root, and becomes its process."""
     if libc.setns(os.open(spec["network"], os.O_RDONLY), NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "setns")
     os.chroot(spec["root"])
@@ -76,7 +76,7 @@ def enter(spec):
 
 
 def expanded(text, env):
-    """$(NAME) as Kubernetes expands it: what is not a variable stays, $$ is a $."""
+    """Expands $(NAME) as Kubernetes does: unknown names stay, $$ is a $."""
     def value(found):
         if found[0] == "$$":
             return "$"
@@ -152,7 +152,7 @@ class Container:
             start_new_session=True)
 
     def exec(self, *words):
-        """kubectl exec"""
+        """Does kubectl exec."""
         return subprocess.run(self.entered(list(words)), stdin=subprocess.DEVNULL, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
 
@@ -203,7 +203,7 @@ class Pod:
             self.volumes[volume["name"]] = at
 
     def project(self, volume, at, group):
-        """Files of a ConfigMap or Secret, behind a link that is replaced when they change."""
+        """Writes the files of a ConfigMap or Secret, behind a link that each change replaces."""
         source = volume.get("secret") or volume["configMap"]
         kind = "secrets" if "secret" in volume else "maps"
         name = source["secretName" if kind == "secrets" else "name"]
@@ -229,14 +229,14 @@ class Pod:
                 link.unlink()
 
     def refresh(self):
-        """What kubelet does after a ConfigMap or Secret has changed."""
+        """Updates the volumes after a change of a ConfigMap or Secret, as kubelet does."""
         for volume in self.spec.get("volumes", []):
             if "secret" in volume or "configMap" in volume:
                 self.project(volume, self.volumes[volume["name"]],
                              self.spec["securityContext"]["fsGroup"])
 
     def serve(self):
-        """The pod's life, in a thread of its own."""
+        """Runs the pod from start to end, in a thread of its own."""
         spec = self.spec["containers"][0]
         self.container = Container(self, spec, self.log)
         while not self.stopping:
@@ -281,7 +281,7 @@ class Pod:
                 time.monotonic() - since >= seconds)
 
     def stop(self, by_force=False):
-        """Deletes the pod: out of the services, preStop, SIGTERM, SIGKILL."""
+        """Deletes the pod: removes it from the services, then preStop, SIGTERM, SIGKILL."""
         self.stopping = True
         grace = time.monotonic() + self.spec["terminationGracePeriodSeconds"]
         process = self.container.process
@@ -298,7 +298,7 @@ class Pod:
         self.remove()
 
     def remove(self):
-        # Roots end with the mount namespace; a network would keep the address.
+        # Roots end with the mount namespace; a remaining network would keep the address.
         subprocess.run(["ip", "link", "delete", f"v{self.number}"], check=False)
         self.log.close()
         self.gone = True
@@ -310,7 +310,7 @@ ip link set lo up; ip address flush dev lo; ip address add 127.0.0.1/32 dev lo
 
 
 class Cluster:
-    """The objects that there are, and what keeps pods as they say."""
+    """The applied objects, and the controllers that keep the pods as the objects say."""
 
     def __init__(self, place, images, namespace, domain, get):
         self.place, self.images, self.namespace = place, images, namespace
@@ -332,7 +332,7 @@ class Cluster:
         threading.Thread(target=self.control, daemon=True).start()
 
     def apply(self, objects):
-        """kubectl apply, for the kinds that do something here."""
+        """Does kubectl apply, for the kinds that have an effect here."""
         with self.lock:
             for found in objects:
                 self.objects[found["kind"], found["metadata"]["name"]] = found
@@ -353,7 +353,7 @@ class Cluster:
         if name not in self.claims:
             at = self.place / "claims" / f"{name}-{time.monotonic_ns()}"
             at.mkdir(parents=True)
-            # As mkfs.ext4 leaves it, and then fsGroup.
+            # The state after mkfs.ext4, then fsGroup.
             (at / "lost+found").mkdir(mode=0o700)
             os.chown(at, 0, group)
             at.chmod(0o2775)
@@ -388,7 +388,7 @@ class Cluster:
                 self.delete(old[-1].name)
 
     def check(self, spec):
-        """What the pods find only if the objects fit each other."""
+        """Checks references between objects that pods rely on."""
         labels = spec["template"]["metadata"]["labels"]
         assert spec["selector"]["matchLabels"].items() <= labels.items()
         for (kind, name), found in self.objects.items():
@@ -409,7 +409,7 @@ class Cluster:
         threading.Thread(target=pod.serve, daemon=True).start()
 
     def delete(self, name, by_force=False):
-        """kubectl delete pod"""
+        """Does kubectl delete pod."""
         say(f"{name} is deleted")
         pod = self.pods[name]
         pod.stopping = True
@@ -418,7 +418,7 @@ class Cluster:
         return thread
 
     def tell(self):
-        """DNS and endpoints."""
+        """Updates DNS and endpoints."""
         found = self.stateful()
         service = found and found["spec"]["serviceName"]
         lines = ["127.0.0.1 localhost"]
@@ -428,14 +428,14 @@ class Cluster:
                 lines.append(f"{pod.address} {name}")
         text = "\n".join(lines) + "\n"
         if self.hosts.read_text() != text:
-            # In its place: it is mounted into every container.
+            # Written in place, because the file is mounted into every container.
             self.hosts.write_text(text)
         ready = [(pod.name, pod.address) for pod in self.pods.values() if pod.is_ready()]
         if ready != self.news[-1][1]:
             self.news.append((time.monotonic() + NEWS, ready))
 
     def endpoints(self):
-        """Pods that the clients' service leads to: name and address."""
+        """Returns the pods behind the clients' service, with name and address."""
         now = time.monotonic()
         return [ready for known, ready in list(self.news) if known <= now][-1]
 
@@ -451,7 +451,7 @@ class Cluster:
                 pod.is_ready() and pod.revision == revision for pod in self.pods.values())
 
     def job(self, found):
-        """Runs a job to its end; whether it was done, and what it said."""
+        """Runs a job to its end; returns whether it succeeded, and its output."""
         spec, name = found["spec"], found["metadata"]["name"]
         deadline = time.monotonic() + spec["activeDeadlineSeconds"]
         with self.lock:

@@ -1,7 +1,7 @@
-//! Man pages and completions of a program for its packages, made of its command line: the files in
-//! `packaging/man` and `packaging/completions`. Part of the tests of both programs, which compare
-//! them; `UPDATE_DOCS=1` has them written. So no package has to run what it packs, which may be for
-//! another machine, and no program carries what makes them.
+//! Man pages and completions of a program, generated from its command line: the files in
+//! `packaging/man` and `packaging/completions`. The tests of both programs include this module and
+//! compare the files; `UPDATE_DOCS=1` writes them. So no build of a package has to run the packed
+//! program, which may be for another machine, and no program contains the generators.
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use std::{env, fs};
 use clap::Command;
 use clap_complete::Shell;
 
-/// Checks that the files of `command` are what its command line says now.
+/// Checks that the files of `command` agree with its command line.
 pub(crate) fn hold(command: Command) {
     let name = command.get_name().to_owned();
-    // Without the commit, which each commit would change.
+    // The version without the commit: the files would change with each commit.
     let version = env!("CARGO_PKG_VERSION");
     let mut command = command.version(version).long_version(version);
     let made = tempfile::tempdir().unwrap();
@@ -27,7 +27,7 @@ pub(crate) fn hold(command: Command) {
     holds(&name, "man", &files(made.path(), &name));
 }
 
-/// The files of a directory by name: those of the program, without its commands' helps.
+/// Returns the program's files in a directory by name, without the pages of `help` subcommands.
 fn files(directory: &Path, program: &str) -> BTreeMap<String, String> {
     let entries = fs::read_dir(directory).into_iter().flatten().map(Result::unwrap);
     let named = entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.path()));
@@ -35,14 +35,15 @@ fn files(directory: &Path, program: &str) -> BTreeMap<String, String> {
     own.map(|(name, path)| (name, fs::read_to_string(path).unwrap())).collect()
 }
 
-/// Whether a file is one of the program: `kvorum-bench.1` is a program's own.
+/// True if a file belongs to the program: `kvorum-bench.1` belongs to `kvorum-bench`, not to
+/// `kvorum`.
 fn is_of(file: &str, program: &str) -> bool {
     let of_bench = file.trim_start_matches('_').starts_with("kvorum-bench");
     of_bench == (program == "kvorum-bench")
 }
 
 fn holds(program: &str, kind: &str, made: &BTreeMap<String, String>) {
-    // Of the workspace, whichever package the test is part of.
+    // The root of the workspace, whichever package includes this module.
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = root.ancestors().find(|path| path.join("packaging").is_dir()).unwrap();
     let directory = root.join("packaging").join(kind).join(program);

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Takes systemctl's place in the roots of packaging/test.sh, where no systemd runs: does for the one
-# unit what the package's scripts and people ask for. Starts the unit's ExecStart as the unit's user
-# and waits, as Type=notify says, until the node tells that it is ready; stops it by SIGTERM.
+# Replaces systemctl in the roots of packaging/test.sh, where no systemd runs, for the one unit and
+# the subcommands that the package's scripts and the pages use. Starts the unit's ExecStart as the
+# unit's user and waits, as Type=notify says, until the node reports READY=1; stops it by SIGTERM.
 set -euo pipefail
 
 unit=/lib/systemd/system/kvorum.service
@@ -14,7 +14,7 @@ pid() { cat /run/node.pid 2>/dev/null; }
 
 runs() { pid >/dev/null && kill -0 "$(pid)" 2>/dev/null; }
 
-# As StateDirectory= does it.
+# Makes the data directory and its owner right, as StateDirectory= does.
 own_data() {
     local data
     data=/var/lib/$(value StateDirectory)
@@ -24,7 +24,8 @@ own_data() {
     chmod "$(value StateDirectoryMode)" "$data"
 }
 
-# Ends when the node is ready (0), or has ended or the deadline has passed (1).
+# A Perl program that starts the node. Its exit code is 0 when the node is ready, and 1 when the
+# node has ended or the deadline has passed.
 notified='
     use Socket;
     my ($path, $patience, @command) = @ARGV;
@@ -70,7 +71,7 @@ stop() {
 }
 
 link=/etc/systemd/system/multi-user.target.wants/kvorum.service
-# What deb-systemd-helper asks for is done to files, without a systemd that runs.
+# deb-systemd-helper changes files only, which needs no running systemd.
 [[ $1 != --root=* ]] || exec /bin/systemctl "$@"
 while [[ ${1:-} == -* ]]; do shift; done
 case $1 in

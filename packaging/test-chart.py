@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Plays what the chart renders, on this machine, with packaging/kubernetes.py in Kubernetes' place:
+"""Runs the rendered chart on this machine, with packaging/kubernetes.py instead of Kubernetes:
 
     packaging/test-chart.py CHART HELM DECODE KVORUM [clear|zones|tls|all]
 
 in mount, network and process namespaces of its own, as root (packaging/test.sh chart does that).
 CHART is the packed chart or its folder, DECODE the program of packaging/chart/test, KVORUM the
-server. `busybox` has to be statically linked.
+server. `busybox` must be statically linked.
 
   clear   three nodes without TLS: installed, written, read
   zones   five nodes in three zones, three of them founders
-  tls     TLS, tokens wanted everywhere, and clients that write and read all the time: install 3,
+  tls     TLS, tokens required everywhere, and clients that write and read all the time: install 3,
           grow to 5, lose two volumes, drain to 3, grow onto an old claim, renew the certificate,
           replace the cluster's secret, roll an upgrade, scale to 1 and to 0 and back. No request
-          fails twice; nothing written is lost"""
+          fails twice; no acknowledged write is lost"""
 
 import collections
 import http.client
@@ -36,9 +36,9 @@ from kubernetes import LIBRARIES, Cluster, run, say, until  # noqa: E402
 CHART, HELM, DECODE, KVORUM = sys.argv[1:5]
 NAMESPACE, DOMAIN, NAME = "db", "cluster.local", "kvorum"
 TOKEN = ["--token-file", "/etc/kvorum/secret/admin-token"]
-# How long a client waits for an answer, in seconds: a pod that is lost says nothing.
+# Deadline of a client's request, in seconds: a lost pod does not answer.
 TIMEOUT = 2
-# Time for a rollout, a change of members or a rebuild with what is stored here, in seconds.
+# Deadline of a rollout, a change of members or a rebuild with this test's data, in seconds.
 PATIENCE = 60
 # The test's own values: the waits are shorter than by default, the memory fits the machine.
 SHORT = {"minReadySeconds": 3, "preStopSeconds": 2, "memory": "64MiB"}
@@ -49,7 +49,7 @@ def fail(*words):
 
 
 class Release:
-    """Helm, without its server: renders, runs hooks, applies."""
+    """Helm without an API server: renders, runs hooks, applies."""
 
     def __init__(self, cluster, values):
         self.cluster, self.values, self.revision = cluster, dict(values), 0
@@ -106,7 +106,7 @@ def hook_of(found):
 
 
 class Clients:
-    """Clients that write and read, each its own keys, and try what fails once more elsewhere."""
+    """Clients that write and read, each its own keys, and retry a failure once at another node."""
 
     def __init__(self, cluster, tls, token, threads=3):
         self.cluster, self.tls, self.token = cluster, tls, token
@@ -150,7 +150,7 @@ class Clients:
         return False, f"{name}: {answer.status} {body[:100]!r}"
 
     def request(self, kept, method, key, value=None):
-        """One request, and one retry at another node."""
+        """Sends a request, with one retry at another node."""
         said, tried = [], None
         for _ in range(2):
             nodes = self.cluster.endpoints()
@@ -172,11 +172,11 @@ class Clients:
     def work(self, number):
         kept, written = {}, self.written[number]
         while not self.stopped.is_set():
-            # Half of the writes are of new keys.
+            # Half of the writes have new keys.
             at = random.randrange(max(1, 2 * len(written)))
             key, value = f"load/{number}/{min(at, len(written))}", secrets.token_hex(40).encode()
             if self.request(kept, "PUT", key, value) is None:
-                # It may have been done, or not.
+                # The write may have been done, or not.
                 written.pop(key, None)
             else:
                 written[key] = value
@@ -187,7 +187,7 @@ class Clients:
             time.sleep(0.02)
 
     def check(self):
-        """Everything that was acknowledged is there."""
+        """Checks that every acknowledged write can be read."""
         until("all nodes have their places in the service", 10, lambda: len(
             self.cluster.endpoints()) == self.cluster.replicas)
         count, kept = 0, {}
@@ -209,7 +209,7 @@ class Named(http.client.HTTPSConnection):
             self.sock, server_hostname=f"{NAME}.{NAMESPACE}.svc.{DOMAIN}")
 
 
-# As kubelet: any certificate will do.
+# Accepts any certificate, as kubelet does.
 ANY = ssl.create_default_context()
 ANY.check_hostname, ANY.verify_mode = False, ssl.CERT_NONE
 
@@ -257,7 +257,7 @@ def in_pod(cluster, *words, pod=f"{NAME}-0", expect=0):
 
 
 def memberships(cluster):
-    """What each node says that it is; None of one that is down."""
+    """Returns each node's state as it reports it; None for a node that is down."""
     code, said = cluster.exec(f"{NAME}-0", "kvorum", "status", "--json", *TOKEN)
     if code not in (0, 1):
         return {}
@@ -282,7 +282,7 @@ def play_clear(place):
     clients.check()
     if clients.failed:
         fail(clients.failed[:3])
-    # From another machine nobody administers without the token.
+    # Administration from another machine requires the token.
     code, said = cluster.exec(f"{NAME}-0", "kvorum", "cluster", "status", "--url",
                               f"http://{NAME}-1.{NAME}-nodes.{NAMESPACE}.svc.{DOMAIN}:8080")
     if code != 2 or "401" not in said:
@@ -305,7 +305,7 @@ def play_zones(place):
 
 
 def certificate(cluster, release):
-    """A Secret as cert-manager makes it, for the hosts that the chart asks it for."""
+    """Returns a Secret as cert-manager makes it, for the hosts that the chart requests."""
     kept = release.values
     release.values = kept | {"tls": {"mode": "cert-manager", "issuerRef": {"name": "ca"}}}
     asked = next(found["spec"] for found in release.objects() if found["kind"] == "Certificate")
@@ -419,7 +419,7 @@ def roll(cluster, release, clients):
 
 
 def scale(cluster, clients):
-    """kubectl scale, behind Helm's back: nothing is lost, with one node little is served."""
+    """Does kubectl scale without Helm: no data is lost; with one node few requests succeed."""
     cluster.replicas = 1
     until("one pod is left", PATIENCE, lambda: len(cluster.pods) == 1 and cluster.all_ready())
     kept, (name, address) = {}, cluster.endpoints()[0]
@@ -482,12 +482,12 @@ def main():
     wanted = sys.argv[5:] or ["all"]
     wanted = list(PLAYS) if wanted == ["all"] else wanted
     place = pathlib.Path(tempfile.mkdtemp(prefix="kvorum-chart-"))
-    # The pods' user passes through.
+    # The pods' user must be able to pass through the directory.
     place.chmod(0o755)
     run("mount", "--make-rprivate", "/")
     run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", place)
     if len(wanted) > 1:
-        # Each in namespaces of its own, which end with it.
+        # Each play runs in namespaces of its own, which end with the play.
         for name in wanted:
             run("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc",
                 sys.executable, __file__, *sys.argv[1:5], name)

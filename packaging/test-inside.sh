@@ -1,7 +1,7 @@
 #!/bin/bash
-# The part of packaging/test.sh that runs in a Debian root of its own: what happens to settings,
-# data and a node that runs, when the package comes, changes and goes. packaging/stand-in.sh
-# takes systemctl's place.
+# The part of packaging/test.sh that runs in a Debian root of its own: checks settings, data and
+# the running node at installation, upgrade and removal of the package. packaging/stand-in.sh
+# replaces systemctl.
 set -euo pipefail
 
 deb=$(ls /packages/kvorum_*.deb)
@@ -19,7 +19,7 @@ fail() {
     exit 1
 }
 
-# is WHAT FOUND WANTED
+# is WHAT FOUND EXPECTED: fails unless the two are equal.
 is() { [ "$2" = "$3" ] || fail "$1 is '$2', not '$3'"; }
 
 says() { grep -q -- "$1" "$said" || fail "nobody said: $1"; }
@@ -155,8 +155,9 @@ with_settings_of_a_later_version() {
     forget
 }
 
-# killed_at SCRIPT GO: runs GO with the script killed at its first command, its second, and so on,
-# until it comes to its end; after each `dpkg --configure -a` and GO once more must do.
+# killed_at SCRIPT: runs go_SCRIPT with the script killed at its first command, its second, and so
+# on, until the script reaches its end; after each kill `dpkg --configure -a` and go_SCRIPT must
+# complete the work.
 killed_at() {
     local at=0
     while :; do
@@ -197,7 +198,7 @@ before_postrm() { installed; dpkg_says --remove kvorum; }
 go_postrm() { dpkg --purge kvorum; }
 after_postrm() { [ -f "$data/STORE" ] && [ ! -e "$settings" ] && ! enabled; }
 
-# Scripts of packages look for this one to know whether systemd runs.
+# Package scripts take this directory as the sign that systemd runs.
 mkdir -p /run/systemd/system
 installs
 upgrades_and_goes_back
@@ -207,7 +208,7 @@ with_data_of_another
 with_settings_of_a_later_version
 for script in postinst prerm postrm; do killed_at "$script"; done
 fresh
-# Names in a flame graph of the node, without a name's module.
+# Prints the number of function names in a flame graph of the node.
 names() {
     rm -rf /tmp/profile
     kvorum profile http://127.0.0.1:8080 -e alloc -d 2 -o folded --out /tmp/profile >"$said" 2>&1 &

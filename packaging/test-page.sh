@@ -1,7 +1,7 @@
 #!/bin/bash
-# The part of packaging/test.sh that plays docs/operate/install.md from its commands alone: three
-# roots with Debian and the package, each a machine with an address of its own, become a cluster
-# with TLS.
+# The part of packaging/test.sh that runs the commands of docs/operate/install.md and no others:
+# three roots with Debian and the package, each a machine with an address of its own, become a
+# cluster with TLS.
 #
 #     test-page.sh DEB ROOT-A ROOT-B ROOT-C        in a network namespace of its own
 set -euo pipefail
@@ -28,13 +28,13 @@ poll() {
     done
 }
 
-# The NUMBER-th block of commands of the page.
+# block NUMBER: prints the page's block of commands with that number.
 block() {
     awk -v wanted="$1" '/^```sh/ { at++; inside = 1; next } /^```/ { inside = 0 }
         inside && at == wanted' "$here/../docs/operate/install.md"
 }
 
-# on NODE COMMANDS: as somebody types them there.
+# on NODE COMMANDS: runs the commands on the node's machine, as a user would type them.
 on() {
     nsenter -t "${pid[$1]}" -m -n -p -r -w env -i HOME=/ LC_ALL=C.UTF-8 \
         PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
@@ -42,7 +42,7 @@ on() {
         >"$said" 2>&1 </dev/null || fail "on $1: $2"
 }
 
-# machine NODE ROOT NUMBER
+# machine NODE ROOT NUMBER: starts a machine in ROOT, with address 10.9.0.NUMBER.
 machine() {
     local node=$1 number=$3 outer
     root[$node]=$2

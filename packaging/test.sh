@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# Tries what packaging/build.sh has built. Needs root, and Debian:
+# Tests the packages of packaging/build.sh. Needs root, and Debian:
 #
-#     packaging/test.sh [deb|page|binary|static|image|rpm|chart]   default: all of what was built
+#     packaging/test.sh [deb|page|binary|static|image|rpm|chart]   default: all that were built
 #
-#   deb     installed, used, upgraded, taken back, removed and purged, in a Debian root of its own
+#   deb     installed, used, upgraded, downgraded, removed and purged, in a Debian root of its own
 #           with a network of its own; faults, and a kill at every command of every script
-#   page    docs/operate/install.md, played: three such roots become a cluster with TLS
-#   binary  which crates it says it is made of; a packaged node's flame graph of itself names its
-#           functions
-#   static  serves in a root that is empty but for it
-#   image   what it is set to; serves as its own user on a root that it can't write, in a chroot
+#   page    the commands of docs/operate/install.md: three such roots become a cluster with TLS
+#   binary  its list of crates; a packaged node's flame graph of itself names its functions
+#   static  serves in a root without any other file
+#   image   its configuration; serves as its own user on a read-only root, in a chroot
 #   rpm     installed and removed in such a root, by rpm
 #   chart   linted and rendered with each file of packaging/chart/ci/, decoded strictly, and played
 #           as processes (test-chart.py). KVORUM names another server (default: target/package/),
@@ -22,7 +21,7 @@ cd "$(dirname "$0")/.."
 stage=$PWD/target/package
 dist=$PWD/target/dist
 work=$(mktemp -d)
-# What was started here: a test that fails leaves none of it behind.
+# Processes of this script: a failed test leaves none of them behind.
 pids=()
 clean() {
     local pid
@@ -40,7 +39,7 @@ need() {
     command -v "$1" >/dev/null || fail "$1 is missing. To install it: apt-get install ${2:-$1}"
 }
 
-# poll SECONDS COMMAND...: until it succeeds.
+# poll SECONDS COMMAND...: repeats COMMAND until it succeeds.
 poll() {
     local deadline=$((SECONDS + $1))
     shift
@@ -50,7 +49,7 @@ poll() {
     done
 }
 
-# The one file of a pattern.
+# one PATTERN: prints the only file that matches.
 one() {
     local found=($1)
     [ ${#found[@]} -eq 1 ] && [ -f "${found[0]}" ] ||
@@ -58,7 +57,7 @@ one() {
     echo "${found[0]}"
 }
 
-# debian ROOT: unpacks a Debian.
+# debian ROOT: unpacks Debian into ROOT.
 debian() {
     local base=$stage/debian-root.tar
     need mmdebstrap
@@ -91,8 +90,8 @@ test_deb() {
         /bin/bash /test-inside.sh
 }
 
-# variants DEB TO: the same as a later version whose settings file differs, and as one whose scripts
-# are killed at the command of the number in /kill-at.
+# variants DEB TO: repacks DEB as a later version whose settings file differs, and as one whose
+# scripts are killed at the command whose number is in /kill-at.
 variants() {
     local at=$work/variant script
     rm -rf "$at" && dpkg-deb -R "$1" "$at"
@@ -114,7 +113,7 @@ END
 
 # node COMMAND...: starts a node on a free port, and sets pid and url.
 node() {
-    # What an earlier node said is not to be taken for this one's.
+    # The URL must come from this node's log, not from an earlier node's.
     : >"$work/out"
     "$@" >"$work/out" 2>"$work/log" &
     pid=$!
@@ -123,7 +122,7 @@ node() {
     url=$(sed -n 's/.* listening on \([^,]*\),.*/\1/p' "$work/out")
 }
 
-# What `cargo auditable` has noted: which crates are linked in.
+# Prints the linked crates, as `cargo auditable` has noted them.
 audited() {
     objcopy -O binary --only-section=.dep-v0 --set-section-flags .dep-v0=alloc "$1" "$work/deps"
     python3 - "$work/deps" <<'END' || fail "$1 does not say which crates it is made of"
@@ -168,7 +167,7 @@ test_static() {
     tar -C "$work" -xf "$name"
     cp "$work/$(basename "$name" .tar.xz)/kvorum" "$root/"
     ! readelf -l "$root/kvorum" | grep -q INTERP || fail 'the static program wants a loader'
-    # Nothing else: no libraries, no /proc, no /dev, no certificates.
+    # The root has nothing else: no libraries, no /proc, no /dev, no certificates.
     node chroot "$root" /kvorum serve --listen 127.0.0.1:0 --data /data
     chroot "$root" /kvorum put --url "$url" greeting hello ||
         fail "it does not serve: $(cat "$work/log")"
@@ -178,7 +177,7 @@ test_static() {
     poll 20 gone "$pid"
 }
 
-# set_to WORDS: the image's settings have them.
+# set_to WORDS: checks that the image's configuration contains WORDS.
 set_to() { grep -qF "$1" "$work/settings" || fail "the image is not set to $1"; }
 
 test_image() {
@@ -196,7 +195,7 @@ test_image() {
     [ "$(stat -c '%u %a' "$root/var" "$root/var/lib/kvorum" | paste -sd,)" = '0 755,10001 700' ] ||
         fail 'directories of the image belong to somebody else'
     [ "$(find "$root" -type f)" = "$root/usr/bin/kvorum" ] || fail 'the image has more in it'
-    # On a root that is read-only, with a volume for the data.
+    # The node runs on a read-only root, with a volume for the data.
     cat >"$work/run-image" <<'END'
 mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"
 mount -t tmpfs -o uid=10001,gid=10001,mode=700 tmpfs "$1/var/lib/kvorum"
@@ -214,7 +213,7 @@ test_rpm() {
     local package root=$work/rpm
     package=$(one "$dist/kvorum-[0-9]*.rpm")
     rpm -K --nosignature "$package"
-    # Its scripts run in there. What it requires has other names in Debian.
+    # The package's scripts run in the root. Its dependencies have other names in Debian.
     debian "$root"
     unshare --mount sh -c 'mount -t proc proc "$1/proc" && rpm --root "$1" --nodeps -i "$2"' \
         sh "$root" "$package"
@@ -250,7 +249,7 @@ test_chart() {
         sed 's/minReadySeconds:/minReadySecond:/' "$work/rendered" >"$work/misspelled"
         ! "$work/decode" <"$work/misspelled" 2>/dev/null || fail 'a misspelled field is not found'
     done
-    # What it refuses to render.
+    # Values that the chart refuses to render.
     values=packaging/chart/ci/minimal.yaml
     while read -r set; do
         ! "${render[@]}" -f "$values" --set "$set" "$chart" >"$work/rendered" 2>&1 ||

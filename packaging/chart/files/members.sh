@@ -1,30 +1,31 @@
 # Brings the cluster's members in line with the StatefulSet, by kvorum's own commands:
 #
-#     members join     nodes that ask get their places; new disks of councillors get their votes
+#     members join     makes asking nodes members; gives new disks of quorum members their votes
 #     members drain    nodes with an ordinal of NODES and above hand over their keys and leave
 #
-# Each step asks first what is so already: the script may be started again at any time. Kubernetes
-# ends it at the job's deadline.
+# Each step first asks for the present state, so the script may be started again at any time.
+# Kubernetes ends it at the job's deadline.
 set -u
 
-# Seconds that a drained pod keeps its place in the services at most: two probes, and their news.
+# Maximum time that a drained pod stays in the services, in seconds: two probes, and the update of
+# the endpoints.
 PAUSE=5
-# Times that no founder answers, a second and more each, before `drain` gives up.
+# Attempts without an answer of any founder, of a second or more each, before `drain` gives up.
 PATIENCE=30
 
-# A step that waits says so once.
+# Prints a message, once as long as it does not change.
 last=
 say() {
     [ "$last" = "$*" ] || echo "members: $*"
     last=$*
 }
 
-# Sets url and layout, by the first founder that answers. A plan belongs to the node that made it.
+# Sets url and layout from the first founder that answers. A plan belongs to the node that made it.
 ask() {
     ordinal=0
     while [ "$ordinal" -lt "$FOUNDERS" ]; do
         url=$SCHEME://$NAME-$ordinal.$DOMAIN:8080
-        # Its exit code also says that a node is down.
+        # The exit code is ignored: a node that is down makes it nonzero.
         layout=$(kvorum cluster status --json --url "$url" 2>&1 || true)
         case $layout in *'"stage":'*) return 0 ;; esac
         ordinal=$((ordinal + 1))
@@ -32,7 +33,7 @@ ask() {
     return 1
 }
 
-# names FIELD: the names in a list of the layout, a line each.
+# names FIELD: prints the names in a list of the layout, a line each.
 names() {
     echo "$layout" | sed -n 's/.*"'"$1"'":\[\([^]]*\)\].*/\1/p' | grep -o '"name":"[^"]*"' |
         cut -d '"' -f 4
@@ -71,16 +72,16 @@ join() {
             waits="$waits $node"
         fi
     done
-    # All in one plan: each key moves once.
+    # All nodes join in one plan, so that each key moves once.
     if [ -n "$waits" ]; then
         say "waits until these ask to join:$waits. A node that was removed before asks only with" \
             "an empty volume: delete its claim and its pod"
         return 1
     fi
-    # Without a node to add it seats councillors, and notes the URLs of a new cluster's nodes.
+    # A plan without a node to add seats quorum members, and stores the URLs of a new cluster.
     change $wanted
     [ $? -eq 2 ] || return 1
-    # Its exit code says whether all nodes are up.
+    # The exit code says whether all nodes are up.
     status=$(kvorum status --url "$url" 2>&1) || {
         say "waits for nodes that are down"
         return 1
@@ -88,7 +89,8 @@ join() {
     echo "$status"
 }
 
-# One after the other, the last one first: a client that meets a node that has left finds another.
+# Removes nodes one after the other, the last one first: a client of a node that has left finds
+# another.
 drain() {
     leaving=$(names nodes | sed -n "s/^$NAME-\([0-9][0-9]*\)$/\1/p" | sort -rn)
     for ordinal in $leaving; do

@@ -1,4 +1,4 @@
-{{/* The pod of a job that changes the members: (list $ join|drain). */}}
+{{/* The spec of a job that changes the members: (list $ join|drain). */}}
 {{- define "kvorum.job" -}}
 {{- $ := index . 0 -}}
 {{- $tls := ne $.Values.tls.mode "none" -}}

@@ -1,4 +1,4 @@
-{{/* The name of everything: of the pods, and so of the nodes, which keep it for good. */}}
+{{/* The name of all objects. Pods, and so nodes, derive theirs from it; nodes keep it for good. */}}
 {{- define "kvorum.name" -}}
 {{- if contains "kvorum" .Release.Name -}}
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
@@ -49,7 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* Host names that the nodes' certificate is for. */}}
+{{/* Host names in the nodes' certificate. */}}
 {{- define "kvorum.hosts" -}}
 {{- $service := printf "%s.%s.svc" (include "kvorum.name" .) .Release.Namespace -}}
 - {{ printf "*.%s" (include "kvorum.domain" .) | quote }}
@@ -74,7 +74,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- mulf (float64 $number) (index $factors $unit) | int64 -}}
 {{- end -}}
 
-{{/* --memory: as given, or half of the limit, or nothing. */}}
+{{/* --memory: the given value, or half of the limit, or nothing. */}}
 {{- define "kvorum.memory" -}}
 {{- $limit := dig "limits" "memory" "" .Values.resources -}}
 {{- if .Values.memory -}}
@@ -88,7 +88,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* What no value file may ask for. */}}
+{{/* Fails for values that are not allowed. */}}
 {{- define "kvorum.checked" -}}
 {{- $name := include "kvorum.name" . -}}
 {{- if lt (int .Values.nodes) (int .Values.founders) -}}
@@ -107,7 +107,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* Security of every container. */}}
+{{/* Security context of every container. */}}
 {{- define "kvorum.confined" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -120,7 +120,7 @@ runAsNonRoot: true
 runAsUser: 10001
 runAsGroup: 10001
 fsGroup: 10001
-# Only an empty volume: a node's files are for its user alone.
+# Changes only an empty volume: a node's files are for its user alone.
 fsGroupChangePolicy: OnRootMismatch
 seccompProfile:
   type: RuntimeDefault

@@ -1,9 +1,9 @@
-// Decodes what `helm template` prints, each object strictly into the type of its API: a field that
-// the type lacks, or that is there twice, is an error.
+// Decodes the output of `helm template`, each object strictly into the type of its API: an unknown or
+// duplicate field is an error.
 //
 //	helm template … | go run . [-json]
 //
-// -json prints the objects as one JSON list, which packaging/test-chart.py plays.
+// -json prints the objects as one JSON list, which packaging/test-chart.py runs.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// New objects of the types that the chart may use.
+// Constructors of the types that the chart may use, by API version and kind.
 var kinds = map[string]func() any{
 	"apps/v1/StatefulSet":                     func() any { return new(apps.StatefulSet) },
 	"batch/v1/Job":                            func() any { return new(batch.Job) },
@@ -37,7 +37,7 @@ var kinds = map[string]func() any{
 	"v1/Service":                              func() any { return new(core.Service) },
 }
 
-// decode returns the object of one document; nil of an empty one.
+// decode returns the object of one document; nil for an empty document.
 func decode(document []byte) (any, error) {
 	var what meta.TypeMeta
 	if err := yaml.Unmarshal(document, &what); err != nil {
