@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-/// The file system operation that failed. Together with the error it decides whether the store can
-/// continue: after a failed sync or read, the state of the disk is unknown.
+/// A file system operation that failed. The operation and its error together decide whether the
+/// store can continue: after a failed sync or read, the state of the disk is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoOp {
     /// Open an existing file or directory.
@@ -59,7 +59,7 @@ impl fmt::Display for IoOp {
 /// A failed engine operation.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// An I/O operation failed. No write was acknowledged because of it.
+    /// An I/O operation failed. No write that depends on the operation was acknowledged.
     #[error("cannot {operation} {file}: {source}")]
     Io {
         /// The failed operation.
@@ -198,7 +198,8 @@ impl Error {
         }
     }
 
-    /// Turns an error that reports a lack of space into one that names `what` needed the space.
+    /// Turns an error that reports a lack of space into an error that names `what` needed the
+    /// space; returns other errors unchanged.
     pub(crate) fn with_purpose(self, what: &'static str) -> Self {
         match () {
             () if self.is_over_file_limit() => Self::OverFileLimit { what },

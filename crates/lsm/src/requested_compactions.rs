@@ -41,7 +41,7 @@ impl Compaction {
     }
 }
 
-/// A moment, by the wall clock and by a monotonic clock.
+/// A moment by two clocks: the wall clock and a monotonic clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Moment {
     /// Time since 1970, for display.
@@ -61,16 +61,17 @@ pub struct Compactions {
 }
 
 impl Compactions {
-    /// Requests a compaction and returns its number. If one is in progress, returns that one's
-    /// number. `bytes`: the current length of all tables, as in the functions below.
+    /// Requests a compaction and returns its number; returns the number of the compaction in
+    /// progress if there is one. `bytes`: current length of all tables, here and in the functions
+    /// below.
     pub fn request(&mut self, now: Moment, bytes: u64) -> u64 {
         let number = self.last.as_ref().map_or(1, |last| last.number + 1);
         let begin = || (Compaction::begin(number, now.wall, bytes), now.steady);
         self.current.get_or_insert_with(begin).0.number
     }
 
-    /// Requests a compaction that starts after this call: the one queued behind the current one, if
-    /// any.
+    /// Requests a compaction that starts after this call, and returns its number. If a compaction
+    /// is in progress, the requested one is queued behind it.
     pub fn request_anew(&mut self, now: Moment, bytes: u64) -> u64 {
         self.again = self.current.is_some();
         self.request(now, bytes) + u64::from(self.again)

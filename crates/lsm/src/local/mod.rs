@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Bit 0 of `flags`: the record arrived out of order ("late"). `reach` summarizes the records that
-//! this one has hidden in this store: [`HiddenCopies`]. The checksum of the record covers neither
-//! byte, and neither has a meaning in another store.
+//! the record has hidden in this store: [`HiddenCopies`]. The record's checksum covers neither
+//! byte, and neither byte has a meaning in another store.
 
 use std::borrow::Cow;
 
@@ -28,8 +28,8 @@ pub(crate) fn is_late(record: &RecordRef<'_>) -> bool {
     record.local()[FLAGS_AT] & FLAG_LATE != 0
 }
 
-/// Summary of the records that this one has hidden in this store, as far as they were merged with
-/// it.
+/// Summary of the records that `record` has hidden in this store, as far as compactions or flushes
+/// have merged them with `record`.
 pub(crate) fn hidden_copies(record: &RecordRef<'_>) -> HiddenCopies {
     HiddenCopies::from_u8(record.local()[REACH_AT])
 }
