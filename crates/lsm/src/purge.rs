@@ -6,7 +6,7 @@
 //! | the node is | user tombstones and expired values that may be purged |
 //! |---|---|
 //! | alone | written and expired longer ago than a set age: no older write can still arrive |
-//! | in a cluster | written and expired up to the *watermark*, up to which all replicas were equal |
+//! | in a cluster | written and expired up to the *watermark*, when all replicas were equal |
 //!
 //! A rule starts in cluster mode. While the owner states that the node is alone, age decides.
 //!

@@ -1,4 +1,4 @@
-//! The backlog of flushes and compactions, by which writes are slowed down or refused.
+//! The backlog of flushes and compactions, which decides whether writes are slowed down or refused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,7 +29,7 @@ const DEBT_FULL: u64 = 64;
 
 const BACKLOG_FULL: u64 = 1000;
 
-/// The backlog as last measured.
+/// The last measurement of the backlog.
 #[derive(Default)]
 pub(super) struct BacklogMeter {
     /// In thousandths; [`BACKLOG_FULL`] = full.
@@ -54,8 +54,8 @@ impl BacklogMeter {
     }
 }
 
-/// How near a tree is to the limit: 0.0 or less = writes need no delay, 1.0 or more = writes are
-/// refused.
+/// The backlog of one tree, on a scale from 0.0 to 1.0: 0.0 or less = writes need no delay, 1.0 or
+/// more = writes are refused.
 fn part_of_tree(state: &TreeState, targets: &Targets) -> f64 {
     let part = |value: f64, slow: f64, full: f64| (value - slow) / (full - slow);
     let trigger = targets.level0_tables;
