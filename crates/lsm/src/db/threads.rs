@@ -14,7 +14,7 @@ use super::{Shared, sync_interval};
 use crate::engine::{Committed, Work};
 use crate::error::{Error, IoOp};
 
-/// Delay before the retry of a failed step.
+/// Longest delay before the retry of a failed step.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 /// Interval of checking that the directory still exists, which takes three system calls that read
