@@ -208,8 +208,9 @@ impl Error {
         }
     }
 
-    /// Returns true if the failed step can be retried: the disk is full, or no file descriptor is
-    /// free. After any other error, and after every failed read or sync, the state of the disk is
+    /// Returns true if the failed step can be retried: the disk is full, the process's file size
+    /// limit is reached, no file descriptor is free, or the error is not an I/O error. After any
+    /// other error, including every failed read or sync and every damage, the state of the disk is
     /// unknown.
     pub(crate) fn is_transient(&self) -> bool {
         match self {

@@ -34,7 +34,8 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Returns true if a record of this key with this number of copies is placed on this node.
+/// A function that returns true if a record of this key with this number of copies is placed on
+/// this node.
 pub(crate) type IsPlaced = Box<dyn Fn(&[u8], u8) -> bool + Send + Sync>;
 
 /// The state of dropping, which an engine shares with its owner. A compaction step locks the state

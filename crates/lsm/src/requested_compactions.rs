@@ -21,13 +21,14 @@ pub struct Compaction {
     pub began: Duration,
     /// Duration of the compaction; `None` = it is in progress.
     pub took: Option<Duration>,
-    /// Number of records compacted so far …
+    /// Number of records that the compaction has processed so far. A record counts once for each
+    /// level that it descends.
     pub records: u64,
-    /// … of this estimated total; a record counts once for each level that it descends.
+    /// Estimated number of records that the whole compaction processes, counted like `records`.
     pub of_records: u64,
-    /// Bytes of all tables at the start …
+    /// Bytes of all tables when the compaction was requested.
     pub bytes_before: u64,
-    /// … and now, or at the end.
+    /// Bytes of all tables after the last step.
     pub bytes: u64,
     /// Error that ended the compaction early.
     pub failed: Option<String>,
@@ -87,8 +88,8 @@ impl Compactions {
         self.last.as_ref()
     }
 
-    /// Returns true if compaction `number` or a later one succeeded, false if it failed; `None` =
-    /// none of them has ended.
+    /// Returns true if the last completed compaction has the number `number` or a greater one and
+    /// succeeded, false if it failed; `None` = no such compaction has ended.
     pub fn has_done(&self, number: u64) -> Option<bool> {
         self.last().filter(|last| last.number >= number).map(|last| last.failed.is_none())
     }

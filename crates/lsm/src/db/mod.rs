@@ -226,8 +226,8 @@ impl Db {
         number
     }
 
-    /// Returns true if compaction `number` or a later one succeeded, false if it failed; `None` =
-    /// none of them has ended.
+    /// Returns true if the last completed compaction has the number `number` or a greater one and
+    /// succeeded, false if it failed; `None` = no such compaction has ended.
     pub fn has_compacted(&self, number: u64) -> Option<bool> {
         self.shared.compactions.lock().has_done(number)
     }

@@ -235,9 +235,9 @@ impl Compactor {
     }
 }
 
-/// Returns true if a record may be purged: the rule allows it, and no other table or memtable
-/// of the tree may hold its key, neither below nor above, where a late record may be older.
-/// `inputs`: sorted ids of the merged tables.
+/// Returns true if a record may be purged: the rule allows it, and no memtable or other table of
+/// the tree may hold the key. Newer tables and memtables count too, because a late record in them
+/// may be older than the purged one. `inputs`: sorted ids of the merged tables.
 fn may_purge(core: &Core, tree: usize, inputs: &[u64], key: &[u8], record: RecordRef<'_>) -> bool {
     let space = Space::from_u8(key[0]).expect("a table's keys were written with a space");
     if !core.options.purge.may_purge(space, record) {

@@ -16,9 +16,9 @@ use crate::table::Table;
 pub struct FullCompaction {
     tree: usize,
     descent: Descent,
-    /// Number of records that the steps so far have processed …
+    /// Number of records that the steps so far have processed.
     pub(crate) done: u64,
-    /// … of this estimated total.
+    /// Estimated number of records that all steps process.
     pub(crate) of: u64,
 }
 

@@ -55,11 +55,11 @@ impl Above<'_> {
     }
 }
 
-/// One pass of the removal: …
+/// One pass of the removal, by the records that it removes.
 enum Removal<'a> {
-    /// … the selected records, or …
+    /// The pass removes the selected records.
     Selected(Above<'a>),
-    /// … the records up to the watermark that these tables' selected records hide.
+    /// The pass removes the records up to the watermark that selected records of these tables hide.
     Hidden(Above<'a>, Vec<Arc<Table>>),
 }
 

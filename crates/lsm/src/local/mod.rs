@@ -19,8 +19,8 @@ pub(crate) use hidden_copies::HiddenCopies;
 const FLAGS_AT: usize = 0;
 const REACH_AT: usize = 1;
 
-/// The record arrived with a version no greater than the maximum in the older memtables and tables.
-/// A lookup that finds such a record must continue in them.
+/// The record is late: when it arrived, the older memtables and tables held a version as great or
+/// greater. A lookup that finds a late record must also search the older memtables and tables.
 const FLAG_LATE: u8 = 1;
 
 /// Returns true if the record arrived out of order: [`FLAG_LATE`].

@@ -28,9 +28,9 @@ const CHUNK_LEN: u64 = 64 * 1024;
 #[derive(Debug, Clone)]
 pub(crate) struct UnreadableRange {
     pub(crate) table: u64,
-    /// Lower bound of the range, inclusive …
+    /// Lower bound of the range, inclusive.
     pub(crate) first: Vec<u8>,
-    /// … and upper bound, inclusive.
+    /// Upper bound of the range, inclusive.
     pub(crate) last: Vec<u8>,
     /// The part of the range whose records are unreadable; `None` if only a filter is unreadable.
     pub(crate) lost: Option<(Vec<u8>, Vec<u8>)>,

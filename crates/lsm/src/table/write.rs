@@ -19,10 +19,10 @@ use record::RecordRef;
 const WRITE_LEN: usize = 512 * 1024;
 
 /// A partition ends when its index block reaches this many bytes: together with its checksum and
-/// last key it should fit an allocation of 4 KiB …
+/// last key, the block should fit an allocation of 4 KiB.
 const INDEX_LEN: usize = 4 * 1024 - 96;
 
-/// … or when its filter reaches this many bytes: about 6,000 keys at 10 bits each.
+/// A partition also ends when its filter reaches this many bytes: about 6,000 keys at 10 bits each.
 const FILTER_LEN: usize = 7 * 1024;
 
 /// Bytes of buffer memory that a builder keeps between blocks.

@@ -392,9 +392,9 @@ enum Step {
     Flush,
     Compact,
     Raise,
-    /// Starts dropping orphaned records …
+    /// Starts dropping orphaned records.
     Drop,
-    /// … and starts or continues a compaction of the whole store.
+    /// While orphaned records are dropped, starts or continues a compaction of the whole store.
     Next,
     Crash(u64),
 }
