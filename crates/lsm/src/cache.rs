@@ -10,8 +10,8 @@ use bytes::Bytes;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
-/// Longest cached block in bytes. A longer block holds a single large record; a handful of those
-/// would evict thousands of blocks that hold dozens each.
+/// Longest cached block in bytes. A longer block holds a single large record; a few such blocks
+/// would evict thousands of blocks that hold dozens of records each.
 const MAX_CACHED_LEN: usize = 64 * 1024;
 
 /// The cache admits no block longer than its capacity divided by this number, so that even a tiny

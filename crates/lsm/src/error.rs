@@ -69,7 +69,8 @@ pub enum Error {
         /// The operating system's error.
         source: Arc<io::Error>,
     },
-    /// Bytes on disk differ from those written. The engine reports them and never guesses.
+    /// Bytes on disk differ from those written. The engine reports the damage and never guesses the
+    /// content.
     #[error("{file} is damaged at byte {offset}: {what}")]
     Corrupt {
         /// The file's name within the data directory.

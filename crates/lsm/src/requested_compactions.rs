@@ -17,7 +17,8 @@ use crate::error::Error;
 pub struct Compaction {
     /// Number of the compaction, counted from 1 since the store was opened.
     pub number: u64,
-    /// Time of the request by the wall clock, since 1970.
+    /// Time of the request, or of the start if the compaction was queued, by the wall clock, since
+    /// 1970.
     pub began: Duration,
     /// Duration of the compaction; `None` = it is in progress.
     pub took: Option<Duration>,
@@ -26,9 +27,9 @@ pub struct Compaction {
     pub records: u64,
     /// Estimated number of records that the whole compaction processes, counted like `records`.
     pub of_records: u64,
-    /// Bytes of all tables when the compaction was requested.
+    /// Bytes of all tables at the time `began`.
     pub bytes_before: u64,
-    /// Bytes of all tables after the last step.
+    /// Bytes of all tables after the last step so far.
     pub bytes: u64,
     /// Error that ended the compaction early.
     pub failed: Option<String>,
@@ -54,7 +55,7 @@ pub struct Moment {
 /// The requested compactions of a store.
 #[derive(Debug, Default)]
 pub struct Compactions {
-    /// The compaction in progress, with the steady time of its request.
+    /// The compaction in progress, with `began` by the steady clock.
     current: Option<(Compaction, Duration)>,
     /// True if another compaction is queued behind the current one.
     again: bool,

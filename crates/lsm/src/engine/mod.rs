@@ -90,8 +90,8 @@ use crate::stats::Stats;
 use crate::table::ReadMode;
 use record::{Record, Version};
 
-/// Maximum number of rotated memtables of a tree that wait for their flush. This limits the memory
-/// of a tree's memtables to one more than this number, for the active memtable.
+/// Number of a tree's rotated memtables at which the backlog is full and writes are refused until
+/// one is flushed. Limits the memory of memtables, together with the active memtable of each tree.
 pub const MAX_IMMUTABLES: usize = 3;
 
 /// The storage engine, without threads or clocks. Each part executes one kind of work, and borrows

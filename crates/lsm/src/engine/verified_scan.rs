@@ -1,5 +1,5 @@
 //! The scan of repair rounds: the newest record of each key written after a given time. Blocks are
-//! read from the disk and verified; unreadable ones are reported in their place.
+//! read from the disk and verified; an unreadable block is reported before the records of its keys.
 //!
 //! Tables and blocks without a record later than that time (`since`), by version or by ballot
 //! ([`RecordRef::latest`]), are skipped. Can a skipped record `s` outrank `c`, the newest record

@@ -121,8 +121,9 @@ enum Slot<'a> {
 pub(super) struct Inserter {
     list: Arc<Skiplist>,
     random: u64,
-    /// Number of keys in the index, and the limit beyond which probing gets long.
+    /// Number of keys in the index.
     indexed: usize,
+    /// Maximum number of keys in the index: more would make probing long.
     indexed_bound: usize,
 }
 
