@@ -91,7 +91,7 @@ impl PurgeRule {
 
     /// States whether this node holds the only replica. The owner must make that fact durable
     /// before it passes true, and must pass false before it writes to another replica: after false,
-    /// compactions purge no user records by age.
+    /// compactions purge only entries of idempotency keys by age.
     pub fn holds_only_replica(&self, only: bool) {
         if let OfData::Proven { is_alone, .. } = &self.of_data {
             is_alone.store(only, Ordering::Release);

@@ -3,7 +3,7 @@
 //!
 //! A full disk and a lack of descriptors are transient: writes may be refused in the meantime, and
 //! are accepted again without a restart. After any other error the store has failed: it reports the
-//! failure, rejects writes, and serves reads. `EINTR` counts as any other error here, because the
+//! failure, rejects writes, and serves reads. `EINTR` counts like any other error here, because the
 //! real disk retries interrupted calls.
 
 use std::thread;
