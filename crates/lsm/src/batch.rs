@@ -16,10 +16,11 @@ pub const MAX_KEY_LEN: usize = 4 * 1024;
 
 const OPERATION_HEAD: usize = 7;
 
-/// Longest batch in bytes. A whole batch must fit in memory, in one WAL segment and in one `write`.
+/// Longest batch in bytes. A batch must fit in memory, in one WAL segment and in one `write`.
 pub const MAX_BATCH_LEN: usize = 32 * 1024 * 1024;
 
-/// Key space of a key. One batch can touch several spaces.
+/// A key space: the same key in two spaces is two different keys. One batch can touch several
+/// spaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Space {
@@ -87,7 +88,8 @@ impl Batch {
         self.bytes.len()
     }
 
-    /// Adds a value. Fails, without adding anything, if a limit is exceeded.
+    /// Adds a value. Returns [`Error::TooLarge`], without adding anything, if the key, the record
+    /// or the batch would exceed its limit.
     pub fn put(
         &mut self,
         space: Space,
@@ -98,12 +100,12 @@ impl Batch {
         self.write(space, key, &Fields::new(Kind::Value, version), value)
     }
 
-    /// Adds a tombstone.
+    /// Adds a tombstone. Fails like [`Batch::put`].
     pub fn delete(&mut self, space: Space, key: &[u8], version: Version) -> Result<(), Error> {
         self.write(space, key, &Fields::new(Kind::Tombstone, version), &[])
     }
 
-    /// Adds a new record and computes its checksum.
+    /// Adds a new record and computes its checksum. Fails like [`Batch::put`].
     pub fn write(
         &mut self,
         space: Space,
@@ -118,7 +120,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Adds an existing record unchanged.
+    /// Adds an existing record unchanged. Fails like [`Batch::put`].
     pub fn record(&mut self, space: Space, key: &[u8], record: &Record) -> Result<(), Error> {
         let raw = record.view().raw();
         self.head(space, key, raw.len())?;

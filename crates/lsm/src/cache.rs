@@ -10,22 +10,22 @@ use bytes::Bytes;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
-/// Longest cached block in bytes. A longer block holds a single large record; a handful of those
-/// would evict thousands of blocks that hold dozens each.
+/// Longest cached block in bytes. A longer block holds a single large record; a few such blocks
+/// would evict thousands of blocks that hold dozens of records each.
 const MAX_CACHED_LEN: usize = 64 * 1024;
 
-/// Minimum number of blocks that fit into the cache: a tiny cache admits no block so long that it
-/// would hold just one.
+/// The cache admits no block longer than its capacity divided by this number, so that even a tiny
+/// cache holds several blocks.
 const MAX_CACHED_PART: u64 = 16;
 
-/// Bytes of an entry beside its block: key, list links and hash slot, the block's handle with its
-/// reference count, and the allocator's rounding.
+/// Bytes of a cache entry in addition to its block: key, list links, hash slot, the block's handle
+/// and reference count, and the allocator's rounding.
 const ENTRY_OVERHEAD: u64 = 160;
 
 /// Mean length of a block in bytes, for estimating the number of entries.
 const MEAN_BLOCK_LEN: u64 = 4 * 1024;
 
-/// Least bytes of a shard, so that each shard can hold several blocks of maximum length.
+/// Smallest capacity of a shard, in bytes: each shard can hold several blocks of maximum length.
 const MIN_SHARD_BYTES: u64 = 1 << 20;
 
 /// Maximum number of shards: enough to make contention on one lock rare.
@@ -76,8 +76,8 @@ impl Weighter<BlockKey, Bytes> for BlockWeight {
     }
 }
 
-/// Hash of a block key. Table ids and offsets come from this process, so no attacker can choose
-/// colliding ones; one folded multiplication per word is enough.
+/// The hash function of block keys. Table ids and offsets come from this process, so no attacker
+/// can choose colliding keys; one folded multiplication per word is enough.
 #[derive(Clone, Default)]
 struct BlockHash;
 
@@ -123,7 +123,7 @@ impl BlockCache {
         Self { blocks, max_len, stripes: Default::default() }
     }
 
-    /// The cached block of `table` at `offset`; counts a hit or a miss.
+    /// Returns the cached block of `table` at `offset`, and counts a hit or a miss.
     pub(crate) fn get(&self, table: u64, offset: u64) -> Option<Bytes> {
         let found = self.blocks.as_ref().and_then(|b| b.get(&BlockKey { table, offset }));
         let stripe = &self.stripes[(offset >> 12) as usize % STRIPES];

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-/// The file system operation that failed. Together with the error it decides whether the store can
-/// continue: after a failed sync or read, the state of the disk is unknown.
+/// A file system operation that failed. The operation and its error together decide whether the
+/// store can continue: after a failed sync or read, the state of the disk is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoOp {
     /// Open an existing file or directory.
@@ -59,7 +59,7 @@ impl fmt::Display for IoOp {
 /// A failed engine operation.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// An I/O operation failed. No write was acknowledged because of it.
+    /// An I/O operation failed. No write that depends on the operation was acknowledged.
     #[error("cannot {operation} {file}: {source}")]
     Io {
         /// The failed operation.
@@ -69,7 +69,8 @@ pub enum Error {
         /// The operating system's error.
         source: Arc<io::Error>,
     },
-    /// Bytes on disk differ from those written. The engine reports them and never guesses.
+    /// Bytes on disk differ from those written. The engine reports the damage and never guesses the
+    /// content.
     #[error("{file} is damaged at byte {offset}: {what}")]
     Corrupt {
         /// The file's name within the data directory.
@@ -198,7 +199,8 @@ impl Error {
         }
     }
 
-    /// Turns an error that reports a lack of space into one that names `what` needed the space.
+    /// Turns an error that reports a lack of space into an error that names `what` needed the
+    /// space; returns other errors unchanged.
     pub(crate) fn with_purpose(self, what: &'static str) -> Self {
         match () {
             () if self.is_over_file_limit() => Self::OverFileLimit { what },
@@ -207,8 +209,9 @@ impl Error {
         }
     }
 
-    /// Returns true if the failed step can be retried: the disk is full, or no file descriptor is
-    /// free. After any other error, and after every failed read or sync, the state of the disk is
+    /// Returns true if the failed step can be retried: the disk is full, the process's file size
+    /// limit is reached, no file descriptor is free, or the error is not an I/O error. After any
+    /// other error, including every failed read or sync and every damage, the state of the disk is
     /// unknown.
     pub(crate) fn is_transient(&self) -> bool {
         match self {

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  db ─▶ engine ─┬─ write ─▶ wal ─▶ memtable                                   ┐
-//!   threads      ├─ flush, compact ─▶ table, manifest: compaction says what,   ├─▶ disk
-//!                │                    purge and leftovers what may be dropped  │
+//!   threads      ├─ flush, compact ─▶ table, manifest: compaction chooses the  ├─▶ disk
+//!                │       tables, purge and orphans the records to drop         │
 //!                └─ read ─▶ memtable, table ─▶ cache ─▶ merge                  ┘
 //! ```
 

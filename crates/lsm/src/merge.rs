@@ -2,7 +2,7 @@
 //! greatest record ([`RecordRef::order`]) of all sources.
 //!
 //! The sources form a binary heap ordered by their current key. The sources positioned on the
-//! current key advance only when the caller asks for the next one, so items are borrowed, not
+//! current key advance only when the caller asks for the next key, so items are borrowed, not
 //! copied.
 
 use std::cmp::Ordering;
@@ -185,8 +185,8 @@ impl Merge {
         self.sources[self.current[0]].record()
     }
 
-    /// Hidden copies of the current record: those of everything that it hides in these sources or
-    /// has hidden before.
+    /// Hidden copies of the current record: those of all records that the current record hides in
+    /// these sources or has hidden before.
     pub(crate) fn hidden_copies(&self) -> HiddenCopies {
         let newest = self.sources[self.current[0]].hidden_copies();
         let hidden = self.current[1..].iter().map(|source| &self.sources[*source]);
@@ -212,8 +212,8 @@ impl Merge {
         Ok(())
     }
 
-    /// Fast path: only one source had the key. While that source's next key is still the least, the
-    /// source stays out of the heap.
+    /// Fast path: only one source had the key. While that source's next key is still the least of
+    /// all, the source stays out of the heap.
     fn next_of(&mut self, source: usize) -> Result<(), Error> {
         self.sources[source].next()?;
         if !self.sources[source].valid() {

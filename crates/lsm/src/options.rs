@@ -39,7 +39,7 @@ pub struct Options {
     pub block_bytes: usize,
     /// Bits of bloom filter per key, 0–20; 10 gives about 1 % false positives.
     pub bloom_bits: u8,
-    /// Compresses data blocks with LZ4.
+    /// True = data blocks are compressed with LZ4.
     pub compress: bool,
     /// Bytes after which a compaction starts a new table.
     pub table_bytes: u64,
@@ -49,8 +49,8 @@ pub struct Options {
     pub level1_bytes: u64,
     /// Growth factor from one level to the next.
     pub level_ratio: u64,
-    /// Decides which tombstones and expired values compactions may purge. The owner may raise its
-    /// watermarks while the store is open.
+    /// The rule that decides which tombstones and expired values compactions may purge. The owner
+    /// may raise the rule's watermark while the store is open.
     pub purge: Arc<PurgeRule>,
 }
 

@@ -9,18 +9,19 @@
 //!  stop_dropping ──▶ the step in progress ends ─▶ is_dropping() = false
 //! ```
 //!
-//! A step drops every record that is not placed here when the step checks it: values, tombstones
-//! and superseded records, of plain and conditional writes. A record of a plain write counts as
-//! placed here if a record that it has hidden is (`local/hidden_copies.rs`). A record of a
-//! conditional write may stay if an older record that is placed here arrived in the meantime.
+//! A step drops every record that is not placed here when the step checks the record: values,
+//! tombstones and superseded records, of plain and conditional writes. A record of a plain write
+//! counts as placed here if a record that it has hidden is placed here (`local/hidden_copies.rs`).
+//! A record of a conditional write may stay if an older record that is placed here arrived in the
+//! meantime.
 //!
-//! A dropped record disappears when the step ends, which is later than its check. The owner
-//! therefore keeps a contract from [`PurgeRule::drop_orphans`] until [`PurgeRule::is_dropping`]
-//! returns false:
+//! A dropped record disappears when the step ends, which is later than the check of the record. The
+//! owner therefore keeps a contract from [`PurgeRule::drop_orphans`] until
+//! [`PurgeRule::is_dropping`] returns false:
 //!
-//! * The owner stores no record of a key that is not placed here, and never counts a write as
-//!   stored because of a record that such a key still has: that record may disappear a moment
-//!   later.
+//! * The owner stores no record of a key that is not placed here. It never counts a write of such a
+//!   key as stored because the store still holds a record of the key: the record may disappear a
+//!   moment later.
 //! * No key that was not placed here becomes placed here.
 //!
 //! Each step asserts the second rule for a sample of the keys that it dropped, just before their
@@ -33,17 +34,20 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Returns true if a record of this key with this number of copies is placed on this node.
+/// A function that returns true if a record of this key with this number of copies is placed on
+/// this node.
 pub(crate) type IsPlaced = Box<dyn Fn(&[u8], u8) -> bool + Send + Sync>;
 
-/// The state that an engine shares with its owner. A compaction step locks it twice.
+/// The state of dropping, which an engine shares with its owner. A compaction step locks the state
+/// twice.
 #[derive(Default)]
 pub(crate) struct Orphans(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     is_placed: Option<Arc<IsPlaced>>,
-    /// Number of times that dropping was enabled. A table's check is valid for one number only.
+    /// Number of times that dropping was enabled: the number of the current or last cleanup. The
+    /// check of a table is valid for one cleanup only.
     number: u64,
     /// Number of steps in progress that drop records.
     steps: usize,
@@ -84,7 +88,7 @@ impl Orphans {
     }
 }
 
-/// A compaction step that drops orphaned records; it ends when this value is dropped.
+/// A compaction step that drops orphaned records. The step ends when this value is dropped.
 pub(crate) struct Dropping<'a> {
     pub(crate) number: u64,
     is_placed: Arc<IsPlaced>,

@@ -1,18 +1,19 @@
-//! The purge rule: the records that compactions may drop for good once nothing of their keys exists
-//! elsewhere in the store. The store's owner creates the rule and adjusts it while the engine runs.
-//! Records of keys placed on other nodes are the subject of [`crate::orphans`].
+//! The purge rule decides which records compactions may drop for good. A compaction drops such a
+//! record only if no other record of the key exists elsewhere in the store. The store's owner
+//! creates the rule and adjusts the rule while the engine runs. Records of keys placed on other
+//! nodes are the subject of [`crate::orphans`].
 //!
-//! | | purgeable user tombstones and expired values |
+//! | the node is | user tombstones and expired values that may be purged |
 //! |---|---|
-//! | alone | those so old that no older write can still arrive that they would have to hide |
-//! | in a cluster | those that all replicas held alike: written up to the *watermark* |
+//! | alone | written and expired longer ago than a set age: no older write can still arrive |
+//! | in a cluster | written and expired up to the *watermark*, when all replicas were equal |
 //!
-//! A rule starts in cluster mode, and goes by age while its owner states that the node is alone.
+//! A rule starts in cluster mode. While the owner states that the node is alone, age decides.
 //!
 //! Tombstones of hints may be purged at once, because no other node holds them. Entries of
-//! idempotency keys are always purged by age. The age is measured by the time that the owner agrees
-//! to, in a cluster what most other nodes' clocks show: a local clock that is ahead would drop
-//! entries that clients may still ask for.
+//! idempotency keys are always purged by age. The owner sets the time by which their age is
+//! measured ([`PurgeRule::agree`]), in a cluster the time that most other nodes' clocks show: by a
+//! local clock that is ahead, entries that clients may still ask for would be purged.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +28,8 @@ pub struct PurgeRule {
     /// Age in microseconds at which a record of [`Space::Idempotency`] is purged.
     remembered_micros: u64,
     wall_micros: Box<dyn Fn() -> u64 + Send + Sync>,
-    /// Latest time that the owner agreed to, in microseconds; 0 = none yet.
+    /// Time that the owner last set by [`PurgeRule::agree`], in microseconds since 1970; 0 = none
+    /// yet.
     agreed_micros: AtomicU64,
     orphans: Orphans,
 }
@@ -88,17 +90,17 @@ impl PurgeRule {
     }
 
     /// States whether this node holds the only replica. The owner must make that fact durable
-    /// before it passes true, and must pass false before it writes to another replica: from then on
-    /// compactions purge nothing by age.
+    /// before it passes true, and must pass false before it writes to another replica: after false,
+    /// compactions purge only entries of idempotency keys by age.
     pub fn holds_only_replica(&self, only: bool) {
         if let OfData::Proven { is_alone, .. } = &self.of_data {
             is_alone.store(only, Ordering::Release);
         }
     }
 
-    /// Raises the watermark to `time`, a version time; a lower one has no effect. Compactions apply
-    /// the watermark at once, so the owner must make it durable before. Without effect in a rule
-    /// that purges nothing.
+    /// Raises the watermark to `time`, a version time; a lower time has no effect. Compactions
+    /// apply the watermark at once, so the owner must make the watermark durable before the call.
+    /// The call has no effect on a rule that purges nothing.
     pub fn raise(&self, time: u64) {
         if let OfData::Proven { watermark, .. } = &self.of_data {
             watermark.fetch_max(time, Ordering::Relaxed);
@@ -107,12 +109,12 @@ impl PurgeRule {
 
     /// Sets the time that most other nodes' clocks show, or that a node alone is certain of, in
     /// microseconds since 1970. The age of idempotency entries is measured by this time, or by the
-    /// local clock if that is behind. Until the first call none of them is purged.
+    /// local clock if the local clock is behind. Before the first call no entry is purged.
     pub fn agree(&self, micros: u64) {
         self.agreed_micros.store(micros, Ordering::Relaxed);
     }
 
-    /// Age in microseconds at which user records are purged; `None` = the rule does not go by age.
+    /// Age in microseconds at which user records are purged; `None` = the watermark decides.
     fn by_age(&self) -> Option<u64> {
         match &self.of_data {
             OfData::Proven { after_micros, is_alone, .. } if is_alone.load(Ordering::Acquire) => {
@@ -159,8 +161,8 @@ impl PurgeRule {
         }
     }
 
-    /// Returns true if `watermark` permits purging a user record. The answer depends on nothing
-    /// else, so that all replicas come to the same one.
+    /// Returns true if `watermark` permits purging a user record. The result depends only on the
+    /// record and the watermark, so it is the same on all replicas.
     ///
     /// A record of a conditional write stays until the watermark has passed both its version and
     /// its ballot, because it hides all older versions. The ballot can be older than its version if
@@ -182,8 +184,8 @@ impl PurgeRule {
     ///
     /// Until [`PurgeRule::is_dropping`] returns false, the owner must not store records of a key
     /// that `is_placed` rejects, and no such key may become placed here: a compaction step that
-    /// checked the key earlier would drop a record that has been relied on since. A record stored
-    /// all the same may stay.
+    /// checked the key earlier would drop a record on which the owner has relied since. If the
+    /// owner stores such a record anyway, the record may stay.
     ///
     /// A further call replaces `is_placed` for compactions of the whole store that start after the
     /// call.
@@ -192,7 +194,7 @@ impl PurgeRule {
     }
 
     /// Stops dropping orphaned records in new compaction steps. A step in progress may still drop
-    /// some.
+    /// orphaned records.
     pub fn stop_dropping(&self) {
         self.orphans.end();
     }
@@ -206,7 +208,8 @@ impl PurgeRule {
         &self.orphans
     }
 
-    /// Purge limit: the version time up to which user records may be purged now; `None` = none may.
+    /// Purge limit: the version time up to which user records may be purged now; `None` = no user
+    /// record may be purged.
     pub(crate) fn purge_limit(&self) -> Option<u64> {
         let Some(after) = self.by_age() else {
             return Some(self.watermark()).filter(|time| *time > 0);

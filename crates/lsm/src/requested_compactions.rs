@@ -17,17 +17,19 @@ use crate::error::Error;
 pub struct Compaction {
     /// Number of the compaction, counted from 1 since the store was opened.
     pub number: u64,
-    /// Time of the request by the wall clock, since 1970.
+    /// Time of the request, or of the start if the compaction was queued, by the wall clock, since
+    /// 1970.
     pub began: Duration,
     /// Duration of the compaction; `None` = it is in progress.
     pub took: Option<Duration>,
-    /// Number of records compacted so far …
+    /// Number of records that the compaction has processed so far. A record counts once for each
+    /// level that it descends.
     pub records: u64,
-    /// … of this estimated total; a record counts once for each level that it descends.
+    /// Estimated number of records that the whole compaction processes, counted like `records`.
     pub of_records: u64,
-    /// Bytes of all tables at the start …
+    /// Bytes of all tables at the time `began`.
     pub bytes_before: u64,
-    /// … and now, or at the end.
+    /// Bytes of all tables after the last step so far.
     pub bytes: u64,
     /// Error that ended the compaction early.
     pub failed: Option<String>,
@@ -41,7 +43,7 @@ impl Compaction {
     }
 }
 
-/// A moment, by the wall clock and by a monotonic clock.
+/// A moment by two clocks: the wall clock and a monotonic clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Moment {
     /// Time since 1970, for display.
@@ -53,7 +55,7 @@ pub struct Moment {
 /// The requested compactions of a store.
 #[derive(Debug, Default)]
 pub struct Compactions {
-    /// The compaction in progress, with the steady time of its request.
+    /// The compaction in progress, with `began` by the steady clock.
     current: Option<(Compaction, Duration)>,
     /// True if another compaction is queued behind the current one.
     again: bool,
@@ -61,16 +63,17 @@ pub struct Compactions {
 }
 
 impl Compactions {
-    /// Requests a compaction and returns its number. If one is in progress, returns that one's
-    /// number. `bytes`: the current length of all tables, as in the functions below.
+    /// Requests a compaction and returns its number; returns the number of the compaction in
+    /// progress if there is one. `bytes`: current length of all tables, here and in the functions
+    /// below.
     pub fn request(&mut self, now: Moment, bytes: u64) -> u64 {
         let number = self.last.as_ref().map_or(1, |last| last.number + 1);
         let begin = || (Compaction::begin(number, now.wall, bytes), now.steady);
         self.current.get_or_insert_with(begin).0.number
     }
 
-    /// Requests a compaction that starts after this call: the one queued behind the current one, if
-    /// any.
+    /// Requests a compaction that starts after this call, and returns its number. If a compaction
+    /// is in progress, the requested one is queued behind it.
     pub fn request_anew(&mut self, now: Moment, bytes: u64) -> u64 {
         self.again = self.current.is_some();
         self.request(now, bytes) + u64::from(self.again)
@@ -86,8 +89,8 @@ impl Compactions {
         self.last.as_ref()
     }
 
-    /// Returns true if compaction `number` or a later one succeeded, false if it failed; `None` =
-    /// none of them has ended.
+    /// Returns true if the last completed compaction has the number `number` or a greater one and
+    /// succeeded, false if it failed; `None` = no such compaction has ended.
     pub fn has_done(&self, number: u64) -> Option<bool> {
         self.last().filter(|last| last.number >= number).map(|last| last.failed.is_none())
     }

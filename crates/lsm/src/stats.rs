@@ -19,8 +19,8 @@ pub struct LevelStats {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Gauge: number of user keys that have a value. Exact until the first flush (closing the store
-    /// flushes); an estimate afterwards, because overwritten keys count twice until they are
-    /// compacted and records of other spaces count too.
+    /// flushes); an estimate after it, because overwritten keys count twice until they are
+    /// compacted, and records of other spaces in tables count too.
     pub keys: u64,
     /// Gauge: bytes in active memtables.
     pub memtable_bytes: u64,
@@ -85,7 +85,7 @@ pub struct Stats {
     pub slowed_writes: u64,
     /// Counter: writes refused because of the backlog.
     pub refused_writes: u64,
-    /// Counter: pairs of records with the same key and version but different content.
+    /// Counter: pairs of records with the same key, version and ballot but different content.
     pub version_conflicts: u64,
     /// The failure that makes the store reject writes; `None` = healthy.
     pub failed: Option<String>,

@@ -17,11 +17,11 @@ pub struct Fields<'a> {
     /// Ballot of the conditional write that makes the record, as a version time; 0 = a plain write
     /// makes it. The ballot decides between records of the same version.
     pub ballot: u64,
-    /// Number of conditional writes since the plain write with this version. Unused for a plain
+    /// Number of conditional writes since the plain write of the base version. Unused for a plain
     /// write.
     pub step: u32,
-    /// The last conditional writes, at most [`MAX_OPERATIONS`](crate::MAX_OPERATIONS), oldest
-    /// first.
+    /// The key's last conditional writes, at most [`MAX_OPERATIONS`](crate::MAX_OPERATIONS), oldest
+    /// first. Empty for a plain write.
     pub operations: &'a [Operation],
     /// Number of nodes that should hold the record; 0 = the cluster's default.
     pub copies: u8,

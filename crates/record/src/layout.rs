@@ -5,7 +5,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 /// Longest record in bytes: a WAL batch holds it whole.
 pub const MAX_RECORD_LEN: usize = 16 * 1024 * 1024;
 
-/// Number of leading bytes that belong to the store that holds the record.
+/// Number of leading bytes of a record that belong to the store that holds it.
 pub const LOCAL_LEN: usize = 2;
 
 pub(crate) const SHAPE_AT: usize = LOCAL_LEN;
@@ -15,7 +15,7 @@ pub(crate) const ORIGIN_AT: usize = 12;
 pub(crate) const HEAD_LEN: usize = 16;
 pub(crate) const CHECK_LEN: usize = 8;
 
-/// Shortest record in bytes: a header and a checksum without a value.
+/// Shortest record in bytes: a header and a checksum, without a value.
 pub const MIN_RECORD_LEN: usize = HEAD_LEN + CHECK_LEN;
 
 pub(crate) const SHAPE_KIND: u8 = 0b0011;

@@ -1,6 +1,6 @@
 //! A record: the unit that is stored under a key, identical on every disk and on the wire. This
 //! crate defines the bytes of records and their order, which decides between two records of a key.
-//! Engine and protocol both use it.
+//! The engine and the protocol both use this crate.
 //!
 //! ```text
 //!  0      1      2      3       4        12       16                                     len-8
@@ -10,7 +10,7 @@
 //!                 └─────────────────────── covered by check, seeded by the key ────────────┘
 //! ```
 //!
-//! A record made by a conditional write has steps, the key's recent conditional writes:
+//! A record made by a conditional write has `steps`, the operation history of the key:
 //!
 //! ```text
 //!  ballot u64 │ step u32 │ count u8 │ results u8 │ id u64 × count │ result i64 × ones in results

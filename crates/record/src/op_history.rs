@@ -1,5 +1,5 @@
 //! The operation history of a record: the last conditional writes of its key, by which a retried
-//! one is recognized.
+//! conditional write is recognized.
 
 use crate::layout::BadRecord;
 
@@ -50,8 +50,8 @@ impl OpHistory {
         Self { step: self.step.wrapping_add(1), operations }
     }
 
-    /// Returns true if the history shows whether an operation was done that would be step `step` or
-    /// a later one.
+    /// Returns true if the history suffices to decide whether the operation `id` was done, provided
+    /// that the operation would be step `step` or a later one.
     pub fn know_of(&self, id: u64, step: u32) -> bool {
         let forgotten = self.step.wrapping_sub(self.operations.len() as u32);
         comes_before(forgotten, step) || self.has(id)
@@ -113,8 +113,8 @@ pub(crate) fn encode_digests(out: &mut Vec<u8>, operations: &[Operation]) {
     }
 }
 
-/// The digests of this many operations, from a record's extension; zeros if the extension holds
-/// none.
+/// Decodes the digests of `operations` operations from a record's extension; returns zeros if the
+/// extension holds no digests.
 pub(crate) fn digests(extension: &[u8], operations: usize) -> [u64; MAX_OPERATIONS] {
     let mut digests = [0; MAX_OPERATIONS];
     let [DIGESTS, known, rest @ ..] = extension else { return digests };
@@ -128,7 +128,7 @@ pub(crate) fn digests(extension: &[u8], operations: usize) -> [u64; MAX_OPERATIO
     digests
 }
 
-/// The encoded history of a record, and the bytes after them.
+/// The encoded history of a record, and the bytes after the history.
 #[derive(Clone, Copy)]
 pub(crate) struct OpHistoryRef<'a>(&'a [u8]);
 
@@ -157,7 +157,7 @@ impl<'a> OpHistoryRef<'a> {
         Self(raw)
     }
 
-    /// Number of conditional writes since the plain write with the version.
+    /// Number of conditional writes since the plain write of the base version.
     pub(crate) fn step(&self) -> u32 {
         let mut bytes = [0; 4];
         bytes.copy_from_slice(&self.0[STEP_AT..STEP_AT + 4]);

@@ -116,7 +116,7 @@ impl Record {
         self.view().expiry_ms()
     }
 
-    /// The conditional writes recorded in the record; empty for a plain write.
+    /// The operation history of the record; empty for a plain write.
     pub fn op_history(&self) -> OpHistory {
         self.view().op_history()
     }
@@ -131,8 +131,8 @@ impl Record {
         self.raw.slice(self.view().value_range())
     }
 
-    /// The record's bytes and the range of the value in them. Avoids the reference count that a
-    /// slice would allocate.
+    /// The record's bytes and the range of the value in them. Unlike [`Self::value`], allocates no
+    /// reference count for a slice.
     pub fn into_bytes(self) -> (Bytes, Range<usize>) {
         let value = self.view().value_range();
         (self.raw, value)

@@ -3,15 +3,15 @@
 use crate::version::Version;
 
 /// The rank of a record. Of two records of a key, the one with the greater rank wins; the fields
-/// are compared in order. Equal ranks mean the same record, whatever its origin.
+/// are compared in order. Records of a key with equal ranks are the same record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank {
     /// Version of the write. A conditional write keeps the version of the plain write that it
     /// continues: its *base version*.
     pub version: Version,
-    /// Ballot of the conditional write that made the record; 0 = a plain write made it. Within a
-    /// base version the ballot precedes all other fields: a record that was never chosen must not
-    /// hide a later one that was.
+    /// Ballot of the conditional write that made the record; 0 = a plain write made it. Among
+    /// records of one base version, the ballot is compared first: a record that no majority stored
+    /// must not hide a later record that a majority stored.
     pub ballot: u64,
     /// Kind of the record: a tombstone beats a value of the same version.
     pub kind: Kind,
@@ -65,9 +65,9 @@ impl Rank {
     }
 
     /// Returns true if a replica that holds a record of this rank counts as having stored `other`.
-    /// For a plain write any greater rank counts. For a conditional write only the same rank
-    /// counts: a greater one may have been made without it, and may be the reason why its
-    /// coordinator finds that it was not done.
+    /// If `other` is a plain write, any greater rank counts. If `other` is a conditional write,
+    /// only the same rank counts: a record of a greater rank may not continue `other`, and may be
+    /// the very record from which the coordinator of `other` concludes that the write failed.
     pub fn covers(&self, other: &Self) -> bool {
         self == other || self > other && other.ballot == 0
     }

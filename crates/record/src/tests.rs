@@ -174,8 +174,8 @@ fn bytes_that_are_no_record_are_refused() {
     assert!(record.verifies(b"k") && !record.verifies(b"another key"));
 }
 
-/// A record that was never chosen must not hide a later one that was, however far its version is
-/// ahead.
+/// A record that no majority stored, even a tombstone of a greater step, must not hide a record of
+/// a higher ballot that a majority stored.
 #[test]
 fn within_a_version_the_ballot_comes_before_everything_else() {
     let with = |time, ballot, step, kind| {

@@ -89,13 +89,13 @@ impl<'a> RecordRef<'a> {
         if self.0[SHAPE_AT] & SHAPE_STEPS != 0 { self.u64_at(HEAD_LEN) } else { 0 }
     }
 
-    /// The conditional writes recorded in the record; empty for a plain write.
+    /// The operation history of the record; empty for a plain write.
     pub fn op_history(&self) -> OpHistory {
         self.op_history_ref()
             .map_or_else(OpHistory::default, |history| history.to_op_history(self.extension()))
     }
 
-    /// Number of conditional writes, and the id of the last one; `None` = the record has none.
+    /// Step and id of the last conditional write; `None` = the record's history is empty.
     pub fn last_step(&self) -> Option<(u32, u64)> {
         let history = self.op_history_ref()?;
         history.last().map(|last| (history.step(), last))
@@ -115,7 +115,7 @@ impl<'a> RecordRef<'a> {
     }
 
     /// The later of the write time and the version's time. A ballot can be older than its base
-    /// version if that version came from a clock that was ahead.
+    /// version if the version came from a clock that was ahead.
     #[inline]
     pub fn latest(&self) -> u64 {
         self.u64_at(TIME_AT).max(self.ballot())
@@ -183,8 +183,7 @@ impl<'a> RecordRef<'a> {
         RecordSummary { rank: self.rank(), copies: self.copies(), bytes }
     }
 
-    /// Compares two records of a key by rank: the greater one wins. `Equal` means the same record,
-    /// whatever its origin.
+    /// Compares two records of a key by rank: the greater one wins. `Equal` means the same record.
     #[inline]
     pub fn order(&self, other: &RecordRef<'_>) -> Ordering {
         self.rank().cmp(&other.rank())

@@ -5,7 +5,8 @@
 
 use std::ops::RangeInclusive;
 
-/// Levels per tree, including level 0: 7 hold 128 MiB × 10^5.
+/// Levels per tree, including level 0: the deepest of 7 holds 128 MiB × 10^5 with the default
+/// options.
 pub(crate) const MAX_LEVELS: usize = 7;
 
 /// The properties of a table that the choice depends on.
@@ -21,7 +22,7 @@ pub(crate) struct Shape<'a> {
     pub(crate) purgeable: u64,
 }
 
-/// Target sizes, from `Options`.
+/// Target sizes of the levels, from `Options`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Targets {
     pub(crate) level0_tables: usize,
@@ -29,8 +30,8 @@ pub(crate) struct Targets {
     pub(crate) ratio: u64,
 }
 
-/// Minimum share of a compaction's input that it must be expected to purge, if it is done for
-/// purging alone. A smaller share would rewrite whole levels for a few tombstones.
+/// Minimum share of its input that a compaction must be expected to purge if no level is over its
+/// target. A smaller share would rewrite whole levels for a few tombstones.
 const MIN_PURGED_PART: f64 = 0.2;
 
 /// The next compaction.
@@ -38,7 +39,7 @@ const MIN_PURGED_PART: f64 = 0.2;
 pub(crate) enum Choice {
     /// No compaction is due.
     Nothing,
-    /// Move one table a level deeper without rewriting it: nothing there overlaps it.
+    /// Move one table a level deeper without rewriting it: no table there overlaps it.
     Move {
         /// The table's id.
         table: u64,
@@ -101,7 +102,8 @@ pub(crate) fn choose(levels: &[Vec<Shape<'_>>], targets: &Targets) -> Choice {
     if level == 0 { whole_level0(levels) } else { cheapest_table(levels, level) }
 }
 
-/// The compaction that purges the greatest share of its input, when no level is over its target.
+/// Chooses the compaction that purges the greatest share of its input, when no level is over its
+/// target.
 fn purge(levels: &[Vec<Shape<'_>>]) -> Choice {
     let level0 = purged_part(levels, 0, &levels[0]);
     let parts = levels.iter().enumerate().skip(1).flat_map(|(level, tables)| {
@@ -163,8 +165,8 @@ pub(super) fn whole_level0(levels: &[Vec<Shape<'_>>]) -> Choice {
     Choice::Merge { upper, lower, to: 1 }
 }
 
-/// The table of a level whose move down rewrites the fewest bytes per byte moved. Purgeable records
-/// lower the cost.
+/// Chooses the table of a level whose move down rewrites the fewest bytes per byte moved. Purgeable
+/// records lower the cost.
 fn cheapest_table(levels: &[Vec<Shape<'_>>], level: usize) -> Choice {
     let below = &levels[level + 1];
     let cost = |table: &Shape<'_>| {

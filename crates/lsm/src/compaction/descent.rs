@@ -6,13 +6,13 @@
 //!  level 0 as a whole ─▶ 1 · each table of 1 ─▶ 2 · … · purgeable tables of the deepest level
 //! ```
 //!
-//! The descent ends however much is written in the meantime: tables that appear behind its position
-//! stay where they are.
+//! The descent ends even if writes continue: tables that appear behind its position stay where they
+//! are.
 
 use super::choose::{Choice, Shape, one_down, whole_level0};
 
-/// Adjacent tables of the deepest level that are rewritten together, since little may be left of
-/// each.
+/// Maximum number of adjacent tables of the deepest level that one step rewrites together: little
+/// may be left of each table.
 const MAX_ADJACENT: usize = 8;
 
 /// Position of the descent through a tree.
@@ -30,8 +30,8 @@ impl Descent {
             self.level = 1;
             if !levels[0].is_empty() {
                 return match whole_level0(levels) {
-                    // A merge splits the table: a flush writes one table per memtable, whatever its
-                    // size.
+                    // Unlike a move, a merge splits the table: a flush writes one table per
+                    // memtable, however large.
                     Choice::Move { table, to } => {
                         Choice::Merge { upper: vec![table], lower: Vec::new(), to }
                     }

@@ -1,10 +1,10 @@
 //! Group commit. Batches are queued while one thread, the leader, commits. The next leader takes
 //! all queued batches, so one write and one sync serve many callers.
 //!
-//! A caller that finds no leader becomes the leader. A caller of [`super::Db::commit`] that finds
-//! one waits, until it receives either its result or the lead. A batch without a waiting caller
+//! A caller of [`super::Db::commit`] that finds no leader becomes the leader; a caller that finds a
+//! leader waits until it receives either its result or the lead. A batch without a waiting caller
 //! ([`super::Db::submit`]) passes the lead to the commit thread. There is exactly one leader while
-//! anything is queued.
+//! a batch is queued.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::batch::Batch;
 use crate::error::Error;
 use crate::stats::Stats;
 
-/// Bytes per group; further batches wait for the next group. Enough data for one sync, and small
-/// enough that a large group does not delay the next ones.
+/// Maximum bytes of a group; further batches wait for the next group, and a longer batch is a group
+/// of its own. Large enough to make good use of a sync, small enough not to delay the next group.
 const MAX_GROUP_BYTES: usize = 4 << 20;
-/// Bytes of queued batches, beyond which batches are refused.
+/// Maximum bytes of queued batches; a batch that would exceed them is refused.
 const MAX_QUEUED_BYTES: usize = 64 << 20;
 
 /// Wait sites for profiles.
@@ -34,6 +34,7 @@ static NO_BATCH: WaitSite = WaitSite::new(WaitKind::Idle, "commit: no batch");
 
 type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
+/// The submitter of a queued batch, which receives the result of the commit.
 enum Asker {
     /// A waiting thread.
     Waiter(Arc<Waiter>),
@@ -44,10 +45,11 @@ enum Asker {
 struct Pending {
     batch: Batch,
     asker: Asker,
-    /// Time of queueing, while profiles record it.
+    /// Time of queueing; `None` unless a profile is being recorded.
     since: Option<Instant>,
 }
 
+/// State of a waiting caller.
 enum Turn {
     Waiting,
     /// The waiter leads, starting with its own batch.
@@ -142,13 +144,14 @@ impl CommitQueue {
         }
     }
 
-    /// Refuses further batches; the commit thread ends once the queue is empty.
+    /// Makes the queue refuse further batches. The commit thread ends once the queue is empty.
     pub(super) fn close(&self) {
         self.lock().closing = true;
         self.thread_wanted.notify_all();
     }
 
-    /// Passes the lead to the first waiter, or gives it up if nothing is queued.
+    /// Passes the lead to the submitter of the first queued batch: to the waiting thread, or, for a
+    /// callback, to the commit thread. Gives the lead up if no batch is queued.
     fn pass_lead(&self, mut queue: MutexGuard<'_, Queue>) {
         match queue.pending.front() {
             None => queue.has_leader = false,
@@ -169,7 +172,7 @@ impl CommitQueue {
         }
     }
 
-    /// Takes the queued batches, up to the size of a group.
+    /// Takes queued batches until the group, with the leader's `own` bytes, is full.
     fn take_group(&self, own: usize) -> Vec<Pending> {
         let mut queue = self.lock();
         let mut bytes = own;
@@ -241,7 +244,7 @@ impl Shared {
         }
     }
 
-    /// Commits the caller's batch with all queued ones, and passes the lead on.
+    /// Commits the caller's batch together with queued batches, and passes the lead on.
     fn lead_commit(&self, own: Batch) -> Result<(), Error> {
         let group = self.queue.take_group(own.byte_len());
         let batches = std::iter::once(&own).chain(group.iter().map(|pending| &pending.batch));

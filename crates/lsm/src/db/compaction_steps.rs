@@ -9,15 +9,16 @@ use crate::engine::{FullCompaction, Work};
 use crate::error::Error;
 use crate::requested_compactions::Moment;
 
-/// The current moment; `opened` is the origin of its steady time.
+/// The current moment; the steady time counts from `opened`.
 pub(super) fn now(opened: Instant) -> Moment {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Moment { wall, steady: opened.elapsed() }
 }
 
 impl Shared {
-    /// Executes a step of the requested compaction; returns false if none is requested. `run`: the
-    /// compaction thread's progress.
+    /// Executes a step of the requested compaction; returns false if no compaction is requested.
+    /// `run`: the progress of that compaction, kept by the compaction thread; `None` before its
+    /// first step.
     pub(super) fn compact_requested(&self, run: &mut Option<FullCompaction>) -> bool {
         if self.compactions.lock().current().is_none() {
             return false;

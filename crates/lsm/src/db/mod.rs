@@ -51,11 +51,11 @@ const MAX_SLOWDOWN: Duration = Duration::from_millis(20);
 /// Time that [`Db::write_batch`] waits for the backlog to shrink before it fails as busy.
 const MAX_WAIT_FOR_ROOM: Duration = Duration::from_secs(60);
 
-/// Wait site for profiles.
+/// Wait site of delayed writes in profiles.
 static SLOWED: WaitSite =
     WaitSite::new(WaitKind::Queue, "writes: slowed by flush or compaction backlog");
 
-/// A store. Can be shared by reference or `Arc`; dropping it stops its threads.
+/// A store, shareable by reference or `Arc`. Dropping the store stops its threads.
 pub struct Db {
     shared: Arc<Shared>,
     threads: Option<Threads>,
@@ -86,7 +86,8 @@ impl Db {
         Ok(Self { shared, threads: Some(threads) })
     }
 
-    /// The engine without its threads, for reads. Commits through it would bypass the group commit.
+    /// The engine below the threads, for reads. A commit through the engine would bypass the group
+    /// commit.
     pub fn engine(&self) -> &Engine {
         &self.shared.engine
     }
@@ -116,8 +117,8 @@ impl Db {
         self.write_batch(batch)
     }
 
-    /// Writes a batch on this thread; delays it in proportion to the backlog, and waits at the
-    /// limit.
+    /// Writes a batch on this thread. Delays the write by up to 20 ms while the backlog is large;
+    /// at the limit, waits for up to 60 s, then returns an error.
     pub fn write_batch(&self, batch: Batch) -> Result<(), Error> {
         match self.pressure() {
             Pressure::Clear => {}
@@ -146,8 +147,8 @@ impl Db {
         }
     }
 
-    /// Returns true if the disk lacked space for the last table or log segment to be written.
-    /// Writes are refused, or will be soon.
+    /// Returns true if the disk lacked space for the last flush, compaction or log segment. Writes
+    /// are refused, or will be soon.
     pub fn lacks_space(&self) -> bool {
         self.shared.signals.lacks_space()
     }
@@ -158,8 +159,8 @@ impl Db {
         self.shared.commit(batch)
     }
 
-    /// Queues a batch and returns at once. The committing thread calls `done`, which must not
-    /// block, when the batch is visible and as durable as [`SyncMode`] requires, or refused.
+    /// Queues a batch and returns at once. The committing thread calls `done` when the batch is
+    /// visible and as durable as [`SyncMode`] requires, or has failed. `done` must not block.
     pub fn submit(&self, batch: Batch, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
         self.shared.submit(batch, Box::new(done));
     }
@@ -179,7 +180,7 @@ impl Db {
         }
     }
 
-    /// A point-in-time view, which pins memory and should be short-lived.
+    /// A point-in-time view. A snapshot pins memtables and tables, so it should be short-lived.
     pub fn snapshot(&self) -> Snapshot {
         self.shared.engine.snapshot()
     }
@@ -189,13 +190,13 @@ impl Db {
         self.snapshot().scan(space, start, end)
     }
 
-    /// Writes all memtables to tables and waits for the end.
+    /// Writes all memtables to tables, and returns when all are written.
     pub fn flush(&self) -> Result<(), Error> {
         self.shared.engine.rotate_all();
         self.shared.flush_all()
     }
 
-    /// Flushes, then compacts every tree into its deepest level, and waits for the end.
+    /// Flushes, then compacts every tree into its deepest level, and returns when both are done.
     pub fn compact(&self) -> Result<(), Error> {
         self.flush()?;
         self.shared.engine.compact_all()?;
@@ -210,8 +211,9 @@ impl Db {
         self.request_with(Compactions::request)
     }
 
-    /// Requests a compaction of the whole store that starts after this call: one in progress may
-    /// have passed the data in question. Returns the number of the compaction.
+    /// Requests a compaction of the whole store that starts after this call: a compaction in
+    /// progress may already have passed the data in question. Returns the number of the requested
+    /// compaction.
     pub fn request_compaction_anew(&self) -> u64 {
         self.request_with(Compactions::request_anew)
     }
@@ -224,8 +226,8 @@ impl Db {
         number
     }
 
-    /// Returns true if compaction `number` or a later one succeeded, false if it failed; `None` =
-    /// none of them has ended.
+    /// Returns true if the last completed compaction has the number `number` or a greater one and
+    /// succeeded, false if it failed; `None` = no such compaction has ended.
     pub fn has_compacted(&self, number: u64) -> Option<bool> {
         self.shared.compactions.lock().has_done(number)
     }
@@ -264,7 +266,7 @@ impl Db {
         let Some(threads) = self.threads.take() else { return Ok(()) };
         self.shared.engine.begin_closing();
         threads.stop(&self.shared);
-        // Tables that the last readers have released; otherwise the next open must delete them.
+        // The last readers may have released tables; otherwise the next open must delete them.
         self.shared.engine.delete_obsolete_tables();
         self.shared.engine.close()
     }
@@ -278,7 +280,7 @@ impl Drop for Db {
     }
 }
 
-/// Interval of the interval sync, if the mode has one.
+/// Interval of the log's sync; `None` unless the mode is [`SyncMode::Interval`].
 fn sync_interval(options: &Options) -> Option<Duration> {
     match options.sync {
         SyncMode::Interval(interval) => Some(interval),

@@ -102,7 +102,7 @@ fn a_read_that_must_not_wait_says_so_on_a_cold_disk() {
     );
 }
 
-/// The batch takes with it everything written before.
+/// The sync of the batch also makes all earlier writes durable.
 #[test]
 fn a_batch_that_must_be_durable_survives_a_power_cut_whatever_the_sync_mode() {
     for sync in [SyncMode::Interval(Duration::from_secs(3600)), SyncMode::Never] {
@@ -122,7 +122,7 @@ fn a_batch_that_must_be_durable_survives_a_power_cut_whatever_the_sync_mode() {
     }
 }
 
-/// A late, older record of a key is read too, and both records take memory.
+/// A read returns one record, but also reads a late, older record of the key: both take memory.
 #[test]
 fn all_that_a_read_takes_is_within_the_room() {
     const LEN: usize = 100_000;
@@ -143,8 +143,8 @@ fn all_that_a_read_takes_is_within_the_room() {
     assert!(matches!(found, Lookup::Found(record) if record.view().version() == version(9)));
 }
 
-/// Replaced tables are deleted, whether a compaction or a reader held them last, and however soon
-/// the store closes.
+/// Replaced tables are deleted, no matter whether a compaction or a reader held them last, and how
+/// soon the store closes.
 #[test]
 fn a_closed_store_leaves_no_replaced_tables_behind() {
     for life in 0..40 {
@@ -236,7 +236,7 @@ fn one_that_is_asked_for_anew_begins_after_that_and_leaves_no_orphans() {
 #[test]
 fn a_compaction_that_fails_says_why() {
     let disk = MemDisk::new();
-    // Without this bound a background compaction may leave one table, which a requested
+    // With a lower trigger, a background compaction may leave one table, which a requested
     // compaction does not rewrite: nothing would fail.
     let wanted = Options { sync: SyncMode::Never, level0_tables: 1000, ..options() };
     let db = Db::open(Arc::new(disk.clone()), wanted).unwrap();

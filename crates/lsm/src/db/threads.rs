@@ -1,6 +1,6 @@
-//! The store's threads. Each waits for its signal, executes engine steps until nothing is left to
-//! do, and waits again. Unless the backlog is large, they yield the CPU to threads that serve
-//! requests (`YieldBudget` in the engine).
+//! The store's threads. Each thread waits for its signal, executes engine steps until no work is
+//! left, and waits again. Unless the backlog is large, the threads yield the CPU to threads that
+//! serve requests (`YieldBudget` in the engine).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,14 +14,15 @@ use super::{Shared, sync_interval};
 use crate::engine::{Committed, Work};
 use crate::error::{Error, IoOp};
 
-/// Time before a step that failed for lack of space or descriptors is retried.
+/// Longest delay before the retry of a failed step.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-/// Interval of checking that the directory still exists: three system calls that read no data.
-/// Limits the time during which writes to files without a name are acknowledged.
+/// Interval of checking that the directory still exists, which takes three system calls that read
+/// no data. The interval limits how long writes to files that have lost their names are
+/// acknowledged.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Longest rest of a compaction of the whole store after a step.
+/// Longest rest of the compaction thread after a step of a requested compaction.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// Wait sites for profiles.
@@ -62,7 +63,8 @@ impl Signal {
             if left.is_zero() {
                 return false;
             }
-            // The condition may change between the check and the wait, so the wait is short.
+            // The condition may change between the check and the wait without a notification, so
+            // the wait is short.
             NO_ROOM.during(|| self.changed.wait_for(&mut raised, left.min(RETRY_AFTER)));
         }
     }
@@ -200,8 +202,8 @@ fn compaction_thread(shared: &Shared) {
         let goes_on = shared.compact_requested(&mut run);
         match outcome {
             Ok(Work::Done) => {}
-            // Only its requester waits for this compaction, so writes and reads get the disk half
-            // of the time.
+            // Only the requester waits for a requested compaction, so the thread leaves the disk to
+            // writes and reads for half of the time.
             Ok(Work::Nothing) if goes_on => {
                 shared.signals.compaction.wait(begun.elapsed().min(LONGEST_REST));
             }
@@ -275,7 +277,7 @@ fn warn(shared: &Shared, error: &Error, what: &'static str) {
 fn thread_pause(shared: &Shared, signal: &Signal) {
     signal.wait(RETRY_AFTER);
     if !shared.signals.stopping() {
-        // Signals of new work must not cut the pause short.
+        // A signal of new work ends the wait early: this sleep still limits the rate of retries.
         thread::sleep(RETRY_AFTER / 10);
     }
 }

@@ -1,12 +1,12 @@
 //! Durations of the store's work: a histogram of commit times per group, and total times of flushes
-//! and compactions. The engine reads no clock, so its caller measures them.
+//! and compactions. The engine reads no clock, so these durations are measured around its calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::stats::{COMMIT_BUCKETS, FIRST_COMMIT_NANOS, Stats};
 
-/// Time spent in one kind of work, of which one piece runs at a time.
+/// Time spent in one kind of work, such as flushes. One piece of the work runs at a time.
 #[derive(Default)]
 pub(super) struct Busy {
     /// Nanoseconds of completed pieces.
@@ -42,7 +42,8 @@ impl Times {
         }
     }
 
-    /// Measures a piece of work; `counts` returns false if there was nothing to do.
+    /// Executes and measures a piece of work. The time counts only if `counts` returns true for the
+    /// outcome: a piece that found nothing to do does not.
     pub(super) fn during<T>(
         &self,
         busy: &Busy,
@@ -60,7 +61,7 @@ impl Times {
         outcome
     }
 
-    /// Measures the commit of a group.
+    /// Executes and measures the commit of a group.
     pub(super) fn commit<T>(&self, commit: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let outcome = commit();

@@ -13,8 +13,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 pub(super) struct WarningLimiter(Mutex<HashMap<&'static str, (String, Instant)>>);
 
 impl WarningLimiter {
-    /// Returns true if a task's error should be logged: its last warning differs or is older than
-    /// [`SILENCE`].
+    /// Returns true if the error of the task `what` should be logged: the task's last warning
+    /// differs or is older than [`SILENCE`].
     pub(super) fn allows(&self, error: &str, what: &'static str, now: Instant) -> bool {
         // Digits are ignored, because each attempt uses a file with another number.
         let error: String = error.chars().filter(|digit| !digit.is_ascii_digit()).collect();

@@ -4,8 +4,8 @@
 //! crash, tear writes, fill up, fail and corrupt data on command). The engine relies on these
 //! semantics of both:
 //!
-//! * The *content* of a file is durable after [`File::sync_data`]. A crash may lose any part of
-//!   what was written since, in any order.
+//! * The *content* of a file is durable after [`File::sync_data`]. A crash may lose any part of the
+//!   later writes, in any order.
 //! * The *name* of a file (create, rename, remove) is durable after [`Disk::sync_dir`]. A rename
 //!   replaces its target atomically.
 //! * After a failed `sync_data` the written bytes may be lost although a later sync succeeds: the
@@ -28,7 +28,7 @@ pub trait Disk: Send + Sync {
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
     /// Opens an existing file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
-    /// Renames, replacing `to` if it exists.
+    /// Renames a file, replacing `to` if it exists.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file. A large file is freed in steps, so that one large transaction does not block
     /// the file system's journal. Open handles to the file must not be used afterwards.

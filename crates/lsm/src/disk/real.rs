@@ -103,8 +103,9 @@ impl RealDisk {
 }
 
 impl Drop for RealDisk {
-    /// A child that another thread has just forked holds copies of both files until it executes
-    /// its program: closing them here would leave the directory locked until then.
+    /// Unlocks both files explicitly, because closing them may not unlock them: a child process
+    /// that another thread has just forked holds copies of both files until the child executes its
+    /// program.
     fn drop(&mut self) {
         for file in [&self.directory, &self.lock] {
             let _ = retry_on_intr(|| rustix::fs::flock(file, FlockOperation::Unlock));
@@ -169,7 +170,7 @@ impl Disk for RealDisk {
         SYNC_DIRECTORY.during(|| self.directory.sync_all())
     }
 
-    /// Opens no descriptor, so a lack of descriptors does not count as a loss.
+    /// Opens no descriptor, so that a lack of descriptors does not count as a lost directory.
     fn find(&self, name: &str) -> io::Result<()> {
         let lost = |kind, what: &dyn std::fmt::Display| {
             let path = self.path.display();
@@ -205,8 +206,8 @@ fn create_directory(path: &Path) -> Result<(), Error> {
     let Some(parent) = path.parent() else { return Err(failed(IoOp::Stat, Errno::NOENT.into())) };
     create_directory(parent)?;
     match fs::create_dir(path) {
-        // Another process has created it, in which case the lock decides the owner; or it is a
-        // link.
+        // Either another process has created the directory, in which case the lock decides the
+        // owner, or the path is a dangling link, which the caller fails to open.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         made => made.map_err(|error| failed(IoOp::Create, error))?,
     }
@@ -235,14 +236,14 @@ impl RealFile {
             let step = (to - offset).min(ZERO_STEP as u64);
             self.file.write_all_at(&ZEROS[..step as usize], offset)?;
             self.start_writeback(offset, step);
-            // Threads that serve requests go first; see `YieldBudget` in the engine.
+            // Yields to threads that serve requests, like `YieldBudget` in the engine.
             std::thread::yield_now();
             offset += step;
         }
         Ok(())
     }
 
-    /// The error for a read without waiting that returned too few bytes.
+    /// The error for a read that must not wait and returned too few bytes.
     fn missing(&self, end: Option<u64>) -> io::Error {
         match self.file.metadata() {
             Ok(metadata) if end.is_none_or(|end| end > metadata.len()) => {
@@ -303,7 +304,7 @@ impl File for RealFile {
         };
         allocated.inspect_err(|_| {
             // Frees the partial allocation, so that the attempt does not keep a full disk full. The
-            // first error is reported even if this fails too.
+            // first error is reported even if the truncation fails too.
             let _ = self.file.set_len(before);
         })
     }

@@ -8,7 +8,7 @@ use std::thread;
 use super::{Disk, File, MemDisk, RealDisk};
 use crate::error::Error;
 
-/// Larger than the steps in which a real file is zeroed and removed.
+/// Bytes of a file that is larger than the steps in which a real file is zeroed and removed.
 const LARGE: u64 = (20 << 20) + 5;
 
 fn conforms(disk: &dyn Disk) {
@@ -290,7 +290,7 @@ fn reads_that_do_not_wait_bring_the_data_or_say_so() {
     file.write_all_at(&written, 0).unwrap();
     file.sync_data().unwrap();
     let mut buf = vec![0; 5000];
-    // Fails only on a file system without reads that do not wait.
+    // The call fails only on a file system that does not support reads without waiting.
     if file.try_read_exact_at(&mut buf, 4000).is_ok() {
         assert_eq!(buf, written[4000..9000]);
         let past = file.try_read_exact_at(&mut buf, written.len() as u64 - 4999).unwrap_err();

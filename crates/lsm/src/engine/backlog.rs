@@ -1,4 +1,4 @@
-//! The backlog of flushes and compactions, by which writes are slowed down or refused.
+//! The backlog of flushes and compactions, which decides whether writes are slowed down or refused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,21 +18,24 @@ pub enum Backlog {
     Full,
 }
 
-/// Number of level-0 tables, in multiples of the compaction trigger, at which writes slow down …
+/// Number of level-0 tables, in multiples of the compaction trigger, at which writes slow down.
 const LEVEL0_SLOW: usize = 3;
-/// … and at which they are refused: a read may have to search every level-0 table.
+/// Number of level-0 tables, in multiples of the compaction trigger, at which writes are refused: a
+/// read may have to search every level-0 table.
 const LEVEL0_FULL: usize = 8;
-/// Compaction debt, in multiples of level 1's target bytes, at which writes slow down …
+/// Compaction debt, in multiples of level 1's target bytes, at which writes slow down.
 const DEBT_SLOW: u64 = 16;
-/// … and at which they are refused, which limits space amplification.
+/// Compaction debt, in multiples of level 1's target bytes, at which writes are refused. Limits
+/// space amplification.
 const DEBT_FULL: u64 = 64;
 
+/// The measured value at which writes are refused, in thousandths.
 const BACKLOG_FULL: u64 = 1000;
 
-/// The backlog as last measured.
+/// The last measurement of the backlog.
 #[derive(Default)]
 pub(super) struct BacklogMeter {
-    /// In thousandths; [`BACKLOG_FULL`] = full.
+    /// The backlog of the worst tree in thousandths: 0 = clear, [`BACKLOG_FULL`] = full.
     thousandths: AtomicU64,
 }
 
@@ -54,8 +57,8 @@ impl BacklogMeter {
     }
 }
 
-/// How near a tree is to the limit: 0.0 or less = writes need no delay, 1.0 or more = writes are
-/// refused.
+/// The backlog of one tree, on a scale from 0.0 to 1.0: 0.0 or less = writes need no delay, 1.0 or
+/// more = writes are refused.
 fn part_of_tree(state: &TreeState, targets: &Targets) -> f64 {
     let part = |value: f64, slow: f64, full: f64| (value - slow) / (full - slow);
     let trigger = targets.level0_tables;

@@ -1,4 +1,4 @@
-//! What only the commit leader writes: the log, and the active memtable of each tree.
+//! The state that only the commit leader writes: the log, and the active memtable of each tree.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::memtable::{Inserted, Memtable, MemtableWriter};
 use crate::wal::Wal;
 use record::Version;
 
-/// Upper bound of a node's bytes beyond its key and record (head, tower, padding).
-/// `CommitWriter::bound` checks it against the memtable.
+/// Upper bound of the bytes that a memtable node takes beyond its key and record (head, tower,
+/// padding). `CommitWriter::bound` checks this value against the memtable's own bound.
 const NODE_OVERHEAD: usize = 96;
-/// Bytes of a memtable beyond its target, so that a group seldom forces an early rotation.
+/// Bytes that a memtable holds beyond its target, so that a group rarely forces an early rotation.
 const MEMTABLE_SLACK: usize = 256 * 1024;
 
-/// State that only the commit leader accesses.
+/// The state that only the commit leader accesses.
 pub(super) struct CommitWriter {
     /// `None` while the store is being opened.
     pub(super) wal: Option<Wal>,
@@ -28,8 +28,8 @@ pub(super) struct CommitWriter {
 /// The writer's state of one tree.
 pub(super) struct TreeWriter {
     memtable: MemtableWriter,
-    /// Highest version in any rotated memtable or table. A record that arrives with no higher
-    /// version is late, whatever its ballot.
+    /// Highest version in any rotated memtable or table. A record that arrives with this version or
+    /// a lower one is late, whatever its ballot.
     rotated_max: Version,
     /// Latest write time in any rotated memtable or table.
     rotated_write_time: u64,
@@ -51,8 +51,9 @@ impl CommitWriter {
         Self::bound(payload.len(), Operations::new(payload).count())
     }
 
-    /// Inserts a payload into the memtables. Returns the number of records that conflict with
-    /// another record of the same write.
+    /// Inserts a payload into the memtables of the trees for which `wanted` returns true. Returns
+    /// the number of records that have the version and ballot of another record of their key, but
+    /// different content.
     pub(super) fn apply(
         &mut self,
         sequence: u64,
@@ -74,14 +75,14 @@ impl CommitWriter {
             self.key.extend_from_slice(operation.key);
             let late = operation.record.version() <= tree.rotated_max;
             let inserted = tree.memtable.insert(&self.key, hash, operation.record, late, sequence);
-            // A hint is deleted under the version that it already has.
+            // The tombstone of a hint has the version of the hint, so a conflict is expected.
             let conflict = inserted == Inserted::Conflict && operation.space != Space::Hints;
             conflicts += u64::from(conflict);
         }
         Ok(conflicts)
     }
 
-    /// Rotates every memtable that has no room for `bound` bytes.
+    /// Rotates every memtable that has less than `bound` bytes of free space.
     pub(super) fn make_room(&mut self, core: &Core, bound: usize) -> bool {
         let mut rotated = false;
         for (tree, tree_writer) in core.trees.iter().zip(&mut self.trees) {
@@ -93,8 +94,8 @@ impl CommitWriter {
         rotated
     }
 
-    /// Rotates full memtables. If the log has grown too long, also rotates those that pin old
-    /// segments: a tree that is rarely written would pin them forever.
+    /// Rotates full memtables. If the log has grown too long, also rotates the memtables that pin
+    /// old segments: a tree that is rarely written would pin its segments forever.
     pub(super) fn rotate_full(&mut self, core: &Core) -> bool {
         let wal = self.wal.as_ref().expect("set when the store is open");
         let too_long = wal.segment_count() > log_bound(core);
@@ -151,14 +152,14 @@ impl TreeWriter {
     }
 }
 
-/// Number of log segments beyond which memtables are rotated early: twice the log of all
-/// memtables together, so that this only happens if a tree lags far behind the others.
+/// Number of log segments beyond which memtables are rotated early: twice the log of all memtables
+/// together, so that early rotations occur only if a tree lags far behind the others.
 pub(super) fn log_bound(core: &Core) -> usize {
     let memtables = core.trees.len() * (MAX_IMMUTABLES + 1) * core.options.memtable_bytes;
     2 * memtables.div_ceil(core.options.segment_bytes) + 2
 }
 
-/// Creates a memtable with room for `bytes` and some slack.
+/// Creates a memtable for `bytes` bytes of nodes, with some slack.
 pub(super) fn new_memtable(bytes: usize) -> (Arc<Memtable>, MemtableWriter) {
     Memtable::new(bytes + MEMTABLE_SLACK.min(bytes / 4))
 }

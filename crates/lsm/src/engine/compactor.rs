@@ -1,5 +1,5 @@
-//! Compactions: the execution of one step per call, and the replacement of its inputs by its
-//! results.
+//! Executes compactions, one step per call, and replaces the input tables of a step by its output
+//! tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use record::RecordRef;
 pub(super) struct Compactor {
     compacting: Mutex<()>,
     closing: AtomicBool,
-    /// Tables in which a compaction found damage, with the error. Compactions that need one of them
-    /// are skipped until it is replaced ([`Discard`](super::discard::Discard)).
+    /// Tables in which a compaction found damage, with the error. Compactions that need such a
+    /// table are skipped until the table is replaced ([`Discard`](super::discard::Discard)).
     damaged: Mutex<BTreeMap<String, Error>>,
 }
 
@@ -49,7 +49,7 @@ impl Compactor {
         })
     }
 
-    /// Executes the most urgent compaction, or one that purges records if no other is due.
+    /// Executes the most urgent compaction, or, if no compaction is due, one that purges records.
     pub(super) fn compact_one(&self, core: &Core) -> Result<Work, Error> {
         let (targets, purge_limit) = (core.targets(), core.options.purge.purge_limit());
         let urgency = |tree: &usize| {
@@ -92,7 +92,7 @@ impl Compactor {
         }
         add(&core.counters.compactions, 1);
         core.measure_backlog();
-        // The replaced tables can be deleted only when nobody holds them, including this function.
+        // The replaced tables can be deleted only when no reference is left, so `state` goes first.
         drop(state);
         core.files.delete_obsolete_tables();
         Ok(Work::Done)
@@ -110,8 +110,8 @@ impl Compactor {
         let ids = [upper, lower].concat();
         let inputs = find(&state.levels, &ids);
         let read: u64 = inputs.iter().map(|table| table.meta().bytes).sum();
-        // Read before the first record is checked: a limit that rises later was not applied to all
-        // records.
+        // The limit is read before the first record is checked: a limit that rises later was not
+        // applied to all records.
         let purge_limit = core.options.purge.purge_limit();
         let mut orphans = StepOrphans::begin(core, self);
         let outputs = self.merge_tables(core, tree, &inputs, &mut orphans)?;
@@ -191,7 +191,7 @@ impl Compactor {
         error
     }
 
-    /// The choice, or `Nothing` if it needs a table known to be damaged.
+    /// Returns the choice, or `Nothing` if the choice merges a table known to be damaged.
     pub(super) fn unless_damaged(&self, choice: Choice) -> Choice {
         let damaged = lock(&self.damaged);
         let is_damaged = |id: &u64| damaged.contains_key(&file_name(*id));
@@ -235,9 +235,9 @@ impl Compactor {
     }
 }
 
-/// Returns true if a record may be purged: the rule allows it, and no other table or memtable
-/// of the tree may hold its key, neither below nor above, where a late record may be older.
-/// `inputs`: sorted ids of the merged tables.
+/// Returns true if a record may be purged: the rule allows it, and no memtable or other table of
+/// the tree may hold the key. Newer tables and memtables count too, because a late record in them
+/// may be older than the purged one. `inputs`: sorted ids of the merged tables.
 fn may_purge(core: &Core, tree: usize, inputs: &[u64], key: &[u8], record: RecordRef<'_>) -> bool {
     let space = Space::from_u8(key[0]).expect("a table's keys were written with a space");
     if !core.options.purge.may_purge(space, record) {

@@ -1,4 +1,4 @@
-//! The state that the parts of the engine are lent: options, files, manifest, trees.
+//! The state that all parts of the engine share: options, files, manifest, trees, counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::options::{Options, SyncMode};
 use crate::stats::{LevelStats, Stats};
 use crate::table::Table;
 
-/// The state that the parts of the engine are lent.
+/// The state that all parts of the engine share. Each part borrows the core for a call.
 pub(super) struct Core {
     pub(super) options: Options,
     pub(super) files: Files,
@@ -50,7 +50,7 @@ impl Core {
         &self.files.health
     }
 
-    /// Makes edits of the manifest durable, as one.
+    /// Makes edits of the manifest durable, all or none.
     pub(super) fn edit_manifest(&self, edits: &[Edit]) -> Result<(), Error> {
         self.manifest.edit(&self.files, edits)
     }

@@ -1,9 +1,9 @@
-//! Discarding damage: a table with damaged blocks is rewritten without those whose keys have been
-//! written again from other replicas. For the other damaged blocks the new table gets unreadable
-//! placeholders.
+//! Discarding damage: a table with damaged blocks is rewritten without the blocks whose keys have
+//! been written again from other replicas. For the other damaged blocks the new table gets
+//! unreadable placeholders.
 //!
 //! Older records in other tables that a damaged block hid become visible. The caller must therefore
-//! first have written the newest record of each of its keys, or know that none exists.
+//! first have written the newest record of each key of the block, or know that the key has none.
 
 use std::sync::Arc;
 
@@ -88,9 +88,9 @@ impl<'a> Discard<'a> {
         self.ranges.iter().any(overlaps)
     }
 
-    /// Rewrites a table without its unreadable parts, if it has any. A new table of level 0
-    /// precedes more recent tables, and a read must not stop at its records, so all of them are
-    /// marked late.
+    /// Rewrites a table without its unreadable parts, if it has any. After a restart, a rewritten
+    /// table of level 0 precedes tables with newer records, because the tables of level 0 are
+    /// sorted by id. A read must not stop at its records, so all of them are marked late.
     fn without_damage(&self, table: &Arc<Table>, level: usize) -> Result<Rewritten, Error> {
         let (core, ranges) = (self.core, &self.ranges);
         let is_within = |first: &[u8], last: &[u8]| {
@@ -109,7 +109,7 @@ impl<'a> Discard<'a> {
             while let Some(range) = stats.take_unreadable() {
                 let first = range.first.max(table.meta().smallest.to_vec());
                 let last = range.last.min(table.meta().largest.to_vec());
-                // The new table gets a new filter in any case.
+                // A damaged filter needs no placeholder: the new table gets a new filter.
                 let lost = range.lost.filter(|_| !is_within(&first, &last));
                 let Some((lost_first, lost_last)) = lost else {
                     is_mended |= meets(&first, &last);
@@ -196,8 +196,8 @@ fn into<'a>(
     }
 }
 
-/// The ranges as internal keys, with adjacent ranges joined: the iterator over one table may report
-/// as one range what a scan of several tables reported as two.
+/// Converts the ranges to internal keys and joins adjacent ranges: the iterator over one table may
+/// report two adjacent ranges of a scan of several tables as one.
 fn internal(space: Space, ranges: &[KeyRange]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut ranges: Vec<(Vec<u8>, Vec<u8>)> = ranges
         .iter()

@@ -25,7 +25,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// `next_table`: an id that no table of the store has had, nor any greater one.
+    /// `next_table`: an id greater than that of every table that the store has ever had.
     pub(super) fn new(
         disk: Arc<dyn Disk>,
         store_id: u64,
@@ -76,8 +76,9 @@ impl Files {
         lock(&self.obsolete).extend(stay);
     }
 
-    /// Removes a file; returns true on success. The next open removes a file that stays. A failure
-    /// counts like any other: the disk may accept no changes, or the directory may be gone.
+    /// Removes a file; returns true on success. If the removal fails, the next open removes the
+    /// file. A failure can make the store reject writes like any other I/O error: the disk may
+    /// accept no changes, or the directory may be gone.
     pub(super) fn remove(&self, name: &str) -> bool {
         let removed = self.disk.remove(name);
         if let Err(error) = removed {

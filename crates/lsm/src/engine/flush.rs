@@ -1,5 +1,5 @@
-//! Flushes: the oldest rotated memtable becomes a table of level 0, and the log that only it needed
-//! is released.
+//! Flushes: a flush writes the oldest rotated memtable as a table of level 0, and releases the log
+//! segments that no other memtable needs.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::manifest::{Edit, Placed};
 use crate::memtable::{Memtable, MemtableIter};
 use crate::table::Table;
 
-/// Result of a step.
+/// Result of a step of background work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// The step did some work; there may be more.
@@ -46,7 +46,8 @@ impl Flusher {
             return Ok(Work::Nothing);
         };
         if !core.synced_per_group() && write_path.is_started() {
-            // The log must be durable first: a table must not outlive groups of the log before it.
+            // The log must be durable first: after a power cut, a table must not hold records while
+            // earlier groups of the log are lost.
             write_path.sync(core)?;
         }
         let table = write_memtable(core, &memtable)?;
@@ -60,7 +61,7 @@ impl Flusher {
         Ok(())
     }
 
-    /// Releases the segments whose groups are all in tables.
+    /// Releases the log segments whose groups are all in tables.
     pub(super) fn advance_floor(&self, core: &Core, write_path: &WritePath) -> Result<(), Error> {
         let floor = core.trees.floor_without(None);
         let Some(oldest_segment) = write_path.oldest_needed(floor) else { return Ok(()) };
@@ -91,8 +92,7 @@ fn write_memtable(core: &Core, memtable: &Arc<Memtable>) -> Result<Arc<Table>, E
     Ok(table)
 }
 
-/// Makes the manifest and the tree name `table` instead of `memtable`, whose last sequence is
-/// `last`.
+/// Replaces `memtable`, whose last sequence is `last`, by `table` in the manifest and in the tree.
 fn install(
     core: &Core,
     write_path: &WritePath,

@@ -10,15 +10,15 @@ use crate::compaction::{Choice, Descent};
 use crate::error::Error;
 use crate::table::Table;
 
-/// Progress of a compaction of the whole store. The default is its start; the caller flushes
-/// beforehand the memtables that it should include.
+/// Progress of a compaction of the whole store. The default value is the start of the compaction.
+/// Before the start, the caller flushes the memtables that the compaction should include.
 #[derive(Debug, Clone, Default)]
 pub struct FullCompaction {
     tree: usize,
     descent: Descent,
-    /// Number of records that the steps so far have processed …
+    /// Number of records that the steps so far have processed.
     pub(crate) done: u64,
-    /// … of this estimated total.
+    /// Estimated number of records that all steps process.
     pub(crate) of: u64,
 }
 
@@ -51,7 +51,7 @@ impl FullCompaction {
             self.tree += 1;
             self.descent = Descent::default();
         }
-        // Steps skip tables known to be damaged; such a compaction is incomplete and fails here.
+        // Steps skip tables known to be damaged; the compaction is then incomplete and fails here.
         compactor.check_no_damage().map(|()| Work::Nothing)
     }
 

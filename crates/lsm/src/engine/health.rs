@@ -1,5 +1,5 @@
-//! Whether the store accepts writes: after a failure that leaves the state of the disk unknown, it
-//! accepts none until it is reopened.
+//! The health of the store: after a failure that leaves the state of the disk unknown, the store
+//! accepts no writes until it is reopened.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ const OVER_LIMIT: &str = ", for that is past this process's limit of file sizes 
 /// The first failure of the store, if any.
 #[derive(Default)]
 pub(super) struct Health {
-    /// True once the store is open. Until then a failure is only returned to the opener.
+    /// True once the store is open. Before that, a failure is only returned to the opener.
     opened: AtomicBool,
     failed: OnceLock<Arc<str>>,
 }
@@ -38,7 +38,9 @@ impl Health {
         self.failed.get().map(|cause| cause.to_string())
     }
 
-    /// Makes the store reject writes from now on, because the state of the disk is unknown.
+    /// Makes the store reject writes from now on, because the state of the disk is unknown. Returns
+    /// [`Error::Failed`] with the store's first failure. While the store is being opened, only
+    /// returns `error`.
     pub(super) fn fail(&self, error: &Error) -> Error {
         if !self.opened.load(Ordering::Acquire) {
             return error.clone();
@@ -52,7 +54,7 @@ impl Health {
         Error::Failed { cause: Arc::clone(cause), outcome_unknown: false }
     }
 
-    /// [`Health::fail`] for a write that may be partly in the log.
+    /// Calls [`Health::fail`] for a write that may be partly in the log.
     pub(super) fn fail_outcome_unknown(&self, error: &Error) -> Error {
         match self.fail(error) {
             Error::Failed { cause, .. } => Error::Failed { cause, outcome_unknown: true },
@@ -60,8 +62,8 @@ impl Health {
         }
     }
 
-    /// Classifies an error of background work. A full disk and a lack of descriptors are transient;
-    /// any other error makes the store reject writes.
+    /// Returns a transient error (a full disk, a lack of descriptors) unchanged. Any other error
+    /// makes the store reject writes: [`Health::fail`].
     pub(super) fn classify(&self, error: Error) -> Error {
         if error.is_transient() { error } else { self.fail(&error) }
     }

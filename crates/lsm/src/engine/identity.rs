@@ -9,7 +9,7 @@ use crate::options::Options;
 pub(super) const STORE: &str = "STORE";
 const STORE_TEMPORARY: &str = "STORE.tmp";
 const STORE_MAGIC: &[u8; 8] = b"KVORUMDB";
-/// Current version of the store's layout.
+/// Current format version of the store, which the file `STORE` holds.
 pub const STORE_FORMAT: u32 = 1;
 const STORE_LEN: usize = 32;
 /// log2 of the maximum number of trees: the manifest encodes a tree in one byte.

@@ -9,7 +9,7 @@ pub(super) fn hash_of(key: &[u8]) -> u64 {
     xxh3_64(key)
 }
 
-/// Index of the tree, among `trees`, for a key: the top bits of its partition select it.
+/// Index of a key's tree among `trees` trees: the top bits of the key's partition.
 pub(super) fn tree_of(trees: usize, hash: u64) -> usize {
     match trees.trailing_zeros() {
         0 => 0,
@@ -45,7 +45,7 @@ impl InternalKey {
         if self.len <= Self::SHORT { &self.short[..self.len] } else { &self.long }
     }
 
-    /// The internal key at which a range of user keys from `start` on begins.
+    /// The internal key of `start`, the first user key of a range.
     pub(super) fn start_of(space: Space, start: &[u8]) -> Vec<u8> {
         Self::new(space, start).bytes().to_vec()
     }

@@ -15,7 +15,7 @@ pub enum Lookup {
     Absent,
     /// The answer requires the disk, or the record is large: retry on a thread that may wait.
     WouldBlock,
-    /// The read would take this many bytes of memory, more than allowed.
+    /// The read would take this many bytes of memory, more than its limit.
     TooLong(usize),
 }
 
@@ -79,8 +79,8 @@ impl Newest {
 /// The newest record that [`Engine::look`](super::Engine::look) has found so far, with its rank.
 pub(super) type Best = Option<(Rank, RecordHead)>;
 
-/// Keeps a record that [`Engine::look`](super::Engine::look) found if it is the newest so far.
-/// Returns true if the record is late, so that an older memtable or table may hold a newer one.
+/// Keeps a record that [`Engine::look`](super::Engine::look) found if the record is the newest so
+/// far. Returns true if the record is late: an older memtable or table may hold a newer record.
 pub(super) fn offer(best: &mut Best, record: &RecordRef<'_>) -> bool {
     let rank = record.rank();
     if best.as_ref().is_none_or(|(best, _)| *best < rank) {
@@ -109,7 +109,7 @@ pub(super) fn search(
     mode: ReadMode,
     newest: &mut Newest,
 ) -> Result<Searched, Error> {
-    // Records read before the search continues stay in memory, so they count.
+    // Late records stay in memory while the search continues, so their bytes count.
     let mut read = 0;
     for memtable in state.memtables() {
         if let Some(found) = memtable.get(key, hash) {

@@ -9,19 +9,19 @@
 //!  get, snapshot, scan: any thread, any time, never wait for the above
 //! ```
 //!
-//! Its parts, each of which owns the state of one kind of work:
+//! The parts of the engine, each of which owns the state of one kind of work:
 //!
 //! ```text
 //!  Engine ┬ WritePath ── CommitWriter   log and active memtables: commit, rotate, sync
 //!         ├ Flusher                     one flush at a time
 //!         ├ Compactor                   one compaction at a time; tables known to be damaged
 //!         └ Core ┬ Trees                memtables and tables, and reads of them
-//!                ├ SharedManifest       which tables there are
+//!                ├ SharedManifest       list of the tables in use
 //!                ├ Files ── Health      files of the store; the failure that ends its writes
-//!                └ BacklogMeter         how far flushes and compactions are behind
+//!                └ BacklogMeter         backlog of flushes and compactions
 //! ```
 //!
-//! The core is lent to the other parts. What one operation needs is a type of its own:
+//! The other parts borrow the core in each call. The state of one operation has a type of its own:
 //! `Unfinished` (tables that a step writes), `StepOrphans`, `Discard`, `Removal`, `FullCompaction`.
 //!
 //! Invariants:
@@ -29,9 +29,9 @@
 //!   becomes visible as a whole.
 //! * The record with the greatest version, then ballot, wins, whatever the order of arrival. A
 //!   record in a memtable or table is marked *late* unless its version is greater than all versions
-//!   *below* it; a read stops at the first hit that is not late. A record of a conditional write
-//!   has the version of the record that it continues, so it is late as soon as that record lies
-//!   below.
+//!   in the older memtables and tables, those *below*; a read stops at the first hit that is not
+//!   late. A record of a conditional write has the version of the record that it continues, so it
+//!   is late as soon as the continued record lies below.
 //! * Memtables of a tree are flushed in the order of their rotation. The manifest names a table
 //!   only after the table's content and name are durable. The table's inputs, and the log that it
 //!   replaces, are removed only after the manifest's edit is durable.
@@ -90,12 +90,12 @@ use crate::stats::Stats;
 use crate::table::ReadMode;
 use record::{Record, Version};
 
-/// Maximum number of rotated memtables of a tree that wait for their flush. With the active one
-/// this limits the memory of memtables.
+/// Number of a tree's rotated memtables at which the backlog is full and writes are refused until
+/// one is flushed. Limits the memory of memtables, together with the active memtable of each tree.
 pub const MAX_IMMUTABLES: usize = 3;
 
-/// The engine: its parts, and the operations of the store. Each part executes one kind of work, and
-/// is lent the core for it.
+/// The storage engine, without threads or clocks. Each part executes one kind of work, and borrows
+/// the core for the work.
 pub struct Engine {
     core: Core,
     write_path: WritePath,
@@ -105,7 +105,7 @@ pub struct Engine {
 
 impl Engine {
     /// The rule that decides which tombstones and expired values may be purged. The owner may raise
-    /// the rule's watermarks at any time.
+    /// the rule's watermark at any time.
     pub fn purge_rule(&self) -> &Arc<PurgeRule> {
         &self.core.options.purge
     }
@@ -134,7 +134,7 @@ impl Engine {
         Stats { damaged_tables: self.compactor.damaged_tables(), ..self.core.stats() }
     }
 
-    /// The newest record of `key`, verified.
+    /// Looks up the newest record of `key` and verifies its checksum.
     #[inline]
     pub fn get(&self, space: Space, key: &[u8], mode: ReadMode) -> Result<Lookup, Error> {
         self.core.trees.get(space, key, mode)
@@ -190,7 +190,7 @@ impl Engine {
         self.write_path.rotate_all(&self.core);
     }
 
-    /// Prepares the next segment before it is needed. Called from the background.
+    /// Prepares the next log segment before a commit needs the segment. For a background thread.
     pub fn prepare_segment(&self) -> Result<(), Error> {
         self.write_path.prepare_segment(&self.core)
     }
@@ -217,12 +217,13 @@ impl Engine {
         self.flusher.flush_rotated(&self.core, &self.write_path)
     }
 
-    /// Executes the most urgent compaction, or one that purges records if no other is due.
+    /// Executes the most urgent compaction, or, if no compaction is due, one that purges records.
     pub fn compact_one(&self) -> Result<Work, Error> {
         self.compactor.compact_one(&self.core)
     }
 
-    /// Executes the next step; [`Work::Nothing`] = the compaction is complete.
+    /// Executes the next step of a compaction of the whole store; [`Work::Nothing`] = the
+    /// compaction is complete.
     pub fn compact_next(&self, full: &mut FullCompaction) -> Result<Work, Error> {
         full.next_step(&self.core, &self.compactor)
     }
@@ -267,7 +268,8 @@ impl Engine {
         remove::records_above(&self.core, above, each)
     }
 
-    /// Removes the selected records and returns their number. Nothing else may use the store.
+    /// Flushes all memtables, then removes the selected records and returns their number. Nothing
+    /// else may use the store meanwhile.
     pub fn remove_above(&self, above: Above<'_>) -> Result<u64, Error> {
         self.rotate_all();
         self.flush_rotated()?;
@@ -282,7 +284,7 @@ impl Engine {
     /// Ends the log cleanly after the last commit: flushes all memtables and leaves a segment
     /// without groups, so that the next start has nothing to replay. Records the log's end, by
     /// which a later recovery distinguishes a damaged last group, or a missing last segment, from a
-    /// torn tail. If there is no space for this, the log stays as it is, synced.
+    /// torn tail. If the disk has no space for these steps, the log stays unchanged and synced.
     pub fn close(&self) -> Result<(), Error> {
         self.sync_log()?;
         self.unless_transient(self.empty_log())?;

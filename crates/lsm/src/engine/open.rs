@@ -32,8 +32,8 @@ use crate::wal::{
     segment_name,
 };
 
-/// Bytes of the first log segment of a process run. The open waits until its zeros are written; the
-/// next segment, of full size, is prepared while this one fills.
+/// Bytes of the first log segment of a process run. The open waits until the segment's zeros are
+/// written, so the segment is small; the next segment, of full size, is prepared in the background.
 const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 
 impl Engine {
@@ -132,10 +132,11 @@ impl Engine {
         self.settle_log(state)
     }
 
-    /// Rotates and flushes the replayed records, so that repeated kills make neither the log nor
-    /// the start longer. Flushes normally run in the background after the open. If the previous run
-    /// ended before it had flushed its replayed log, this run might too, so the flushes run here. A
-    /// full disk does not prevent the open.
+    /// Rotates the memtables of the replayed records, and flushes them here if necessary, so that
+    /// repeated kills make neither the log nor the start longer. Normally the flushes run in the
+    /// background after the open. If the previous run was killed before it had flushed its replayed
+    /// log, this run could be killed as early, so the flushes run before the open returns. A full
+    /// disk does not prevent the open.
     fn settle_log(&self, state: &ManifestState) -> Result<(), Error> {
         self.rotate_all();
         if state.ends.iter().any(SegmentEnd::has_groups) {
@@ -157,7 +158,7 @@ impl Engine {
         recover(&*core.files.disk, &expected, &mut |sequence, payload| {
             let wanted = |tree| sequence > flushed(tree);
             let rotated = write_path.apply_recovered(core, (sequence, payload), wanted)?;
-            // Limits memory: a memtable is flushed before the next one is full.
+            // Flushing here limits memory: a memtable is flushed before the next one is full.
             while rotated && flusher.flush_one(core, write_path)? == Work::Done {}
             Ok(())
         })

@@ -13,9 +13,9 @@
 //! completes it.
 //!
 //! A hidden record may also have been hidden by a third record that a compaction has dropped since:
-//! a tombstone, of which no replica has a trace once it is proven and purged. Hidden records
-//! written up to the watermark are therefore removed first: if one of them should still exist, the
-//! other replicas have it.
+//! a tombstone, which leaves no trace on any replica once it is purged. The removal must not revive
+//! a record that such a tombstone deleted. Hidden records written up to the watermark are therefore
+//! removed first: those that no tombstone deleted still exist on the other replicas.
 
 use std::sync::Arc;
 
@@ -28,15 +28,16 @@ use crate::manifest::{Edit, Placed};
 use crate::table::{Access, Table, TableIter};
 use record::RecordRef;
 
-/// Selects the records to remove.
+/// The selection of the records to remove.
 #[derive(Debug, Clone, Copy)]
 pub struct Above<'a> {
     /// Records written up to this time ([`RecordRef::write_time`]) stay.
     pub time: u64,
-    /// Records of other spaces stay.
+    /// The spaces from which records are removed.
     pub spaces: &'a [Space],
-    /// Watermark: a record written up to this time and hidden by a removed one is removed too,
-    /// because all replicas held it; 0 = none is. Records with one copy stay.
+    /// Watermark: a record written up to this time and hidden by a removed record is removed too,
+    /// because all replicas held it; 0 = no hidden record is removed. Hidden records with one copy
+    /// stay.
     pub proven: u64,
 }
 
@@ -54,15 +55,15 @@ impl Above<'_> {
     }
 }
 
-/// One pass of the removal: …
+/// One pass of the removal, by the records that it removes.
 enum Removal<'a> {
-    /// … the selected records, or …
+    /// The pass removes the selected records.
     Selected(Above<'a>),
-    /// … the records up to the watermark that these tables' selected records hide.
+    /// The pass removes the records up to the watermark that selected records of these tables hide.
     Hidden(Above<'a>, Vec<Arc<Table>>),
 }
 
-/// The pass for one table, queried in the order of the table's keys.
+/// A pass over one table, queried in the order of the table's keys.
 struct TableRemoval<'a> {
     above: Above<'a>,
     over: Option<Vec<TableIter>>,
@@ -114,8 +115,8 @@ impl<'a> Removal<'a> {
         Ok(removed)
     }
 
-    /// Rewrites tables of a level without the removed records, the last table first, which keeps
-    /// the order of level 0.
+    /// Rewrites tables of a level without the removed records. Starts with the last table, so that
+    /// the ids of the new tables keep the order of level 0.
     fn write_without(
         &self,
         core: &Core,

@@ -15,7 +15,8 @@ pub(super) struct SharedManifest {
     manifest: Mutex<Manifest>,
     /// Number of the manifest's last edit, readable without waiting for an edit in progress.
     edits: AtomicU64,
-    /// Tables named by a failed edit. The manifest's file may or may not hold the edit.
+    /// Tables that a failed edit named. The manifest's file may or may not hold the edit, so the
+    /// files of these tables stay until the manifest is rewritten.
     disputed: Mutex<Vec<u64>>,
 }
 
@@ -35,7 +36,7 @@ impl SharedManifest {
         lock(&self.manifest).state().oldest_segment
     }
 
-    /// Makes the edits durable, as one.
+    /// Makes the edits durable, all or none.
     pub(super) fn edit(&self, files: &Files, edits: &[Edit]) -> Result<(), Error> {
         let mut manifest = lock(&self.manifest);
         let named = edits.iter().filter_map(|edit| match edit {
@@ -57,8 +58,8 @@ impl SharedManifest {
         }
     }
 
-    /// Rewrites the manifest's file after a failed edit, before more tables are written: only then
-    /// can the tables named by the failed edit be removed.
+    /// Rewrites the manifest's file if an edit has failed, so that the tables that the failed edit
+    /// named can be removed before more tables are written.
     pub(super) fn settle(&self, files: &Files) -> Result<(), Error> {
         let disputed = !lock(&self.disputed).is_empty();
         if disputed { self.edit(files, &[]) } else { Ok(()) }

@@ -11,22 +11,24 @@ use crate::merge::{LevelIter, Merge, Source};
 use crate::table::{Access, Table, TableIter};
 use record::RecordRef;
 
-/// A point-in-time view of a store, which pins memtables and tables and should be short-lived.
+/// A point-in-time view of a store. A snapshot pins memtables and tables, so it should be
+/// short-lived.
 pub struct Snapshot {
     pub(super) trees: Vec<Arc<TreeState>>,
     pub(super) sequence: u64,
 }
 
 impl Snapshot {
-    /// Keys of `space` in `start..end` (`None` = to the last) in order, each with its newest
-    /// record, tombstones included.
+    /// Scans the keys of `space` in `start..end` (`None` = to the last) in order, each with its
+    /// newest record, tombstones included.
     pub fn scan(&self, space: Space, start: &[u8], end: Option<&[u8]>) -> Scan {
         self.scan_since(space, start, end, 0)
     }
 
-    /// [`Snapshot::scan`] without the tables in which everything was written before `since`
-    /// ([`RecordRef::write_time`]). A key whose newest record was written earlier may be returned
-    /// with another record or be missing. The cost is proportional to the data written since.
+    /// Scans like [`Snapshot::scan`], but skips tables in which all records were written before
+    /// `since` ([`RecordRef::write_time`]). A key whose newest record was written before `since`
+    /// may be returned with another record or be missing. The cost is proportional to the data
+    /// written since.
     pub fn scan_since(&self, space: Space, start: &[u8], end: Option<&[u8]>, since: u64) -> Scan {
         let mut sources = Vec::new();
         for tree in &self.trees {
@@ -97,8 +99,9 @@ impl Scan {
         Ok(Some((key, record)))
     }
 
-    /// Copies of the records that the last returned one has hidden in this store, 0 = the cluster's
-    /// default: only the greatest other number, and none that the record's own number covers.
+    /// Numbers of copies of the records that the last returned record has hidden in this store; 0 =
+    /// the cluster's default. Yields at most the default and the greatest other number, and no
+    /// number that the record's own number covers.
     pub fn hidden_copies(&self) -> impl Iterator<Item = u8> + use<> {
         self.merge.hidden_copies().copies()
     }

@@ -1,16 +1,17 @@
 //! The orphaned records ([`crate::orphans`]) that one compaction step drops.
 //!
-//! A record is dropped only if nothing of its key exists elsewhere in the store, as for purging,
-//! because otherwise older records that it hides would become visible. This step looks the key up
-//! instead of comparing key ranges: new writes end up in tables that overlap everything and would
-//! keep all records below.
+//! As for purging, a record is dropped only if no other record of its key exists elsewhere in the
+//! store, because otherwise older records that the dropped record hides would become visible. The
+//! step looks the key up in the other tables instead of comparing key ranges: tables of new writes
+//! overlap nearly all keys, so by ranges no record below them could be dropped.
 //!
 //! **A plain record is dropped only if neither the record itself nor any record that it has hidden
-//! is placed here.** A hidden record may have had more copies ([`HiddenCopies`]). This node may
-//! have counted towards the acknowledgment of its write; without any record of the key, that write
-//! would seem never to have happened here. The plain record stays in its stead, just as a repair
-//! round copies it to the nodes that hold what it hides. A record of a conditional write is judged
-//! by its own copies: it may be one that no majority has, and this node does not complete it.
+//! is placed here.** A hidden record may have had more copies ([`HiddenCopies`]), and this node may
+//! have counted towards the acknowledgment of its write. Without any record of the key, that write
+//! would seem never to have happened here. The plain record therefore stays as a substitute for the
+//! hidden one; likewise, a repair round copies the plain record to the nodes that hold a record
+//! that it hides. A record of a conditional write is judged by its own copies only: it may be
+//! stored by no majority, and this node does not complete its write.
 
 use std::sync::Arc;
 
@@ -86,7 +87,8 @@ impl<'a> StepOrphans<'a> {
             let is_placed = copies.are_placed(dropping, key);
             assert!(!is_placed, "{key_name} was placed here while what was left of it went");
         }
-        // A surviving orphaned record will meet the other records of its key in a later merge.
+        // An orphaned record that survived has other records of its key elsewhere: a later merge
+        // with them checks it again.
         outputs.iter().for_each(|table| table.set_orphans_checked_in(dropping.number));
     }
 

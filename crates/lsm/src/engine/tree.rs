@@ -128,7 +128,7 @@ fn shape(table: &Arc<Table>, purgeable: u64) -> Shape<'_> {
     }
 }
 
-/// Locks a mutex whose holders leave no partial changes: a panic does not poison it.
+/// Locks a mutex that a panic does not poison: its holders leave no partial changes.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }

@@ -21,7 +21,7 @@ pub(super) struct Trees {
 }
 
 impl Trees {
-    /// The length of `trees` is a power of two.
+    /// Creates the trees of a store; their number must be a power of two.
     pub(super) fn new(trees: Vec<Tree>) -> Self {
         Self { trees, visible: AtomicU64::new(0) }
     }
@@ -149,8 +149,8 @@ impl Trees {
         loop {
             let before: Vec<_> = self.trees.iter().map(|tree| tree.load_full()).collect();
             let sequence = self.sequence();
-            // Tables carry no sequences. If no tree's state was replaced in between, everything in
-            // these tables and rotated memtables was visible at `sequence`.
+            // Tables carry no sequences. If no tree's state was replaced meanwhile, all records of
+            // these tables and rotated memtables were visible at `sequence`.
             let same = |(tree, state): (&Tree, &Arc<TreeState>)| Arc::ptr_eq(&tree.load(), state);
             if self.trees.iter().zip(&before).all(same) {
                 return Snapshot { trees: before, sequence };
@@ -158,9 +158,10 @@ impl Trees {
         }
     }
 
-    /// The first sequence that only the log holds, once `flushed` is a table.
+    /// The first sequence that only the log holds, once the memtable `flushed` is a table.
     pub(super) fn floor_without(&self, flushed: Option<&Arc<Memtable>>) -> u64 {
-        // Read before the memtables: a batch being applied has a greater sequence.
+        // `next` is read before the memtables: a batch that is being applied has a greater
+        // sequence.
         let next = self.sequence() + 1;
         let states: Vec<_> = self.trees.iter().map(|tree| tree.load_full()).collect();
         let memtables = states.iter().flat_map(|state| state.memtables());

@@ -6,8 +6,8 @@ use super::core::Core;
 use crate::error::Error;
 use crate::table::{Table, TableMeta, TableWriter, file_name};
 
-/// Tables being written in one step. The files are removed unless they become
-/// [`Unfinished::durable`], so that repeated attempts do not fill a full disk further.
+/// The tables that one step writes. Dropping this value removes the tables' files unless
+/// [`Unfinished::durable`] has succeeded: repeated attempts must not fill a full disk further.
 pub(super) struct Unfinished<'a> {
     core: &'a Core,
     ids: Vec<u64>,

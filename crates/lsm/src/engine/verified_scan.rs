@@ -1,5 +1,5 @@
 //! The scan of repair rounds: the newest record of each key written after a given time. Blocks are
-//! read from the disk and verified; unreadable ones are reported in their place.
+//! read from the disk and verified; an unreadable block is reported before the records of its keys.
 //!
 //! Tables and blocks without a record later than that time (`since`), by version or by ballot
 //! ([`RecordRef::latest`]), are skipped. Can a skipped record `s` outrank `c`, the newest record
@@ -11,9 +11,9 @@
 //! * If a conditional write made `c` with an older version, the ballot of `c` is > `since`. If `s`
 //!   has the same version, the ballot decides for `c`. But `s` may have a greater version.
 //!
-//! Records of the last kind are therefore looked up in all tables over their key that hold a
-//! greater version. If a skipped record turns out to be the newest, the key was not written after
-//! `since`, and the scan returns nothing for it.
+//! In the last case the scan therefore looks the key of `c` up in all tables that cover the key and
+//! hold a greater version. If a skipped record turns out to be the newest, the key was not written
+//! after `since`, and the scan returns nothing for the key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -114,10 +114,11 @@ enum Step {
 }
 
 impl Snapshot {
-    /// Keys of `space` in `start..end` (`None` = to the last) in order, each with its newest
-    /// record, tombstones included, if that was written after `since` ([`RecordRef::write_time`]);
-    /// 0 = all. Every block is read from the disk, not from the cache, and verified; with `since` =
-    /// 0 filters are too. Damage does not end the scan.
+    /// Scans the keys of `space` in `start..end` (`None` = to the last) in order. Returns each key
+    /// whose newest record, tombstones included, was written after `since`
+    /// ([`RecordRef::write_time`]; 0 = all keys). Every block is read from the disk, not from the
+    /// cache, and verified; with `since` = 0, filters are read and verified too. Damage does not
+    /// end the scan.
     pub fn verified_scan(
         &self,
         space: Space,
@@ -185,8 +186,8 @@ impl VerifiedScan {
         }
     }
 
-    /// Makes the scan pause, once, after it has read this many more bytes and has advanced by at
-    /// least one key. The scan may exceed the figure by one read, and by one block per source.
+    /// Makes the scan pause, once, after the scan has read `bytes` more bytes and has advanced by
+    /// at least one key. The scan may exceed `bytes` by one read, and by one block per source.
     pub fn pause_after(&mut self, bytes: u64) {
         self.pause_at = self.progress().bytes_read.saturating_add(bytes);
     }

@@ -59,8 +59,8 @@ impl WritePath {
         self.next_segment.store(number, Ordering::Relaxed);
     }
 
-    /// Inserts a group that recovery has read from the log, into the trees that are `wanted`.
-    /// Returns true if memtables were rotated.
+    /// Inserts a group that recovery has read from the log into the memtables of the trees for
+    /// which `wanted` returns true. Returns true if memtables were rotated.
     pub(super) fn apply_recovered(
         &self,
         core: &Core,
@@ -116,8 +116,9 @@ impl WritePath {
         Ok(committed)
     }
 
-    /// Ensures that the current segment has room for a payload of this length. A failure has
-    /// written nothing, so the store remains usable: while the disk is full, writes are refused.
+    /// Ensures that the current segment has space for a payload of this length. Returns true if a
+    /// new segment was activated. If no segment can be created because the disk is full, nothing
+    /// was written and the store stays usable: the write is refused.
     fn make_room_in_log(
         &self,
         core: &Core,
@@ -135,8 +136,9 @@ impl WritePath {
         Ok(true)
     }
 
-    /// Takes the prepared segment, or creates one if that is missing or too small. The lock is held
-    /// throughout, so segments are activated in the order of their numbers.
+    /// Takes the prepared segment, or creates one if the prepared segment is missing or too small.
+    /// The lock of `prepared` is held throughout, so segments are activated in the order of their
+    /// numbers.
     fn take_segment(&self, core: &Core, at_least: u64) -> Result<Prepared, Error> {
         let mut prepared = lock(&self.prepared);
         match prepared.take() {
@@ -154,7 +156,7 @@ impl WritePath {
         made.map_err(|error| core.health().classify(error))
     }
 
-    /// Prepares the next segment before it is needed. Called from the background.
+    /// Prepares the next segment before a commit needs the segment. For a background thread.
     pub(super) fn prepare_segment(&self, core: &Core) -> Result<(), Error> {
         core.health().check()?;
         let mut prepared = lock(&self.prepared);
@@ -171,7 +173,8 @@ impl WritePath {
         }
     }
 
-    /// Activates a segment for no groups, so that the next start has nothing to replay.
+    /// Activates a last segment that stays without groups, so that the next start has nothing to
+    /// replay.
     pub(super) fn activate_last_segment(&self, core: &Core) -> Result<(), Error> {
         let last = self.new_segment(core, Wal::segment_bound(0))?;
         let edits = core.manifest.edits();
@@ -215,8 +218,8 @@ impl WritePath {
         Edit::End(lock(&self.writer).wal.as_ref().expect("set when the store is open").end())
     }
 
-    /// The oldest segment that holds a sequence at or after `floor`; `None` before the log is
-    /// started.
+    /// The oldest segment that is needed to replay all groups from sequence `floor` on; `None`
+    /// before the log is started.
     pub(super) fn oldest_needed(&self, floor: u64) -> Option<u64> {
         lock(&self.writer).wal.as_ref().map(|wal| wal.oldest_needed(floor))
     }

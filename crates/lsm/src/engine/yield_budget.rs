@@ -1,11 +1,12 @@
-//! Background work shares the CPU with threads that serve requests.
+//! The budget by which background work shares the CPU with threads that serve requests.
 
 use super::backlog::{Backlog, BacklogMeter};
 
-/// Yields the CPU to threads that serve requests. A scheduler gives two busy threads some
-/// milliseconds each in turn, and a request that arrives on that CPU waits as long. Yielding every
-/// 100 µs or so keeps this wait out of the tail latency (`docs/results/benchmarks.md` has the
-/// figures). Background work stops yielding once it is far behind.
+/// A counter of processed bytes, by which background work yields the CPU to threads that serve
+/// requests. A scheduler gives two busy threads of a CPU some milliseconds each in turn, and a
+/// request that arrives on that CPU waits as long. Yielding about every 100 µs keeps this wait out
+/// of the tail latency (figures: `docs/results/benchmarks.md`). Background work stops yielding once
+/// the backlog exceeds [`HURRY`].
 #[derive(Default)]
 pub(super) struct YieldBudget {
     bytes: usize,

@@ -1,9 +1,9 @@
 //! The replication factors ("copies") of the records of a key that the current record has hidden in
 //! this store.
 //!
-//! A record that is no longer placed on this node may have hidden one that is, because the hidden
-//! record had more copies. The current record must then stay: the store has nothing else left of
-//! the key.
+//! A record that is not placed on this node may have hidden a record that is placed here, because
+//! the hidden record had more copies. The current record must then stay: the store holds no other
+//! record of the key.
 //!
 //! ```text
 //!  bit 7      a hidden record had the cluster's default factor
@@ -53,7 +53,7 @@ impl HiddenCopies {
     }
 
     /// Representative factors: a node that is a replica under any hidden factor is a replica under
-    /// one of these.
+    /// one of the returned factors.
     pub(crate) fn copies(self) -> impl Iterator<Item = u8> {
         let most = match self.0 & MOST {
             0 => None,

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Bit 0 of `flags`: the record arrived out of order ("late"). `reach` summarizes the records that
-//! this one has hidden in this store: [`HiddenCopies`]. The checksum of the record covers neither
-//! byte, and neither has a meaning in another store.
+//! the record has hidden in this store: [`HiddenCopies`]. The record's checksum covers neither
+//! byte, and neither byte has a meaning in another store.
 
 use std::borrow::Cow;
 
@@ -19,8 +19,8 @@ pub(crate) use hidden_copies::HiddenCopies;
 const FLAGS_AT: usize = 0;
 const REACH_AT: usize = 1;
 
-/// The record arrived with a version no greater than the maximum in the older memtables and tables.
-/// A lookup that finds such a record must continue in them.
+/// The record is late: when it arrived, the older memtables and tables held a version as great or
+/// greater. A lookup that finds a late record must also search the older memtables and tables.
 const FLAG_LATE: u8 = 1;
 
 /// Returns true if the record arrived out of order: [`FLAG_LATE`].
@@ -28,8 +28,8 @@ pub(crate) fn is_late(record: &RecordRef<'_>) -> bool {
     record.local()[FLAGS_AT] & FLAG_LATE != 0
 }
 
-/// Summary of the records that this one has hidden in this store, as far as they were merged with
-/// it.
+/// Summary of the records that `record` has hidden in this store, as far as compactions or flushes
+/// have merged them with `record`.
 pub(crate) fn hidden_copies(record: &RecordRef<'_>) -> HiddenCopies {
     HiddenCopies::from_u8(record.local()[REACH_AT])
 }

@@ -23,14 +23,14 @@ pub(crate) enum Edit {
         /// The last sequence in its tables.
         sequence: u64,
     },
-    /// Raises the start of the log that is still needed.
+    /// Raises the start of the part of the log that is still needed.
     Floor {
         /// Tables hold all groups before this sequence.
         sequence: u64,
         /// Oldest segment that is still needed.
         oldest_segment: u64,
     },
-    /// Records the end of a segment of an earlier process run.
+    /// Records the end of a segment that receives no more groups.
     End(SegmentEnd),
 }
 

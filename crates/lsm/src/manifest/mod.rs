@@ -35,8 +35,8 @@ pub(crate) const NAME: &str = "MANIFEST";
 const TEMPORARY: &str = "MANIFEST.tmp";
 const HEAD: usize = 40;
 const EDIT_HEAD: usize = 12;
-/// Bytes beyond which the manifest is rewritten, if it is also longer than twice its state. Keeps
-/// reading it at open a matter of milliseconds.
+/// Bytes beyond which the manifest is rewritten, if it is also longer than twice its state. At this
+/// length, the open reads the manifest within milliseconds.
 const REWRITE_BYTES: u64 = 1 << 20;
 
 /// A table with its position in the store.
@@ -59,7 +59,8 @@ pub(crate) struct ManifestState {
     /// Oldest log segment in use; older files await removal. 0 until the store's first log was
     /// started.
     pub(crate) oldest_segment: u64,
-    /// Ends of the segments of earlier process runs.
+    /// Recorded ends of segments that receive no more groups: the segments of earlier process runs,
+    /// and, after a clean close, the last segment of that run.
     pub(crate) ends: Vec<SegmentEnd>,
     /// Next table id: greater than every id used so far.
     pub(crate) next_table: u64,
@@ -71,10 +72,10 @@ pub(crate) struct Manifest {
     store_id: u64,
     file: Arc<dyn File>,
     len: u64,
-    /// Number of edits written since the store was created, which is the number of the last one.
+    /// Number of edits written since the store was created, which is the number of the last edit.
     edits: u64,
     state: ManifestState,
-    /// Length of the file when it was started with the whole state.
+    /// Length of the file after its first edit, the whole state.
     base_len: u64,
     /// True after a failed append: the end of the file is unknown.
     broken: bool,
@@ -134,8 +135,8 @@ impl Manifest {
     }
 
     /// Makes edits durable, all or none. After an error the state is unchanged but the file may
-    /// hold the edits; the next call, even without edits, rewrites it. Until then the tables that
-    /// the edits name must be kept.
+    /// hold the edits; the next call, even without edits, rewrites the file. Until the rewrite, the
+    /// tables that the edits name must be kept.
     pub(crate) fn apply(&mut self, edits: &[Edit]) -> Result<(), Error> {
         if edits.is_empty() && !self.broken {
             return Ok(());
@@ -145,8 +146,8 @@ impl Manifest {
             edit.apply(&mut state);
         }
         if self.broken || self.len > REWRITE_BYTES.max(2 * self.base_len) {
-            // If `begin` fails after its rename, appends to the old file would be lost: the next
-            // call must rewrite the file again.
+            // If `begin` fails after its rename, appends to the old file would be lost. `broken`
+            // makes the next call rewrite the file again.
             self.broken = true;
             *self = Self::begin(Arc::clone(&self.disk), self.store_id, self.edits, state)?;
             return Ok(());
@@ -244,7 +245,8 @@ fn replay(bytes: &[u8], store_id: u64) -> Result<(ManifestState, u64), Error> {
     if number == first {
         return Err(corrupt(at, "its first edit, the whole state, does not match"));
     }
-    // A torn last edit was never relied on. An edit with a valid one after it is damaged.
+    // A torn last edit is ignored: the store never relied on it. An edit with a valid edit after it
+    // is damaged.
     for later in at..bytes.len() {
         if (2..=8).any(|skip| read_edit(&bytes[later..], store_id, number + skip).is_some()) {
             return Err(corrupt(at, "an edit is damaged although a later one is whole"));

@@ -1,5 +1,5 @@
-//! Manifests that are cut, bit-flipped, on a full or a failing disk: reading one returns the state
-//! after some edit, and never a state older than the last applied edit.
+//! Tests of manifests that are cut or bit-flipped, or on a full or failing disk: a manifest is read
+//! as the state after some edit, never as a state older than the last applied edit.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -164,8 +164,8 @@ fn a_failed_edit_leaves_the_state_and_the_next_one_writes_it_anew() {
     }
 }
 
-/// Settling a failed edit may find that another call has settled it. Then there is nothing to
-/// write, and an empty record would end the file for every reader.
+/// A call that settles a failed edit may find that another call has settled it. The call must then
+/// write nothing: a reader takes an empty record for the end of the file.
 #[test]
 fn no_edits_write_nothing_unless_the_file_is_in_doubt() {
     let disk = MemDisk::new();

@@ -1,9 +1,10 @@
 //! The memtable: the records that are in the WAL but not yet in a table, in key order.
 //!
-//! The commit leader fills it through [`MemtableWriter`], one batch after the other, while any
-//! thread reads it. A full memtable is *rotated*: a new one replaces it, and a flush writes the old
-//! one to a table. Every record carries the sequence of its WAL group, so a snapshot consists of a
-//! sequence number and the memtables and tables of that moment; tables need no sequences.
+//! The commit leader fills the memtable through [`MemtableWriter`], one batch after the other,
+//! while any thread reads it. A full memtable is *rotated*: a new memtable replaces it, and a flush
+//! writes the old one to a table. Every record carries the sequence of its WAL group, so a snapshot
+//! consists of a sequence number and the memtables and tables of that moment; tables need no
+//! sequences.
 
 use std::sync::Arc;
 
@@ -93,7 +94,7 @@ impl MemtableWriter {
         Skiplist::node_bound(key_len, record_len)
     }
 
-    /// Adds a record of the group `sequence`. `hash` must always be the same for the same key.
+    /// Adds a record of the group `sequence`. `hash` must be the same in all calls for a key.
     pub(crate) fn insert(
         &mut self,
         key: &[u8],
@@ -146,7 +147,7 @@ impl MemtableIter {
         self.memtable.list.entry(entry).expect("offsets of entries are not 0").record()
     }
 
-    /// Copies of the records that the current one hides in this memtable.
+    /// Summary of the copies of the records that the current record hides in this memtable.
     pub(crate) fn hidden_copies(&self) -> HiddenCopies {
         let (_, entry) = self.at.expect("only asked while valid");
         let newest = self.memtable.list.entry(entry).expect("offsets of entries are not 0");

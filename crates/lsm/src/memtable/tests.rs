@@ -53,8 +53,8 @@ fn the_same_record_twice_is_one_and_a_conflict_is_told() {
     assert_eq!(writer.insert(b"k", xxh3_64(b"k"), other.view(), false, 3), Inserted::Conflict);
 }
 
-/// Records that conditional writes derive from one plain write conflict neither with it nor with
-/// each other.
+/// Records that conditional writes derive from one plain write conflict neither with the plain
+/// record nor with each other.
 #[test]
 fn of_one_version_the_greatest_ballot_answers_whatever_the_order_of_arrival() {
     let made = |ballot| {

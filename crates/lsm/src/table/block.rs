@@ -36,8 +36,8 @@ pub(super) const MAX_CONTENT_LEN: usize = MAX_RECORD_LEN + 2 * MAX_KEY_LEN;
 /// Longest stored block in bytes: content is stored raw unless compression shortens it.
 pub(super) const MAX_STORED_LEN: usize = MAX_CONTENT_LEN + KIND_LEN + CHECK_LEN;
 
-/// Compression must save at least 1/`MIN_SAVED_PART` of a block: a smaller saving does not justify
-/// the decompression at every read.
+/// A block is stored compressed if that saves at least 1/`MIN_SAVED_PART` of its bytes: a smaller
+/// saving does not justify the decompression at every read.
 const MIN_SAVED_PART: usize = 8;
 
 /// Location of a block in its file, including the checksum.
@@ -106,7 +106,7 @@ pub(super) fn seal(
     Handle { offset, len: (out.len() - start) as u32 }
 }
 
-/// Appends `content` compressed and returns true; appends nothing if that saves too little.
+/// Appends `content` compressed and returns true; appends nothing if compression saves too little.
 fn compress(out: &mut Vec<u8>, content: &[u8], table: &mut CompressTable) -> bool {
     let start = out.len();
     out.resize(start + get_maximum_output_size(content.len()), 0);

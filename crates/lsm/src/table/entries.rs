@@ -80,12 +80,12 @@ impl EntriesBuilder {
         self.keys.is_empty()
     }
 
-    /// Length in bytes of the block if it ended here.
+    /// Length in bytes that the block would have if it ended here.
     pub(super) fn len(&self) -> usize {
         self.values.len() + self.keys.len() + self.restarts.len() * RESTART_LEN + COUNT_LEN
     }
 
-    /// Upper bound of [`Self::len`] after this entry.
+    /// Upper bound of [`Self::len`] after the entry is added.
     pub(super) fn len_with(&self, key: &[u8], value: &[u8]) -> usize {
         self.len() + 3 * MAX_VARINT_LEN + RESTART_LEN + key.len() + value.len()
     }
@@ -123,7 +123,7 @@ pub(super) fn put_varint(buf: &mut Vec<u8>, value: u32) {
     buf.push(rest as u8);
 }
 
-/// Decodes the varint at `at`; returns it with the offset of its end.
+/// Decodes the varint at offset `at`; returns its value and the offset of its end.
 pub(super) fn varint(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
     let mut value = 0u64;
     for (i, byte) in bytes.get(at..)?.iter().take(MAX_VARINT_LEN).enumerate() {
@@ -135,7 +135,7 @@ pub(super) fn varint(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
     None
 }
 
-/// Number of bytes that the common prefix of two keys has.
+/// Length in bytes of the common prefix of two keys.
 #[inline]
 pub(super) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
@@ -147,7 +147,7 @@ pub(super) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
         }
         at += 8;
     }
-    // Comparing the last word, which overlaps bytes known to be equal, avoids a loop over bytes.
+    // Comparing the last word, which overlaps bytes known to be equal, avoids a loop over the rest.
     if let Some(last) = len.checked_sub(8)
         && let (Some(x), Some(y)) = (word_at(a, last), word_at(b, last))
     {
@@ -161,8 +161,8 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// `a < b`, inlined: keys are short, and calling the C library's comparison costs more than the
-/// comparison itself.
+/// Returns `a < b`. Inlined: keys are short, and a call of the C library's comparison costs more
+/// than the comparison itself.
 #[inline]
 pub(super) fn is_less(a: &[u8], b: &[u8]) -> bool {
     let same = shared_prefix(a, b);
@@ -256,23 +256,22 @@ impl<'a> Parts<'a> {
         self.restart(low)
     }
 
-    /// Finds the first entry at or after `target` without rebuilding keys: of the previous key,
-    /// which is less than `target`, the search only needs the number of bytes that it shares with
-    /// `target`.
+    /// Finds the first entry at or after `target` without rebuilding keys: the search only tracks
+    /// how many bytes the previous key, which is less than `target`, shares with `target`.
     fn search(&self, target: &[u8]) -> Option<Option<Hit>> {
         let Restart { key_at: mut at, mut value_at } = self.bisect(target)?;
         let mut matched = 0;
         while at < self.keys.len() {
             let key = Key::parse(self.keys, at)?;
             if key.shared == 0 {
-                // The entry may be a restart point, whose `shared` says nothing about the common
-                // prefix.
+                // The entry may be a restart point, where `shared` is 0 whatever prefix the key
+                // has in common with the previous one.
                 matched = 0;
             }
             let value = value_at..value_at + key.value_len;
             if key.shared < matched {
-                // The key differs from the previous one at a byte where that one still matched
-                // `target`.
+                // The key is greater than the previous key at a byte where the previous key still
+                // matches `target`, so the key is greater than `target`.
                 return self.hit(key, value, false);
             }
             if key.shared == matched {
@@ -322,7 +321,7 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// Sets another block and keeps the key buffer. The position is undefined until a seek.
+    /// Sets another block and keeps the key buffer. The cursor has no position until a seek.
     pub(super) fn set_block(&mut self, block: Bytes) -> Result<(), Malformed> {
         self.valid = false;
         let parts = Parts::of(&block).ok_or(Malformed)?;
@@ -368,8 +367,8 @@ impl Cursor {
         self.valid = false;
         let parts = Parts::of(&self.block).ok_or(Malformed)?;
         let Some(hit) = parts.search(target).ok_or(Malformed)? else { return Ok(()) };
-        // The search stops at a key whose prefix shared with the previous key is no longer than the
-        // previous key's prefix shared with `target`.
+        // The search stops at a key that shares no more bytes with the previous key than the
+        // previous key shares with `target`, so the shared bytes are those of `target`.
         self.key.clear();
         self.key.extend_from_slice(&target[..hit.key.shared]);
         self.key.extend_from_slice(hit.key.suffix(parts.keys));

@@ -4,11 +4,11 @@
 //!  filter := line (512 bits) … │ probes u8
 //! ```
 //!
-//! All bits of a key lie in one line of 64 bytes, so a probe touches one cache line. `h` is the
-//! key's hash (xxh3-64, seed 0) × 0x9e3779b97f4a7c15 mod 2^64; the line is (`h` >> 32) × lines >>
-//! 32; the bits are the top 9 of `g` = `h` mod 2^32, then of `g` × 0x9e3779b9 mod 2^32, and so on,
-//! `probes` times. Bit `b` of a line is bit `b` % 8 of its byte `b` / 8. (The scheme is RocksDB's
-//! FastLocalBloom with a different first step.)
+//! All bits of a key lie in one line of 64 bytes, so a lookup touches one cache line. `h` is the
+//! key's hash (xxh3-64, seed 0) × 0x9e3779b97f4a7c15 mod 2^64. The line's number is (`h` >> 32) ×
+//! lines >> 32. The number of each bit in the line is the top 9 bits of `g`: first `g` = `h` mod
+//! 2^32, then `g` × 0x9e3779b9 mod 2^32, and so on, `probes` times. Bit `b` of a line is bit `b` %
+//! 8 of its byte `b` / 8. (The scheme is RocksDB's FastLocalBloom with a different first step.)
 //!
 //! The first multiplication is necessary because the *top* bits of the hash select the tree: they
 //! are equal within a tree and would select only a few of the lines.
@@ -16,8 +16,8 @@
 const LINE_LEN: usize = 64;
 const LINE_BITS: usize = LINE_LEN * 8;
 
-/// Probes per 10 bits. The optimum of an unblocked filter is ln 2 × bits; the uneven filling of
-/// lines makes slightly fewer probes better.
+/// Probes per 10 bits of filter for a key. The optimum of an unblocked filter is ln 2 × bits; lines
+/// fill unevenly, which makes slightly fewer probes better.
 const PROBES_PER_10_BITS: usize = 6;
 
 /// Upper limit of probes in a valid filter: the options allow at most 20 bits per key.

@@ -10,9 +10,9 @@
 //!  deleted, expiring := records u64 │ bytes u64 │ latest u64
 //! ```
 //!
-//! `check` is the xxh3-64 (seed 0) of the tail before it. The manifest holds it too, so a table
-//! exchanged for another is detected. All future versions keep the length and position of the
-//! footer and of its checksum, so that a newer table is distinguishable from a damaged one.
+//! `check` is the xxh3-64 (seed 0) of the tail before `check`. The manifest holds the same value,
+//! so a table exchanged for another is detected. All future versions keep the length and position
+//! of the footer and of its checksum, so that a newer table is distinguishable from a damaged one.
 
 use bytes::{Buf, Bytes};
 use xxhash_rust::xxh3::xxh3_64;
@@ -24,13 +24,13 @@ use crate::error::{Error, IoOp};
 
 const MAGIC: [u8; 8] = *b"kvrmSST\n";
 
-/// The newest version that this release reads, and the version that it writes.
+/// The newest format version that this release reads, and the version that it writes.
 const FORMAT_VERSION: u32 = 1;
 
 const FOOTER_LEN: usize = 72;
 const CHECK_LEN: usize = 8;
 
-/// Offset in the properties of the only figure that the manifest lacks.
+/// Offset in the properties of the raw bytes, the only figure that the manifest lacks.
 const RAW_BYTES_AT: usize = 16;
 
 /// Bytes read first when a table is opened: the whole tail of most tables.
@@ -129,7 +129,7 @@ pub(super) fn read_tail(
     Ok(Tail { top, properties, bytes: Bytes::from(bytes) })
 }
 
-/// The decoded last bytes of a table.
+/// A decoded footer: the last bytes of a table.
 struct Footer {
     handles: [u64; 4],
     store_id: u64,

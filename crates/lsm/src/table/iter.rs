@@ -15,9 +15,9 @@ const CHUNK_LEN: u64 = 256 * 1024;
 /// The way in which an iterator reads data blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// One block at a time through the block cache, for scans of clients. Blocks too long for the
-    /// cache are read into the buffer of the previous one, because allocating new memory costs more
-    /// than the read.
+    /// One block at a time through the block cache, for scans of clients. A block too long for the
+    /// cache is read into the buffer of the previous such block, because allocating new memory
+    /// costs more than the read.
     Cached,
     /// Many blocks per read, bypassing the cache, for compactions, which read each block once.
     Sequential,
@@ -33,7 +33,8 @@ pub(crate) struct TableIter {
     data: Cursor,
     /// Location of the current data block.
     block: Handle,
-    /// Exclusive lower bound of the block's keys; empty for the block in which a seek ended.
+    /// Exclusive lower bound of the current block's keys; empty for the block in which a seek
+    /// ended.
     before: Vec<u8>,
     /// Bytes of the file starting at `chunk_at`, for blocks read without the cache.
     chunk: Bytes,
@@ -188,8 +189,8 @@ impl TableIter {
         self.data.set_block(block).map_err(|bad| self.bad_data(bad))
     }
 
-    /// Takes a block from the chunk. Reads a chunk that starts with the block, and ends by `end`,
-    /// if necessary.
+    /// Returns the content of a block. Unless the chunk holds the block, first reads a chunk that
+    /// starts with the block and ends at `end` or before.
     fn block_of_chunk(&mut self, handle: Handle, end: u64) -> Result<Bytes, Error> {
         let chunk_end = self.chunk_at + self.chunk.len() as u64;
         let block_end = handle.offset + u64::from(handle.len);

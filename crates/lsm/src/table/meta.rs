@@ -57,7 +57,7 @@ impl Purgeable {
 }
 
 impl TableMeta {
-    /// Adds the statistics of a record, the table's last so far.
+    /// Adds the record that was appended last to the statistics.
     pub(super) fn note(&mut self, ikey: &[u8], record: RecordRef<'_>) {
         let write_time = record.write_time();
         if self.smallest.is_empty() {
@@ -104,8 +104,8 @@ impl TableMeta {
 /// Estimates of purgeable records. A table knows only their summary, so either all of its records
 /// of a kind count, or none.
 impl Table {
-    /// Records the purge limit that a compaction applied to every record of this table, when
-    /// nothing below the table overlapped it. Avoids rewriting the table until the limit advances.
+    /// Records the purge limit that a compaction applied to every record of this table, when no
+    /// table below overlapped this one. Avoids rewriting the table until the limit advances.
     pub(crate) fn set_purge_checked_up_to(&self, purge_limit: Option<u64>) {
         // A table is checked once, while it is written.
         let _ = self.purge_checked_up_to.set(purge_limit);
@@ -122,7 +122,7 @@ impl Table {
         goes.fold((0, 0), |(records, bytes), kind| (records + kind.records, bytes + kind.bytes))
     }
 
-    /// Upper bound of the records that may be purged now.
+    /// Upper bound of the number of records that may be purged now.
     pub(crate) fn purgeable_at_most(&self, purge_limit: Option<u64>) -> u64 {
         let meta = &self.meta;
         let has_come = purge_limit.is_some_and(|limit| meta.min_write_time <= limit);
@@ -135,8 +135,8 @@ impl Table {
         let _ = self.orphans_checked_in.set(number);
     }
 
-    /// Upper bound of the orphaned records that the cleanup `number` has not checked: all records
-    /// of the table, unless it holds no user keys.
+    /// Upper bound of the number of orphaned records that the cleanup `number` has not checked: all
+    /// records of the table, or 0 if the table holds no user keys.
     pub(crate) fn orphans_at_most(&self, number: Option<u64>) -> u64 {
         let is_checked = number.is_none() || self.orphans_checked_in.get().copied() == number;
         let has_data = self.meta.smallest.first() == Some(&(Space::Data as u8));

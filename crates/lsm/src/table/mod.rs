@@ -62,15 +62,15 @@ pub(crate) fn file_name(id: u64) -> String {
     format!("{id:010}.sst")
 }
 
-/// Returns true if an entry of a data block is well-formed. The block's checksum only proves that
-/// the block was written like this, not that the memory it was written from was intact.
+/// Returns true if an entry of a data block is well-formed. The block's checksum proves that the
+/// block is as it was written, but not that the memory was intact from which it was written.
 #[inline]
 fn is_entry(data: &Cursor) -> bool {
     let space = data.key().first().and_then(|space| Space::from_u8(*space));
     space.is_some() && RecordRef::parse(data.value()).is_ok()
 }
 
-/// Whether a read may wait for the disk.
+/// The mode of a read: whether the read may wait for the disk, and how much memory it may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadMode {
     /// The read may wait.
@@ -91,7 +91,7 @@ pub(crate) enum TableGet {
     Absent,
     /// The answer requires the disk, or is longer than [`INLINE_MAX`].
     WouldBlock,
-    /// The read would take this many bytes of memory, more than allowed.
+    /// The read would take this many bytes of memory, more than its limit.
     TooLong(usize),
 }
 
@@ -110,8 +110,8 @@ pub(crate) struct Table {
     /// Number of the cleanup of orphaned records ([`crate::orphans`]) in which a compaction wrote
     /// the table, if it checked every record.
     orphans_checked_in: OnceLock<u64>,
-    /// Set once the table has been replaced: the list that receives the table's id when its last
-    /// reader drops it.
+    /// The list that receives the table's id when the last reader drops the table; set once the
+    /// table has been replaced.
     obsolete: OnceLock<Arc<Mutex<Vec<u64>>>>,
 }
 
@@ -126,11 +126,11 @@ impl Drop for Table {
 #[derive(Clone, Copy)]
 struct Partition {
     index: Handle,
-    /// Of length 0 if the partition has no filter.
+    /// The filter block; length 0 = the partition has no filter.
     filter: Handle,
 }
 
-/// The partitions, with the keys of all in one buffer.
+/// The decoded top block: the partitions of a table, with all their keys in one buffer.
 #[derive(Default)]
 struct Top {
     keys: Vec<u8>,
@@ -232,7 +232,8 @@ impl Table {
         })
     }
 
-    /// Marks the table as replaced: its id goes to `obsolete` when its last reader drops it.
+    /// Marks the table as replaced: `obsolete` receives the table's id when the last reader drops
+    /// the table.
     pub(crate) fn mark_obsolete(&self, obsolete: Arc<Mutex<Vec<u64>>>) {
         let marked = self.obsolete.set(obsolete);
         assert!(marked.is_ok(), "a table is replaced once");
@@ -243,7 +244,7 @@ impl Table {
         &self.meta
     }
 
-    /// The record of `ikey`, whose user key has the hash `hash` (xxh3-64, seed 0).
+    /// Looks up the record of `ikey`, whose user key has the hash `hash` (xxh3-64, seed 0).
     pub(crate) fn get(&self, ikey: &[u8], hash: u64, mode: ReadMode) -> Result<TableGet, Error> {
         match self.find(ikey, hash, mode) {
             Ok(Some(raw)) if mode == ReadMode::NonBlocking && raw.len() > INLINE_MAX => {

@@ -20,19 +20,19 @@ use super::iter::waited;
 use super::{ReadMode, Table, is_entry};
 use crate::error::Error;
 
-/// Bytes per read where wanted blocks are adjacent: an efficient size for any disk, and small
-/// enough for each table of level 0 to have its own buffer.
+/// Maximum bytes per read of adjacent blocks: an efficient size for any disk, and small enough for
+/// each table of level 0 to have a buffer of its own.
 const CHUNK_LEN: u64 = 64 * 1024;
 
 /// A range of internal keys that could not be read.
 #[derive(Debug, Clone)]
 pub(crate) struct UnreadableRange {
     pub(crate) table: u64,
-    /// Lower bound of the range, inclusive …
+    /// Lower bound of the range, inclusive.
     pub(crate) first: Vec<u8>,
-    /// … and upper bound, inclusive.
+    /// Upper bound of the range, inclusive.
     pub(crate) last: Vec<u8>,
-    /// The part of the range whose records are unreadable; `None` if only a filter is.
+    /// The part of the range whose records are unreadable; `None` if only a filter is unreadable.
     pub(crate) lost: Option<(Vec<u8>, Vec<u8>)>,
     pub(crate) error: Error,
 }
@@ -85,7 +85,7 @@ impl ScanStats {
 /// A position in sorted tables that do not overlap, invalid initially and past the last key.
 pub(crate) struct VerifiedIter {
     tables: Vec<Arc<Table>>,
-    /// Blocks without a record written after this time are skipped; 0 = none are.
+    /// Blocks without a record written after this time are skipped; 0 = no block is skipped.
     since: u64,
     /// End of the range, exclusive.
     end: Vec<u8>,
@@ -274,8 +274,8 @@ impl VerifiedIter {
         self.block += 1;
     }
 
-    /// Reports the range from the current block to `last` as unreadable; `is_lost`: its records
-    /// are, not only a filter.
+    /// Reports the range from the current block to `last` as unreadable; `is_lost`: the records of
+    /// the range are unreadable, not only a filter.
     fn note(&self, last: Vec<u8>, error: Error, is_lost: bool) {
         let meta = &self.tables[self.table].meta;
         let first = match self.before() {

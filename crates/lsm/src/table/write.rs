@@ -19,10 +19,10 @@ use record::RecordRef;
 const WRITE_LEN: usize = 512 * 1024;
 
 /// A partition ends when its index block reaches this many bytes: together with its checksum and
-/// last key it should fit an allocation of 4 KiB …
+/// last key, the block should fit an allocation of 4 KiB.
 const INDEX_LEN: usize = 4 * 1024 - 96;
 
-/// … or when its filter reaches this many bytes: about 6,000 keys at 10 bits each.
+/// A partition also ends when its filter reaches this many bytes: about 6,000 keys at 10 bits each.
 const FILTER_LEN: usize = 7 * 1024;
 
 /// Bytes of buffer memory that a builder keeps between blocks.
@@ -39,12 +39,12 @@ pub(crate) struct TableParams {
     pub(crate) block_bytes: usize,
     /// Bits of bloom filter per key; 0 = no filter.
     pub(crate) bloom_bits: u8,
-    /// Compresses data blocks.
+    /// True = data blocks are compressed.
     pub(crate) compress: bool,
 }
 
-/// A table being written. Dropping it before [`TableWriter::finish`] leaves an unusable file
-/// behind.
+/// A table being written. Dropping the writer before [`TableWriter::finish`] leaves an unusable
+/// file behind.
 pub(crate) struct TableWriter {
     params: TableParams,
     out: Output,
@@ -59,7 +59,7 @@ pub(crate) struct TableWriter {
     block_latest: u64,
     /// Hashes of the partition's keys.
     hashes: Vec<u64>,
-    /// True if the partition covers keys that could not be read: it gets no filter.
+    /// True if the partition covers keys that could not be read. Such a partition gets no filter.
     has_unknown: bool,
     /// The greatest key of the ranges that could not be read.
     last_unknown: Vec<u8>,
@@ -82,7 +82,7 @@ impl Compressors {
     }
 }
 
-/// The collected end of the file.
+/// The file of the table, with the bytes not yet written.
 struct Output {
     file: Arc<dyn File>,
     name: String,
@@ -206,7 +206,8 @@ impl TableWriter {
         self.index_block(handle, u64::MAX)
     }
 
-    /// Bytes of the file if the table ended here; the final length is slightly greater.
+    /// Estimated length in bytes of the file if the table ended here; the real length would be
+    /// slightly greater.
     pub(crate) fn bytes_written(&self) -> u64 {
         let open = self.data.len() + self.index.len() + self.top.len();
         self.out.position() + open as u64

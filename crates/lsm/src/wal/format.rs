@@ -1,5 +1,5 @@
 //! The byte format of a segment: its header and the group headers. `docs/formats/files.md`
-//! specifies it; fixtures in `tests/` pin it.
+//! specifies the format; fixtures in `tests/` pin it.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -98,7 +98,7 @@ fn seed(store_id: u64, segment: u64) -> u64 {
     store_id ^ segment.rotate_left(32)
 }
 
-/// Completes a group in `buffer`, which holds [`GROUP_HEAD`] reserved bytes and the payload.
+/// Completes the group in `buffer`, which holds [`GROUP_HEAD`] reserved bytes and the payload.
 pub(super) fn finish_group(
     buffer: &mut Vec<u8>,
     store_id: u64,

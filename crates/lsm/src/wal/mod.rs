@@ -9,9 +9,10 @@
 //! sequence number. Sequences rise by one from group to group, across segments and restarts.
 //!
 //! Every group carries the highest sequence known to be durable when the group was built. This
-//! number distinguishes a torn tail from a damaged middle: if anything after a bad group proves
-//! that the bad group had been synced, its writes were acknowledged and recovery refuses to start.
-//! Otherwise nothing from the bad group on was acknowledged as durable, and the log ends there.
+//! number distinguishes a torn tail from a damaged middle: if a later group or segment header
+//! proves that a bad group had been synced, the writes of the bad group were acknowledged, and
+//! recovery refuses to start. Otherwise no write from the bad group on was acknowledged as durable,
+//! and the log ends before the bad group.
 //!
 //! Invariants:
 //! * Only one run of the process writes to a segment. Recovery records where the segment ended and

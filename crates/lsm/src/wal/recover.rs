@@ -32,7 +32,7 @@ pub(crate) struct Expected<'a> {
     pub(crate) oldest_segment: u64,
     /// Tables hold all groups before this sequence.
     pub(crate) floor: u64,
-    /// Highest sequence that tables hold. The log must not end before it.
+    /// Highest sequence that tables hold. The log must not end before this sequence.
     pub(crate) flushed: u64,
     pub(crate) ends: &'a [SegmentEnd],
 }
@@ -121,7 +121,7 @@ impl Expected<'_> {
         self.ends.iter().find(|end| end.segment == segment)
     }
 
-    /// Returns true if the segment is part of the log rather than a file that awaits removal.
+    /// Returns true if the segment is part of the log, false if its file awaits removal.
     fn counts(&self, segment: u64) -> bool {
         segment >= self.oldest_segment && self.recorded(segment).is_none_or(|end| end.end > 0)
     }
@@ -154,8 +154,8 @@ pub(crate) fn recover(
             continue;
         }
         let segment = Segment::read(disk, id)?;
-        // Rewriting and syncing come before the replay: a flush during the replay must not put into
-        // a table what the log may still lose.
+        // Rewriting and syncing come before the replay: a flush during the replay must not put
+        // records into a table that the log may still lose.
         if recorded.is_none() {
             segment.rewrite()?;
         }
@@ -175,7 +175,7 @@ struct Segment {
     written: usize,
 }
 
-/// Unit in which trailing zeros are skipped.
+/// Trailing zeros are skipped in chunks of this length.
 const ZEROS: [u8; 4096] = [0; 4096];
 
 fn written(bytes: &[u8]) -> usize {
@@ -195,9 +195,9 @@ impl Segment {
         Ok(Self { id, name, file, bytes, written })
     }
 
-    /// Rewrites the segment. After a failed sync the page cache shows data that the disk does not
-    /// have and considers it clean; only rewritten data is sure to reach the disk with the next
-    /// sync.
+    /// Rewrites the segment with the same bytes. After a failed sync, the page cache may hold data
+    /// that the disk lacks and consider the data clean; only rewritten data is sure to reach the
+    /// disk with the next sync.
     fn rewrite(&self) -> Result<(), Error> {
         let again = self.file.write_all_at(&self.bytes[..self.written], 0);
         again.map_err(|error| Error::io(IoOp::Write, &self.name, error))
@@ -264,7 +264,7 @@ impl Replay<'_> {
         }
     }
 
-    /// The segment's header; `None` if the segment has no header and holds nothing.
+    /// The segment's header; `None` if the segment has no header and holds no synced group.
     fn head(
         &mut self,
         segment: &Segment,

@@ -1,6 +1,6 @@
-//! Recovery of logs that were truncated, overwritten, bit-flipped, or that lack or exchange
-//! segments. A recovery must return a prefix of the appended groups that contains all groups proven
-//! durable.
+//! Tests of the recovery of logs that were truncated, overwritten or bit-flipped, or whose segments
+//! are missing or exchanged. A recovery must return a prefix of the appended groups that contains
+//! all groups proven durable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -251,7 +251,7 @@ fn an_older_log_beside_newer_tables_is_refused() {
 }
 
 /// Without a sync, nothing proves that a bad group was durable. The bad group ends the log, and no
-/// later recovery may return what follows it.
+/// later recovery may return a group after it.
 #[test]
 fn what_follows_a_torn_group_never_comes_back() {
     let mut log = Log::new();

@@ -1,5 +1,5 @@
-//! The writing side of the log. One thread at a time (the commit leader) appends; a second one
-//! prepares segments ahead of use and syncs at intervals unless every group is synced.
+//! The writing side of the log. One thread at a time, the commit leader, appends. A second thread
+//! prepares segments ahead of use, and syncs at intervals unless every group is synced.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(crate) fn prepare(
     }
 }
 
-/// Files to sync, and the sequence up to which the log is then durable.
+/// Files to sync, and the sequence up to which the log is durable after the sync.
 pub(crate) struct SyncTarget {
     pub(crate) files: Vec<(String, Arc<dyn File>)>,
     pub(crate) sequence: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Wal {
     written: u64,
 }
 
-/// A buffer that one large group has grown beyond this many bytes is freed.
+/// A group buffer is freed if a large group has grown it beyond this many bytes.
 const KEEP_BUFFER: usize = 1 << 20;
 
 impl Wal {
@@ -240,7 +240,7 @@ impl Wal {
         self.segments.len()
     }
 
-    /// The oldest segment that holds a sequence at or after `floor`.
+    /// The oldest segment that is needed to replay all groups from sequence `floor` on.
     pub(crate) fn oldest_needed(&self, floor: u64) -> u64 {
         self.segment_of(floor).max(self.segments.keys().next().copied().unwrap_or(0))
     }

@@ -2,9 +2,9 @@
 //! segments, manifest, removals, check of the directory.
 //!
 //! A full disk and a lack of descriptors are transient: writes may be refused in the meantime, and
-//! are accepted again without a restart. After any other error the store has failed: it reports
-//! this, rejects writes, and serves reads. `EINTR` is not special here, because the real disk
-//! retries it.
+//! are accepted again without a restart. After any other error the store has failed: it reports the
+//! failure, rejects writes, and serves reads. `EINTR` counts like any other error here, because the
+//! real disk retries interrupted calls.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -70,8 +70,8 @@ fn passes(op: Op, errno: i32) -> bool {
     sure && matches!(errno, 23 | EMFILE | EFBIG | ENOSPC | 122)
 }
 
-/// The fault that leads to calls made only after a failure: the manifest is rewritten after an
-/// append that found no space.
+/// A fault that makes the store issue calls that it issues only after a failure: the manifest is
+/// rewritten after an append that found no space.
 fn lead_in(op: Op, file: &str) -> Option<Fault> {
     let anew = file == ".tmp" || matches!(op, Op::Rename | Op::List);
     anew.then(|| Fault::once(Op::Write, ENOSPC).suffix("MANIFEST"))
@@ -104,7 +104,7 @@ impl Life {
                 break;
             }
         }
-        // Only the store's own status afterwards counts.
+        // The results do not matter, only the status of the store afterwards.
         let _ = self.db.flush();
         let _ = self.db.compact();
     }
@@ -134,7 +134,7 @@ fn strike(op: Op, file: &str, errno: i32, name: &str) {
     if let Some(first) = lead_in(op, file) {
         disk.fail(first);
     }
-    // When the first fault has struck, the second, permanent one has been reached.
+    // Once the first fault has struck, only the second, permanent fault is pending.
     disk.fail(Fault::once(op, errno).suffix(file));
     disk.fail(Fault::forever(op, errno).suffix(file));
     let met = || disk.pending_faults() == 1;

@@ -28,7 +28,7 @@ fn write(db: &Db, group: u64, time: u64) {
     db.commit(batch).unwrap();
 }
 
-/// The version of each group in a snapshot; all keys of a group must have the same one.
+/// Reads the version of each group in a snapshot; all keys of a group must have the same version.
 fn look(snapshot: &Snapshot) -> Vec<u64> {
     let mut times = vec![Vec::new(); GROUPS as usize];
     for space in [Space::Data, Space::Hints] {
@@ -49,8 +49,8 @@ fn look(snapshot: &Snapshot) -> Vec<u64> {
         .collect()
 }
 
-/// Takes snapshots until the writers are done. Each must show at least the versions of the one
-/// before, and all writes acknowledged before it was taken.
+/// Takes snapshots until the writers are done. Each snapshot must show at least the versions of the
+/// previous one, and all writes acknowledged before the snapshot was taken.
 fn read_snapshots(db: &Db, acknowledged: &[AtomicU64], done: &AtomicBool) -> u64 {
     let (mut seen, mut last) = (0, vec![0; GROUPS as usize]);
     while !done.load(Ordering::Acquire) {

@@ -1,6 +1,6 @@
 //! Rows 1–3 of `docs/results/reliability.md`: a crash at every disk operation, in each sync mode.
-//! The oracle is the same for all modes: the recovered state is that after some prefix of the
-//! batches, complete and without holes. The modes differ in the minimum length of the prefix.
+//! The oracle is the same for all modes: the recovered state is the state after some prefix of the
+//! batches, without holes. The modes differ in the minimum length of the prefix.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use lsm::{Db, MemDisk, Options, Space, SyncMode};
 
 use super::model::{History, Model, Random, Write, batch, effort, open, small, wait_for};
 
-/// State of a run when its power was cut.
+/// The state of a run when the power was cut.
 struct Run {
     history: History,
     acknowledged: usize,
@@ -158,7 +158,7 @@ fn an_interval_sync_bounds_the_loss() {
 }
 
 /// Mistake 8 of `docs/results/reliability.md`: after a failed sync the page cache shows data that
-/// the disk does not have. A recovery must not rely on it.
+/// the disk does not have. A recovery must not rely on the page cache.
 #[test]
 fn what_a_recovery_found_in_the_page_cache_only_is_durable_afterwards() {
     for sync in [SyncMode::Always, SyncMode::Interval(Duration::from_millis(1))] {

@@ -1,5 +1,5 @@
 //! Rows 6 and 7 of `docs/results/reliability.md`: one flipped bit anywhere in a store. Every answer
-//! is correct or an error; none is silently wrong.
+//! is correct or an error; no answer is silently wrong.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ fn store(options: &Options) -> (MemDisk, Model) {
 
 const ENOSPC: i32 = 28;
 
-/// Effect of damage on a store.
+/// The effect of damage on a store.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
 enum Verdict {
     RefusedAtOpen,
@@ -143,8 +143,8 @@ fn a_record_that_came_damaged_is_never_given_out() {
     }
 }
 
-/// Blocks of zeros, and blocks with the bytes of other blocks, as a disk leaves them that loses or
-/// misplaces a write.
+/// Blocks of zeros, and blocks with the bytes of other blocks: a disk that loses or misplaces a
+/// write leaves such blocks.
 #[test]
 fn a_lost_or_misplaced_sector_is_never_a_wrong_answer() {
     let options = small(SyncMode::Always, 0);

@@ -25,8 +25,8 @@ struct Outcome {
     failed: bool,
 }
 
-/// Executes rounds of writes, flushes, compactions and reads, whatever fails. Everything
-/// acknowledged must exist at the end, in this run of the process and the next ones.
+/// Executes rounds of writes, flushes, compactions and reads, whatever fails. All acknowledged
+/// writes must exist at the end, in this run of the process and in the next ones.
 fn run(options: &Options, fault: &Fault) -> Outcome {
     let disk = MemDisk::new();
     let mut outcome = Outcome::default();
@@ -79,15 +79,15 @@ fn work(db: &Db, acknowledged: &mut Model, attempted: &mut Model, outcome: &mut 
             }
         }
         if round % 15 == 0 {
-            // The outcome does not matter, only the data that can be read.
+            // The outcome does not matter, only the data that can be read afterwards.
             let _ = if round % 30 == 0 { db.compact() } else { db.flush() };
             let _ = Model::of(db);
         }
     }
 }
 
-/// Checks that the store holds at least the acknowledged and at most the attempted writes, by reads
-/// rather than by the log.
+/// Checks, by reads of keys, that the store holds all acknowledged writes and no write that was not
+/// attempted.
 pub(crate) fn check(db: &Db, acknowledged: &Model, attempted: &Model) {
     let found = Model::of(db).unwrap();
     for (key, record) in &acknowledged.0 {

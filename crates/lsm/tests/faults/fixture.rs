@@ -1,6 +1,6 @@
-//! The bytes of a whole store as checked-in files. Every release must read them, and this one
-//! writes the same bytes for the same input. A change of a format shows up here before it reaches
-//! user data; it gets a new fixture directory, and this one stays.
+//! The bytes of a whole store as checked-in files. Every release must read these files, and this
+//! release writes the same bytes for the same input. A change of a format fails here before it
+//! reaches user data; the new format gets a new fixture directory, and the old directory stays.
 
 use std::path::PathBuf;
 
@@ -120,7 +120,8 @@ fn fixture() -> MemDisk {
     disk
 }
 
-/// Set `KVORUM_WRITE_FIXTURES` to rewrite the fixture after a change of a format version.
+/// Compares the fixture with the store that this release writes. Set `KVORUM_WRITE_FIXTURES` to
+/// rewrite the fixture after a change of a format version.
 #[test]
 fn the_bytes_written_are_those_of_the_fixture() {
     let disk = make();

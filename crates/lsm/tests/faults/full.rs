@@ -8,10 +8,10 @@ use lsm::{Db, MemDisk, SyncMode};
 
 use super::model::{History, Model, Random, batch, effort, open, small, wait_for};
 
-/// Initial bytes of the disk; it gains `GAIN` each time it is full.
+/// Initial capacity of the disk in bytes. Each time the disk is full, it gains `GAIN` bytes.
 const CAPACITY: u64 = 400 << 10;
 const GAIN: u64 = 200 << 10;
-/// Time limit for a refusal: a slower one would block the event loop or the caller.
+/// Time limit for a refusal: a slower refusal would block the event loop or the caller.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 struct Filler {

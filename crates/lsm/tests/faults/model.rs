@@ -199,8 +199,8 @@ impl History {
         self.batches.last().expect("just pushed")
     }
 
-    /// The number of batches that the store reflects: all earlier ones and no later ones. Panics if
-    /// its state is not one of the history.
+    /// Returns the length of the prefix of the history that the store holds, in batches. Panics if
+    /// the store holds no such prefix.
     pub(crate) fn moment_of(&self, db: &Db) -> usize {
         let found = Model::of(db).unwrap();
         let mut model = Model::default();

@@ -55,7 +55,7 @@ impl Session {
     fn write(&mut self) -> Write {
         self.now += 1;
         let time = match self.random.below(3) {
-            // Late: older than records in any memtable or table.
+            // A late record: older than records in any memtable or table.
             0 => 1 + self.random.below(self.now),
             // A repeated version: the content decides, identically on every node.
             1 if self.random.below(8) == 0 => self.now - 1,
@@ -180,7 +180,7 @@ fn equals_a_sorted_map() {
     println!("row 14: {operations} operations over {seeds} seeds, equal");
 }
 
-/// A late record must not shadow a newer one, at any step, across every flush and level.
+/// A late record must not hide a newer record, at any step, across every flush and level.
 #[test]
 fn an_older_version_that_comes_late_never_shadows_a_newer_one() {
     let steps: [fn(&Db); 3] = [|_| (), |db| db.flush().unwrap(), |db| db.compact().unwrap()];

@@ -57,8 +57,8 @@ fn kills_again_and_again_leave_no_more_than_one_does() {
         let mut random = Random::new(seed);
         let mut most = 0;
         for life in 0..24 {
-            // No run has the space to flush its recovered log in the background; the next run opens
-            // with what it left.
+            // About half of the runs lack the space to flush their recovered log in the background;
+            // the next run opens the log that the previous run left.
             let fault = Fault::forever(Op::Create, 28).suffix(".sst");
             let db = open(&disk, &options).unwrap();
             if random.below(2) == 0 {
@@ -147,7 +147,7 @@ fn a_copy_of_a_running_store_is_refused_or_is_what_it_once_was() {
         });
         match open(&copy, &options) {
             Ok(copied) => {
-                // Panics unless this is the state after some number of batches.
+                // Panics unless the copy has the state after some number of batches.
                 history.moment_of(&copied);
                 opened += 1;
             }

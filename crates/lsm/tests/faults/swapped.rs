@@ -177,7 +177,7 @@ fn a_segment_that_is_missing_or_another_one_is_noticed() {
         db.close().unwrap();
     }
     disk.clear_faults();
-    // Only segments with a header: the prepared one holds nothing.
+    // Only segments with a header: the prepared segment holds no groups.
     let mut segments = names(&disk, ".wal");
     segments.retain(|name| disk.file(name).is_some_and(|bytes| bytes.iter().any(|b| *b != 0)));
     assert!(segments.len() >= 4, "{segments:?}");

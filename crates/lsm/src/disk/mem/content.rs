@@ -7,9 +7,9 @@
 //!           change: the old bytes
 //! ```
 //!
-//! Only overwritten bytes are kept, so a sync costs nothing and allocating a segment of zeros costs
-//! its zeros once. A crash resets each sector to some moment since the last sync, as a page cache
-//! that writes back at any time can leave it.
+//! `undo` keeps only overwritten bytes, so a sync copies no bytes, and the allocation of a segment
+//! stores its zeros once. A crash resets each sector to its state at some moment since the last
+//! sync, because a page cache may write a sector back at any time.
 
 use super::random::Random;
 
@@ -23,7 +23,8 @@ pub(super) struct Content {
     undo: Vec<Change>,
 }
 
-/// An unsynced change: bytes `start..end` replaced `old`, which is shorter at the end of the file.
+/// An unsynced change: bytes `start..end` replaced `old`, which is shorter if the file ended before
+/// `end`.
 #[derive(Debug, Clone)]
 struct Change {
     start: usize,
@@ -134,7 +135,8 @@ impl Content {
     }
 
     /// The content after a power cut: every sector as of some moment since the last sync, the last
-    /// change possibly torn within a sector, and a length between the durable and the newest.
+    /// change possibly torn within a sector, and a length between the durable length and the
+    /// newest.
     pub(super) fn crash(&self, random: &mut Random) -> Self {
         let mut medium = self.medium.clone();
         let survival = Survival::choose(random, self.undo.len());

@@ -57,8 +57,9 @@ impl Op {
     }
 }
 
-/// A rule that makes calls of one kind fail, on files with a given prefix and suffix, after letting
-/// some succeed. The name of a rename is its new one; `List` and `SyncDir` have an empty name.
+/// A rule that makes calls of one kind fail, on files whose names have a given prefix and suffix,
+/// after a given number of calls has succeeded. A rename counts under the new name; `List` and
+/// `SyncDir` have an empty name.
 #[derive(Debug, Clone)]
 pub struct Fault {
     op: Op,
@@ -110,7 +111,7 @@ impl Faults {
         self.0.len()
     }
 
-    /// Counts a call, and fails if a fault applies to it.
+    /// Counts a call, and fails if a fault applies to the call.
     pub(super) fn strike(&mut self, op: Op, name: &str) -> io::Result<()> {
         let mut struck = None;
         self.0.retain_mut(|fault| {

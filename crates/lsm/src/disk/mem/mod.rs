@@ -1,12 +1,12 @@
 //! A [`Disk`] in memory that can crash, tear writes, fill up, fail and corrupt data on command. The
 //! disk is deterministic: the same calls and seeds give the same bytes.
 //!
-//! A crash creates a *new* [`MemDisk`] in the state after the power returned. The old one refuses
-//! all calls from then on, so threads of the crashed store cannot reach the new one.
+//! A crash creates a *new* [`MemDisk`] in the state after the power returned. The old disk refuses
+//! all calls after the crash, so threads of the crashed store cannot reach the new disk.
 //!
 //! ```text
-//!   names ──▶ inode ──▶ Content      now
-//!   durable_names ──▶ inode          at the last sync_dir; a crash adds a prefix of `journal`
+//!   names ────▶ inode ──▶ Content    now
+//!   durable ──▶ inode                at the last sync_dir; a crash adds a prefix of `journal`
 //! ```
 //!
 //! Where a real disk is lenient, this one is strict: handles of a removed or replaced file fail,
@@ -45,26 +45,27 @@ impl MemDisk {
         Self::default()
     }
 
-    /// Cuts the power and returns the disk as found afterwards. Synced data is kept; of the rest
-    /// `seed` decides: sectors as of any moment since their sync, the last write possibly torn
-    /// within a sector, names as of any moment since `sync_dir`. Several seeds can be tried on one
-    /// dead disk.
+    /// Cuts the power and returns the disk in its state after the cut. Synced data is kept. `seed`
+    /// decides the state of the rest: sectors as of any moment since their sync, the last write
+    /// possibly torn within a sector, names as of any moment since `sync_dir`. Several seeds can be
+    /// tried on one dead disk.
     pub fn crash(&self, seed: u64) -> Self {
         let mut state = self.lock();
         state.power_off();
         Self::of(state.after_power_cut(seed))
     }
 
-    /// Kills the process and returns the disk as its successor finds it. All written data is kept,
-    /// but nothing more is durable than before.
+    /// Kills the process and returns the disk as the next process finds it. All written data is
+    /// kept, but unsynced data is still not durable.
     pub fn process_crash(&self) -> Self {
         let mut state = self.lock();
         state.power_off();
         Self::of(state.after_kill())
     }
 
-    /// Lets `operations` more mutating calls succeed. The next one fails, after a partial write if
-    /// it is one, and so do all later calls. [`Self::crash`] or [`Self::process_crash`] follows.
+    /// Lets `operations` more mutating calls succeed. The next mutating call fails, and so do all
+    /// later calls; a write that fails first has written a part. The caller then calls
+    /// [`Self::crash`] or [`Self::process_crash`].
     pub fn crash_after(&self, operations: u64) {
         self.lock().crash_after(operations);
     }
@@ -80,7 +81,7 @@ impl MemDisk {
         self.lock().sites().clone()
     }
 
-    /// The kind of call at which [`Self::crash_after`] cut the power, once it has.
+    /// The kind of call, as in [`Self::sites`], at which [`Self::crash_after`] has cut the power.
     pub fn cut_site(&self) -> Option<String> {
         self.lock().cut_site().map(str::to_owned)
     }
@@ -111,14 +112,15 @@ impl MemDisk {
         self.lock().used()
     }
 
-    /// While cold, reads without waiting find nothing in the cache.
+    /// Makes the disk cold or warm. While the disk is cold, reads that must not wait fail with
+    /// `WouldBlock`.
     pub fn set_cold(&self, cold: bool) {
         self.lock().cold = cold;
     }
 }
 
-/// Inspection and tampering behind the store's back. The calls are not counted and never fail, and
-/// changes are durable at once.
+/// Inspection and tampering without the store's knowledge. The calls are not counted and never
+/// fail, and changes are durable at once.
 impl MemDisk {
     /// An independent copy of the disk, including its unsynced state.
     pub fn deep_clone(&self) -> Self {

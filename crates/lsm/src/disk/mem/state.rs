@@ -1,4 +1,4 @@
-//! State of the disk: files, names, power, faults, capacity, and a count of calls.
+//! The state of a disk in memory: files, names, power, faults, capacity, and counts of calls.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -15,7 +15,7 @@ pub(super) struct DiskState {
     inodes: BTreeMap<u64, Inode>,
     next_inode: u64,
     off: bool,
-    /// Mutating calls that succeed before the power is cut.
+    /// Number of mutating calls that succeed before the power is cut; `None` = it is not cut.
     fuse: Option<u64>,
     operations: u64,
     sites: BTreeMap<String, u64>,
@@ -81,7 +81,7 @@ impl DiskState {
         }
     }
 
-    /// Start of every call: counts it, and fails if the power or a fault requires that.
+    /// Begins a call: counts it, and fails if the power is off or a fault applies to the call.
     fn begin(&mut self, op: Op, name: &str) -> io::Result<()> {
         self.powered()?;
         if op.mutates() {
@@ -237,7 +237,7 @@ impl DiskState {
         self.write_within_capacity(inode, buf, offset)
     }
 
-    /// Writes as much as fits, and fails if that is not all.
+    /// Writes as many bytes as the capacity permits, and fails if some do not fit.
     fn write_within_capacity(&mut self, inode: u64, buf: &[u8], offset: u64) -> io::Result<()> {
         let len = self.linked(inode)?.content.bytes().len() as u64;
         let limit = len.saturating_add(self.room());

@@ -1,5 +1,6 @@
-//! Records of conditional writes, mostly with an old version and a recent ballot. Of two records of
-//! a key, the greater one is found wherever they lie, and its write time is its ballot.
+//! Tests of conditional writes' records, mostly with an old version and a recent ballot. Of two
+//! records of a key, a read finds the greater one wherever the two lie, and the write time of a
+//! record is its ballot.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -189,8 +190,8 @@ proptest! {
         let (engine, mut model) = (open(&disk, &options), Model::new());
         for (key, time, ballot, then) in writes {
             let late = if ballot > 0 { ballot > limit } else { time > limit };
-            // Each write has a key of its own, because records that a compaction dropped do not
-            // come back.
+            // Each write has its own key, because hidden records that a compaction dropped do not
+            // reappear.
             let key = [key, u8::from(late)];
             let record = made(&key, time, ballot, Kind::Value, b"value");
             store(&engine, &key, &record);

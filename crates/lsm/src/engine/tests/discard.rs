@@ -1,5 +1,5 @@
-//! Damage that is repaired and discarded: readable records stay, rewritten records are found, and
-//! no crash, full disk or further damage loses more.
+//! Tests of damage that is repaired and discarded: readable records stay, rewritten records are
+//! found, and no crash, full disk or further damage loses more.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ fn is_within(ranges: &[KeyRange], key: &[u8]) -> bool {
     ranges.iter().any(|r| r.first[..] <= *key && r.last.as_ref().is_none_or(|l| key <= &l[..]))
 }
 
-/// Writes the records of these keys that other replicas hold.
+/// Writes the records in these ranges again, as other replicas hold them.
 fn heal(engine: &Engine, model: &Model, ranges: &[KeyRange]) {
     for (key, record) in model.iter().filter(|(key, _)| is_within(ranges, key)) {
         store(engine, key, record);
@@ -109,8 +109,8 @@ proptest! {
     }
 }
 
-/// Records that no other replica has must not turn into "not found", nor prevent the repair of the
-/// rest.
+/// Records that no other replica has must not turn into "not found", and must not prevent the
+/// repair of the other records.
 #[test]
 fn other_damage_of_a_table_stays_what_it_is() {
     for bloom_bits in [0, 10] {
@@ -258,7 +258,7 @@ fn a_compaction_that_meets_damage_waits_until_it_is_healed() {
 }
 
 /// Level 0 is ordered by the creation of its tables, and a read stops at the first record that is
-/// not late: a rewritten table must not hide more recent ones.
+/// not late: a rewritten table must not hide tables with newer records.
 #[test]
 fn a_table_of_level_0_that_is_written_anew_hides_no_younger_one() {
     let (disk, options) = (MemDisk::new(), Options { bloom_bits: 10, ..tiny(0) });

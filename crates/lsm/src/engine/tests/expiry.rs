@@ -1,5 +1,5 @@
-//! Values with an expiry. The engine stores and returns expired values like any others, and the
-//! reader decides. Only compactions that may purge them consider the expiry.
+//! Tests of values with an expiry. The engine stores and returns expired values like any others,
+//! and the reader decides whether they have expired. Only purging compactions consider the expiry.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn a_value_with_an_expiry_goes_only_when_allowed_and_nothing_of_its_key_is_left(
     for allowed in [false, true] {
         let engine = open(&MemDisk::new(), &allowing(allowed));
         two_tables(&engine, Space::Data, &[(b"b", expires(5, 9)), (b"c", expires(5, 9))]);
-        // Late: older than the purged record, and would be found in its place.
+        // A late record: older than the purged record, in whose place a read would find it.
         put(&engine, Space::Data, b"c", &Fields::new(Kind::Value, version(4)));
         engine.compact_all().unwrap();
         assert_eq!(get(&engine, b"b").is_none(), allowed);

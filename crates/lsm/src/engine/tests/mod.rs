@@ -1,5 +1,5 @@
-//! The engine, step by step on a disk in memory: it equals a sorted map, whatever the order of
-//! flushes, compactions, restarts and arrivals.
+//! Tests of the engine, step by step on a disk in memory: the engine equals a sorted map, whatever
+//! the order of flushes, compactions, restarts and arrivals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ fn check(engine: &Engine, model: &Model) {
     assert!(expected.next().is_none(), "the scan ended early");
 }
 
-/// Moves everything into tables.
+/// Flushes all memtables.
 fn flush_all(engine: &Engine) {
     engine.rotate_all();
     engine.flush_rotated().unwrap();
@@ -157,7 +157,7 @@ fn equals_a_sorted_map_whatever_the_order_of_arrival() {
     }
 }
 
-/// A power cut at any operation loses no acknowledged write and invents none.
+/// A power cut at any operation loses no acknowledged write and adds no write.
 #[test]
 fn a_crash_at_every_operation_keeps_what_was_acknowledged() {
     let options = small_options();
@@ -275,8 +275,8 @@ fn a_tombstone_stays_while_an_older_record_may_lie_above_it() {
         engine.rotate_all();
         engine.flush_one().unwrap();
     }
-    // Late: older than the tombstone, and still in the memtable when the tombstone reaches the
-    // bottom.
+    // A late record: older than the tombstone, and still in the memtable when the tombstone reaches
+    // the deepest level.
     write(&engine, &mut model, b"k", Kind::Value, 5, b"");
     while engine.compact_one().unwrap() == Work::Done {}
     assert_eq!(get(&engine, b"k").unwrap().kind, Kind::Tombstone);
@@ -361,7 +361,7 @@ fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
     });
 }
 
-/// One tree gets a single write, the other all the rest: the log must not grow forever.
+/// One tree gets a single write, the other tree all other writes: the log must not grow forever.
 #[test]
 fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
     let (disk, options) = (MemDisk::new(), small_options());
@@ -382,12 +382,14 @@ fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
     check(&engine, &model);
 }
 
-/// The time of a correct clock, in tests of a wrong one.
+/// The time of a correct clock, in tests of records that a wrong clock wrote.
 const RIGHT: u64 = 1_000_000;
 const FUTURE: Above<'_> = Above { time: RIGHT, spaces: &[Space::Data], proven: 0 };
 
-/// A store with future records in all levels under keys of their own, and above compacted tables
-/// future records over older ones, and older records over those.
+/// Creates a store with future records of separate keys in all levels. For the other keys, four
+/// more layers alternate: future records that hide earlier ones, and correct records that arrive
+/// after the future ones. Returns the expected content without future records, and the number of
+/// future records in these layers.
 fn store_with_a_future(disk: &MemDisk, random: &mut Random) -> (Engine, Model, u64) {
     let engine = open(disk, &small_options());
     let (mut model, mut future, mut times) = (Model::new(), Model::new(), 0);

@@ -154,13 +154,14 @@ fn tables_that_were_moved_or_lie_deepest_are_written_anew_once() {
     assert!(steps > 0 && state.levels.iter().flatten().count() > 1);
     engine.compact_all().unwrap();
     assert_eq!(compactions(), before + steps, "nothing is left to be asked");
-    // The rule may have changed since.
+    // A new cleanup checks all tables again, because its rule may be another.
     rule.drop_orphans(|key, _| key[0].is_multiple_of(4));
     engine.compact_all().unwrap();
     assert_eq!(keys_in_tables(&engine).len(), 15);
 }
 
-/// Records written during the compaction lie above everything that it has yet to process.
+/// Records written during the compaction lie above all tables that the compaction has yet to
+/// process.
 #[test]
 fn writes_meanwhile_keep_nothing() {
     let rule = rule();
@@ -186,7 +187,8 @@ fn writes_meanwhile_keep_nothing() {
     }
 }
 
-/// A record not placed here has hidden one that is, so it is all that is left of the key.
+/// A record that is not placed here has hidden one that is placed here: the hiding record is all
+/// that is left of the key.
 #[test]
 fn what_hides_something_that_is_placed_here_stays() {
     let whole = |engine: &Engine, rule: &PurgeRule| {
@@ -236,7 +238,7 @@ fn what_hides_something_that_is_placed_here_stays() {
             assert_eq!((found.view().version(), found.view().copies()), (version(2), 1));
         }
         // A newer record inherits the hidden copies of the record that it hides, and is dropped
-        // once nothing in it is placed here.
+        // once neither the record nor its hidden copies are placed here.
         store(&engine, &[1], &record(1, Kind::Tombstone, 3, 0, 2));
         whole(&engine, &rule);
         assert_eq!(keys_in_tables(&engine), [1, 2]);
@@ -246,7 +248,7 @@ fn what_hides_something_that_is_placed_here_stays() {
     }
 }
 
-/// A record received from another node describes what it has hidden there.
+/// The hidden copies of a record received from another node describe the store of that node.
 #[test]
 fn what_was_hidden_elsewhere_keeps_nothing() {
     let (rule, other) = (rule(), rule());
@@ -263,7 +265,7 @@ fn what_was_hidden_elsewhere_keeps_nothing() {
     assert!(keys_in_tables(&engine).is_empty());
 }
 
-/// The record may not have a majority, and this node would not complete it.
+/// The record may be stored by no majority, and this node does not complete its write.
 #[test]
 fn what_a_conditional_write_made_goes_by_its_own_copies() {
     let rule = rule();
@@ -390,9 +392,9 @@ enum Step {
     Flush,
     Compact,
     Raise,
-    /// Starts dropping orphaned records …
+    /// Starts dropping orphaned records.
     Drop,
-    /// … and starts or continues a compaction of the whole store.
+    /// While orphaned records are dropped, starts or continues a compaction of the whole store.
     Next,
     Crash(u64),
 }
@@ -414,17 +416,18 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A store in which orphaned records are dropped now and then.
+/// A store that drops orphaned records from time to time, and its expected content.
 struct World {
     disk: MemDisk,
     options: Options,
     rule: Arc<PurgeRule>,
     engine: Engine,
     model: Model,
-    /// Keys with a record that is placed here whatever its key, or with one that hides such a
-    /// record.
+    /// Keys that have, or have hidden, a record with `EVERYWHERE` copies, which is always placed
+    /// here.
     wide: BTreeSet<u8>,
-    /// The compaction of the whole store during the dropping, once it has started.
+    /// `None` = dropping is disabled; otherwise the compaction of the whole store, once it has
+    /// started.
     dropping: Option<Option<FullCompaction>>,
     watermark: u64,
 }
@@ -446,8 +449,9 @@ impl World {
                     1 => Kind::Superseded,
                     _ => Kind::Value,
                 };
-                // No record below the watermark arrives, and during the dropping none that is
-                // placed elsewhere. Conditional writes have the default number of copies.
+                // No record below the watermark arrives, and no record that is placed elsewhere
+                // arrives during the dropping. Conditional writes have the default number of
+                // copies.
                 let copies = if ballot == 0 { copies } else { 0 };
                 let record = record(key, kind, self.watermark + time, ballot, copies);
                 if self.dropping.is_none() || is_placed(&[key], copies) {
@@ -482,7 +486,8 @@ impl World {
         }
     }
 
-    /// A record older than a dropped or purged one counts as new.
+    /// Removes the key from the model if its record was dropped or purged: even an older record
+    /// then counts as new.
     fn forget_what_went(&mut self, key: u8) {
         if self.engine.read(Space::Data, &[key]).unwrap().is_none() {
             self.wide.remove(&key);

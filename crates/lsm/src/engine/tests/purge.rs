@@ -1,4 +1,4 @@
-//! Purging: by watermarks that rise while the engine runs, and by compactions done for the purpose.
+//! Tests of purging: the watermark rises while the engine runs, and compactions run only to purge.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn roomy(rule: &Arc<PurgeRule>) -> Options {
     Options { purge, new_tree_bits: 0, level0_tables: 9, level1_bytes: 1 << 30, ..small_options() }
 }
 
-/// Writes a value or tombstone for every key at one time.
+/// Writes and flushes a record of `kind` for every key, with the version time `time`.
 fn write_all(engine: &Engine, kind: Kind, time: u64) {
     write(engine, 0..200, kind, time);
     flush_all(engine);

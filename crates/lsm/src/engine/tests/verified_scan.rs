@@ -1,4 +1,5 @@
-//! Scans since a time, compared with a full scan, on random histories and on damaged tables.
+//! Tests of verified scans since a time, compared with a full scan, on random histories and on
+//! damaged tables.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -169,8 +170,8 @@ fn a_scan_since_a_time_skips_and_looks_up() {
     assert!(figures.iter().all(|figure| *figure > 5), "{sum:?}");
 }
 
-/// A skipped record outranks one that was read: a conditional write continued an old version, and a
-/// plain write with a newer version is older by write time.
+/// A skipped record outranks a record that was read: a conditional write continued an old version,
+/// and a plain write with a newer version is older by write time.
 #[test]
 fn a_record_that_a_skipped_one_outranks_is_not_given() {
     let (disk, options) = (MemDisk::new(), tiny(0));
@@ -314,7 +315,7 @@ fn a_block_that_cannot_be_read_is_told_and_its_neighbours_are_read() {
     let (engine, model) = store_of_tables(&disk, &options);
     for since in [0, 4] {
         for after in 0..20 {
-            // The failed read and its retry.
+            // Two faults: for the read, and for its retry.
             disk.fail(Fault::once(Op::Read, 5).suffix(".sst").after(after));
             disk.fail(Fault::once(Op::Read, 5).suffix(".sst").after(after));
             let told = scan_damaged(&engine, &model, since);

@@ -1,4 +1,4 @@
-//! Tables that are damaged, foreign or truncated, or on a failing disk.
+//! Tests of tables that are damaged, foreign or truncated, or on a failing disk.
 
 use super::*;
 use crate::disk::{Fault, Op};
