@@ -1,8 +1,7 @@
-# Shared functions of the scripts that plant bugs. When sourced at the root of the repository, this
-# script copies the tracked files to a directory in $TMPDIR, and changes to that directory. Builds
-# go to target/planted.
+# What the scripts have in common that plant bugs. Sourced at the root of the repository, it makes a
+# copy of the tracked files in $TMPDIR and goes there; what is built goes to target/planted.
 cargo=${CARGO:-cargo}
-# Longest time of a test run in seconds. A planted bug may make a test wait forever.
+# Seconds that tests may take: a bug may make one wait for ever.
 limit=${PLANTED_TIMEOUT:-$most_seconds}
 
 copy=$(mktemp -d)
@@ -11,7 +10,7 @@ git ls-files -z | xargs -0 cp --parents -t "$copy"
 export CARGO_TARGET_DIR=$PWD/target/planted RUST_BACKTRACE=0
 cd "$copy"
 
-# Runs tests, whose output goes to .log. Prints a remark if the tests did not end in time.
+# Runs tests, of which .log tells; prints if they did not end.
 run_tests() {
     local status=0
     timeout "$limit" "$cargo" test "$@" >.log 2>&1 || status=$?
@@ -22,14 +21,14 @@ run_tests() {
     if [ $status -eq 124 ]; then echo "(no end within $limit s)"; fi
 }
 
-# Handles a planted $patch that does not compile: reverts it, and counts it as survived.
+# The planted $patch does not compile: it is taken out, and counts as one that survived.
 does_not_compile() {
     git apply --reverse "$patch"
     echo "$name does not compile" >&2
     survived=1
 }
 
-# Prints the first MOST of the names NAMES in Markdown, and the number of the others.
+# Prints the first so many of some names in Markdown, and how many more there are.
 in_short() {
     local most=$1 names=$2 count
     count=$(grep -c . <<<"$names" || true)
@@ -37,9 +36,8 @@ in_short() {
     if [ "$count" -gt "$most" ]; then echo -n " and $((count - most)) more"; fi
 }
 
-# Prints after how many of COUNT seeds the simulator found the bug, and which kind of error it
-# reported. Prints nothing if the simulator did not find the bug. Passes further arguments to the
-# simulator.
+# Prints after how many seeds, of so many at most, the simulator finds it, and as what; nothing if
+# it does not. Further words are the simulator's.
 seeds_until_found() {
     local count=$1
     shift

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Proves that the tests of the protocol can fail: plants one classic protocol bug after another, and
-# runs the simulator, from bug 24 on also the tests of crates/record, protocol and server. Exits
-# with 1 if a bug survives or no longer compiles.
+# Plants one classic protocol bug after the other and has the simulator look for it, from number 24
+# on also the tests of crates/record, protocol and server. The proof that they can fail. Exits with
+# 1 if a bug survives or no longer compiles.
 #
 #   planted/protocol.sh             all bugs; prints two tables in Markdown
-#   planted/protocol.sh 07 12       these bugs only
-#   planted/protocol.sh --briefly   all bugs; stops with a bug once the tests of crates/protocol,
-#                                   those of crates/server, or the simulator, in that order, have
-#                                   caught it (about an hour; without --briefly, some hours)
+#   planted/protocol.sh 07 12       those only
+#   planted/protocol.sh --briefly   goes on to the next once the tests of crates/protocol, those of
+#                                   crates/server or the simulation have caught it, asked in
+#                                   that order (about an hour for all bugs; without it, some
+#                                   hours)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 briefly=
@@ -15,17 +16,17 @@ if [ "${1:-}" = --briefly ]; then
     briefly=1
     shift
 fi
-# Most seeds per bug, before that number and from that number on.
+# Seeds that a bug may hide from: before this number, and from it on.
 first_with_tests=24
 seeds=${PLANTED_SEEDS:-1000}
 seeds_with_tests=${PLANTED_SEEDS:-60}
-# From this bug on, keys must move. More moves in each seed double its time.
+# From here on keys have to move: more of that in each seed, which takes twice as long.
 first_with_moves=91
 seeds_with_moves=${PLANTED_SEEDS:-40}
 most_seconds=300
 . planted/plant.sh
 
-# Prints the failing tests, and the failing scripts, of these packages.
+# Names the tests that fail, and the scripts, of these packages.
 failing_tests() {
     run_tests -q "$@" --no-fail-fast || return 1
     sed -nE 's/^(.*[^a-z_])?([a-z_]+\.txt)(, line [0-9]+:|: > .*)$/\2/p' .log | sort -u

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Proves that the engine's tests can fail: plants one classic storage bug after another, and prints
-# which tests catch it. Exits with 1 if a bug survives or no longer compiles.
+# Plants one classic storage bug after the other and shows which tests catch it. The proof that the
+# engine's tests can fail. Exits with 1 if a bug survives or no longer compiles.
 #
 #   planted/run.sh                  all bugs; prints a table in Markdown
-#   planted/run.sh 07 12            these bugs only
-#   planted/run.sh --check          checks only that every patch still applies
+#   planted/run.sh 07 12            those only
+#   planted/run.sh --check          only whether every patch still applies
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

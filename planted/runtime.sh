@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Proves that the tests of crates/server can fail: plants one bug after another into that crate,
-# between protocol and engine, and prints which of its tests catch the bug, and after how many seeds
-# the simulator does. Exits with 1 if a bug survives both or no longer compiles.
+# Plants one bug after the other into crates/server, between protocol and engine, and shows which of
+# its tests catch it, and after how many seeds the simulator does. Exits with 1 if a bug survives
+# both or no longer compiles.
 #
 #   planted/runtime.sh              all bugs; prints a table in Markdown
-#   planted/runtime.sh 07 12        these bugs only
-#   planted/runtime.sh --briefly    runs the simulator only for bugs that no test has caught
+#   planted/runtime.sh 07 12        those only
+#   planted/runtime.sh --briefly    asks the simulation only about what no test has caught
 set -euo pipefail
 cd "$(dirname "$0")/.."
 briefly=
@@ -13,7 +13,7 @@ if [ "${1:-}" = --briefly ]; then
     briefly=1
     shift
 fi
-# Most seeds per bug.
+# Seeds that the simulator goes through at most.
 seeds=${PLANTED_SEEDS:-60}
 most_seconds=300
 . planted/plant.sh
