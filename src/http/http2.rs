@@ -143,8 +143,8 @@ async fn converse(service: &Rc<Service>, watch: &Rc<ConnectionState>, socket: &m
         tasks.0.replace(stream.clone());
         answer(Rc::clone(service), stream, request)
     });
-    let places = service.limits().places.max_clients();
-    let streams = MAX_STREAMS.min(places / SHARE).max(1);
+    let slots = service.limits().connection_slots.max_clients();
+    let streams = MAX_STREAMS.min(slots / SHARE).max(1);
     let connection = Builder::new(tasks.clone())
         .max_concurrent_streams(streams as u32)
         .initial_stream_window_size(STREAM_WINDOW)

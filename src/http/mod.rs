@@ -7,7 +7,7 @@
 //!
 //! `admission` parses the request by `action` and `params`, checks it, and passes it to its
 //! handler; `entity` and `entities` call [`Requests`](crate::node::requests::Requests). The first
-//! checks are in `screen`, `origin`, `cors`, `access` and `guest`. `openapi` compares the routes,
+//! checks are in `screen`, `origin`, `cors`, `access` and `reserve`. `openapi` compares the routes,
 //! parameters and problems with the description of the interface.
 
 mod accept;
@@ -28,7 +28,6 @@ pub(crate) mod etags;
 pub(crate) mod expires;
 pub(crate) mod fence;
 pub(crate) mod frames;
-mod guest;
 pub(crate) mod http2;
 mod keys;
 #[cfg(test)]
@@ -41,6 +40,7 @@ pub(crate) mod percent;
 pub(crate) mod problem;
 mod profile;
 pub(crate) mod receipt;
+mod reserve;
 mod root;
 mod routes;
 mod screen;

@@ -25,7 +25,7 @@ pub(super) struct Route {
     pub(super) allowed: &'static str,
     /// The right that the route requires.
     pub(super) scope: Scope,
-    pub(super) place: SlotNeed,
+    pub(super) slot: SlotNeed,
     pub(super) handler: Handler,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum SlotNeed {
     Client,
     /// The request needs no slot: when all are taken, it is answered and the connection closed.
     Spare,
-    /// The request lasts. Without a client slot it is served only while many reserve slots (guests)
+    /// The request lasts. Without a client slot it is served only while many reserve slots
     /// are free.
     Lasting,
 }
@@ -87,14 +87,14 @@ pub(super) const ROUTES: [Route; 23] = [
         path: "/v0/entity",
         allowed: "GET, HEAD, PUT, DELETE, POST",
         scope: Scope::Data,
-        place: SlotNeed::Client,
+        slot: SlotNeed::Client,
         handler: Handler::Entity,
     },
     Route {
         path: "/v0/entities",
         allowed: ONLY_GET,
         scope: Scope::Data,
-        place: SlotNeed::Client,
+        slot: SlotNeed::Client,
         handler: Handler::Entities,
     },
     spare("/", ROOT, Scope::Public, |ask| Box::pin(async move { Ok(root::answer(ask.head)) })),
@@ -137,7 +137,7 @@ pub(super) const ROUTES: [Route; 23] = [
         path: "/admin/join",
         allowed: ONLY_POST,
         scope: Scope::Join,
-        place: SlotNeed::Spare,
+        slot: SlotNeed::Spare,
         handler: Handler::Join,
     },
     spare("/admin/tokens", ASK, Scope::Admin, |ask| {
@@ -156,11 +156,11 @@ pub(super) const ROUTES: [Route; 23] = [
         path: "/ui/key",
         allowed: READ,
         scope: Scope::Data,
-        place: SlotNeed::Spare,
+        slot: SlotNeed::Spare,
         handler: Handler::Placement,
     },
     Route {
-        place: SlotNeed::Lasting,
+        slot: SlotNeed::Lasting,
         ..spare("/ui/events", ONLY_GET, Scope::Metrics, |ask| {
             Box::pin(async move { ui::events(ask.service, ask.watch, ask.query, ask.right) })
         })
@@ -168,7 +168,7 @@ pub(super) const ROUTES: [Route; 23] = [
 ];
 
 const fn spare(path: &'static str, allowed: &'static str, scope: Scope, handler: Other) -> Route {
-    Route { path, allowed, scope, place: SlotNeed::Spare, handler: Handler::Other(handler) }
+    Route { path, allowed, scope, slot: SlotNeed::Spare, handler: Handler::Other(handler) }
 }
 
 impl Route {
@@ -177,7 +177,7 @@ impl Route {
             path: asset.path(),
             allowed: READ,
             scope: Scope::Public,
-            place: SlotNeed::Spare,
+            slot: SlotNeed::Spare,
             handler: Handler::Asset(asset),
         };
         let known = ROUTES.iter().find(|route| route.path == path).copied();
@@ -252,11 +252,11 @@ mod tests {
 
     #[test]
     fn paths_are_found() {
-        assert!(Route::of("/v0/entity").is_some_and(|route| route.place == SlotNeed::Client));
+        assert!(Route::of("/v0/entity").is_some_and(|route| route.slot == SlotNeed::Client));
         assert!(
             Route::of("/ui").is_some_and(|route| route.kind(&Method::HEAD) == RequestKind::Admin)
         );
-        assert!(Route::of("/ui/events").is_some_and(|route| route.place == SlotNeed::Lasting));
+        assert!(Route::of("/ui/events").is_some_and(|route| route.slot == SlotNeed::Lasting));
         assert!(Route::of("/v0/entity/").is_none() && Route::of("").is_none());
     }
 }

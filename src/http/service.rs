@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::connection::ConnectionState;
-use super::connection::streams::{MOST_UNPLACED, Watches};
+use super::connection::streams::{MAX_WITHOUT_SLOT, Watches};
 use super::etags::Etags;
 use super::origin::Names;
 use super::params::Replication;
@@ -31,7 +31,7 @@ pub(crate) struct Service {
     /// The watches of open HTTP/2 streams.
     pub(crate) streams: Watches,
     /// Number of those streams without a slot.
-    pub(crate) unplaced: Cell<usize>,
+    pub(crate) without_slot: Cell<usize>,
     /// Closes the client that has been idle for longest.
     pub(crate) close_idle_client: Box<dyn Fn()>,
 }
@@ -45,10 +45,10 @@ impl Service {
     /// True if a request without a client slot may stay: half of the reserve is kept for short
     /// requests.
     pub(crate) fn spare_are_few(&self, watch: &ConnectionState) -> bool {
-        if watch.is_stream() && !watch.is_guest() {
-            self.unplaced.get() <= MOST_UNPLACED / 2
+        if watch.is_stream() && !watch.is_reserve() {
+            self.without_slot.get() <= MAX_WITHOUT_SLOT / 2
         } else {
-            self.limits().places.guests_are_few()
+            self.limits().connection_slots.reserve_is_half_free()
         }
     }
 

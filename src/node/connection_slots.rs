@@ -4,13 +4,13 @@
 //! ```text
 //!               client slots are free                         --connections
 //!   accepted ──▶ Client ◀───────────────────────────────┐
-//!       └──────▶ Guest ── the first request of a client ┘     GUESTS more
+//!       └──────▶ Reserve ── the first request of a client ┘     RESERVE_SLOTS more
 //!                  │       (waits a little, else 503)
 //!                  ├── a peer: switches to the peer protocol, which has limits of its own
 //!                  └── a probe, a status request: answered, then closed
 //! ```
 //!
-//! Clients therefore never keep out the other nodes, nor operators. A reserve slot (`Guest`) admits
+//! Clients therefore never keep out the other nodes, nor operators. A reserve slot admits
 //! a connection for a short time. Each connection that takes one closes the client that has been
 //! idle for longest, and a connection that finds none free closes the reserve connection that has
 //! been silent for longest.
@@ -25,7 +25,7 @@ pub(crate) enum ConnectionSlot {
     /// A client slot: all requests are served.
     Client,
     /// A reserve slot: the connection came when all client slots were taken.
-    Guest,
+    Reserve,
 }
 
 /// All connection slots of a node.
@@ -33,8 +33,8 @@ pub(crate) enum ConnectionSlot {
 pub(crate) struct ConnectionSlots {
     clients: AtomicUsize,
     max_clients: usize,
-    guests: AtomicUsize,
-    max_guests: usize,
+    reserve: AtomicUsize,
+    max_reserve: usize,
     /// Number of connections in reserve slots that wait for a client slot, and of requests that
     /// wait for a slot: both have priority over new connections.
     waiting: AtomicUsize,
@@ -47,12 +47,12 @@ fn take(count: &AtomicUsize, most: usize) -> bool {
 }
 
 impl ConnectionSlots {
-    pub(crate) fn new(clients: usize, guests: usize) -> Self {
+    pub(crate) fn new(clients: usize, reserve: usize) -> Self {
         Self {
             clients: AtomicUsize::new(0),
             max_clients: clients,
-            guests: AtomicUsize::new(0),
-            max_guests: guests,
+            reserve: AtomicUsize::new(0),
+            max_reserve: reserve,
             waiting: AtomicUsize::new(0),
             left: Notify::new(),
         }
@@ -63,7 +63,7 @@ impl ConnectionSlots {
         if self.nobody_waits() && take(&self.clients, self.max_clients) {
             return Some(ConnectionSlot::Client);
         }
-        take(&self.guests, self.max_guests).then_some(ConnectionSlot::Guest)
+        take(&self.reserve, self.max_reserve).then_some(ConnectionSlot::Reserve)
     }
 
     /// Takes a client slot for a further concurrent request of an HTTP/2 connection, as a
@@ -85,19 +85,19 @@ impl ConnectionSlots {
     pub(crate) fn settle(&self) -> bool {
         let settled = take(&self.clients, self.max_clients);
         if settled {
-            self.leave(ConnectionSlot::Guest);
+            self.leave(ConnectionSlot::Reserve);
         }
         settled
     }
 
     /// Releases a slot.
-    pub(crate) fn leave(&self, place: ConnectionSlot) {
-        let count = match place {
+    pub(crate) fn leave(&self, slot: ConnectionSlot) {
+        let count = match slot {
             ConnectionSlot::Client => &self.clients,
-            ConnectionSlot::Guest => &self.guests,
+            ConnectionSlot::Reserve => &self.reserve,
         };
         let before = count.fetch_sub(1, Ordering::Relaxed);
-        assert!(before > 0, "a place is given back once");
+        assert!(before > 0, "a slot is returned once");
         self.left.notify_one();
     }
 
@@ -108,8 +108,8 @@ impl ConnectionSlots {
 
     /// True if a connection may stay in its reserve slot: half of these slots are kept for
     /// short-lived connections.
-    pub(crate) fn guests_are_few(&self) -> bool {
-        self.guests.load(Ordering::Relaxed) <= self.max_guests / 2
+    pub(crate) fn reserve_is_half_free(&self) -> bool {
+        self.reserve.load(Ordering::Relaxed) <= self.max_reserve / 2
     }
 
     /// Registers a connection in a reserve slot, or a request, that waits for a client slot, for
@@ -140,29 +140,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guests_come_after_clients_and_settle_when_one_leaves() {
-        let places = ConnectionSlots::new(2, 2);
-        let came: Vec<_> = (0..5).map(|_| places.enter()).collect();
-        let (client, guest) = (Some(ConnectionSlot::Client), Some(ConnectionSlot::Guest));
-        assert_eq!(came, [client, client, guest, guest, None]);
-        assert!(!places.settle() && !places.guests_are_few());
-        places.leave(ConnectionSlot::Client);
-        assert!(places.settle() && places.guests_are_few());
-        assert_eq!([places.enter(), places.enter()], [guest, None]);
+    fn reserve_clients_come_after_others_and_settle_when_one_leaves() {
+        let slots = ConnectionSlots::new(2, 2);
+        let came: Vec<_> = (0..5).map(|_| slots.enter()).collect();
+        let (client, reserve) = (Some(ConnectionSlot::Client), Some(ConnectionSlot::Reserve));
+        assert_eq!(came, [client, client, reserve, reserve, None]);
+        assert!(!slots.settle() && !slots.reserve_is_half_free());
+        slots.leave(ConnectionSlot::Client);
+        assert!(slots.settle() && slots.reserve_is_half_free());
+        assert_eq!([slots.enter(), slots.enter()], [reserve, None]);
     }
 
     #[test]
-    fn a_guest_that_waits_comes_before_whoever_is_new() {
-        let places = ConnectionSlots::new(1, 2);
+    fn a_waiting_reserve_client_comes_before_a_new_one() {
+        let slots = ConnectionSlots::new(1, 2);
         assert_eq!(
-            [places.enter(), places.enter()],
-            [Some(ConnectionSlot::Client), Some(ConnectionSlot::Guest)]
+            [slots.enter(), slots.enter()],
+            [Some(ConnectionSlot::Client), Some(ConnectionSlot::Reserve)]
         );
-        let waiting = places.wait();
-        places.leave(ConnectionSlot::Client);
-        assert_eq!(places.enter(), Some(ConnectionSlot::Guest));
-        assert!(!places.enter_again(), "nor one of HTTP/2");
-        assert!(places.settle());
+        let waiting = slots.wait();
+        slots.leave(ConnectionSlot::Client);
+        assert_eq!(slots.enter(), Some(ConnectionSlot::Reserve));
+        assert!(!slots.enter_again(), "nor one of HTTP/2");
+        assert!(slots.settle());
         drop(waiting);
     }
 }

@@ -15,7 +15,7 @@ pub(crate) struct Limits {
     /// Budget for concurrent requests for the whole cluster's status.
     pub(crate) looks: Budget,
     /// Connection slots of the node.
-    pub(crate) places: ConnectionSlots,
+    pub(crate) connection_slots: ConnectionSlots,
     /// Maximum length of a value, in bytes.
     pub(crate) max_value: usize,
     /// Maximum time to live of a value.

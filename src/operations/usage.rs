@@ -28,7 +28,7 @@ pub(crate) fn parts(node: &Node, stats: &lsm::Stats) -> [MemoryPart; 9] {
     let part = |name, used, budget| MemoryPart { name, used, budget };
     let waiting = node.counters.iter().map(|counters| counters.waiting_bytes.get()).sum();
     let memtables = stats.memtable_bytes + stats.immutable_bytes;
-    let connections = (node.config.connections + node.config.guests) as u64;
+    let connections = (node.config.connections + node.config.reserve_slots) as u64;
     [
         part("memtables", memtables, MEMTABLES * plan.memtable_bytes),
         part("cache", stats.cache_bytes, plan.cache_bytes),

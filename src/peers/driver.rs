@@ -180,8 +180,8 @@ impl Driver {
                 Some(ConnectionInput::Event(event)) => peers.dispatch(FromPeers::Event(event)),
                 Some(ConnectionInput::Later) => peers.dispatch(FromPeers::Later),
                 Some(ConnectionInput::Goodbye) if self.connection.way == Direction::Dialed => {
-                    if let Some(place) = peers.place(self.connection.peer) {
-                        place.link.borrow_mut().leave();
+                    if let Some(entry) = peers.entry(self.connection.peer) {
+                        entry.link.borrow_mut().leave();
                     }
                 }
                 Some(ConnectionInput::Goodbye) => {}

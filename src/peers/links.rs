@@ -27,8 +27,8 @@ pub(super) type DialedLink = server::link::Link<AbortHandle, Rc<PeerConnection>>
 /// or if the peer is leaving or has left the cluster.
 pub(super) fn send(peers: &PeerConnections, peer: NodeId, message: Message) -> bool {
     let facts = &peers.inner.facts;
-    let Some(place) = peers.place(peer) else { return false };
-    place.link.borrow_mut().send(
+    let Some(entry) = peers.entry(peer) else { return false };
+    entry.link.borrow_mut().send(
         message,
         facts.table.bounds.queue_bytes,
         clocks::mono_micros,
@@ -40,8 +40,8 @@ pub(super) fn send(peers: &PeerConnections, peer: NodeId, message: Message) -> b
 /// Dials the peer if there is no connection, without a message to send.
 pub(super) fn raise(peers: &PeerConnections, peer: NodeId) {
     let dial = |attempt| begin(peers, peer, attempt);
-    if let Some(place) = peers.place(peer) {
-        place.link.borrow_mut().dial(ConnectionKind::Small, dial);
+    if let Some(entry) = peers.entry(peer) {
+        entry.link.borrow_mut().dial(ConnectionKind::Small, dial);
     }
 }
 
@@ -49,11 +49,11 @@ pub(super) fn raise(peers: &PeerConnections, peer: NodeId) {
 pub(super) fn end_those_of_leavers(peers: &PeerConnections) {
     let facts = &peers.inner.facts;
     let is_left = |peer: &&NodeId| !facts.table.has(**peer);
-    let left: Vec<NodeId> = peers.inner.places.borrow().keys().filter(is_left).copied().collect();
+    let left: Vec<NodeId> = peers.inner.entries.borrow().keys().filter(is_left).copied().collect();
     for peer in left {
-        let falls = peers.place(peer).map_or(0, |place| place.link.borrow().falls());
+        let falls = peers.entry(peer).map_or(0, |entry| entry.link.borrow().falls());
         fall(peers, peer, falls, false, LEFT);
-        peers.inner.places.borrow_mut().remove(&peer);
+        peers.inner.entries.borrow_mut().remove(&peer);
     }
     for connection in peers.inner.accepted.borrow().values() {
         if !facts.table.has(connection.peer) {
@@ -67,11 +67,11 @@ pub(super) fn end_those_of_leavers(peers: &PeerConnections) {
 pub(super) fn end_those_to_other_clusters(peers: &PeerConnections) {
     let table = &peers.inner.facts.table;
     let is_foreign = |peer: &&NodeId| table.is_foreign(**peer);
-    let places = peers.inner.places.borrow();
-    let foreign: Vec<NodeId> = places.keys().filter(is_foreign).copied().collect();
-    drop(places);
+    let entries = peers.inner.entries.borrow();
+    let foreign: Vec<NodeId> = entries.keys().filter(is_foreign).copied().collect();
+    drop(entries);
     for peer in foreign {
-        let falls = peers.place(peer).map_or(0, |place| place.link.borrow().falls());
+        let falls = peers.entry(peer).map_or(0, |entry| entry.link.borrow().falls());
         fall(peers, peer, falls, true, FOREIGN);
     }
 }
@@ -87,8 +87,8 @@ async fn serve(peers: PeerConnections, peer: NodeId, attempt: Attempt) {
     if let Some(not_before) = not_before {
         tokio::time::sleep_until(clocks::instant(not_before).into()).await;
     }
-    let Some(place) = peers.place(peer) else { return };
-    let connected = match dial::dial(facts, peer, kind, &place.lookup).await {
+    let Some(entry) = peers.entry(peer) else { return };
+    let connected = match dial::dial(facts, peer, kind, &entry.lookup).await {
         Ok(connected) => connected,
         Err(error) => {
             error.complain(facts, &peers.inner.counters, peer);
@@ -112,8 +112,8 @@ fn rise(peers: &PeerConnections, peer: NodeId, falls: u64, connected: Connected)
     let Connected { stream, seen, rest } = connected;
     let connection = PeerConnection::new(facts, counters, &seen, Direction::Dialed);
     let own = Rc::clone(&connection);
-    let place = peers.place(peer)?;
-    let waited = place.link.borrow_mut().up(seen.connection, falls, own, clocks::mono_micros())?;
+    let entry = peers.entry(peer)?;
+    let waited = entry.link.borrow_mut().up(seen.connection, falls, own, clocks::mono_micros())?;
     for message in waited {
         let id = message.id;
         if !connection.push(message) {
@@ -136,8 +136,8 @@ fn rise(peers: &PeerConnections, peer: NodeId, falls: u64, connected: Connected)
 /// reports the loss. Does nothing if the link has already fallen since `falls` falls.
 fn fall(peers: &PeerConnections, peer: NodeId, falls: u64, refused: bool, why: &str) {
     let facts = &peers.inner.facts;
-    let Some(place) = peers.place(peer) else { return };
-    let fallen = place.link.borrow_mut().fall(peer, falls, refused, clocks::mono_micros());
+    let Some(entry) = peers.entry(peer) else { return };
+    let fallen = entry.link.borrow_mut().fall(peer, falls, refused, clocks::mono_micros());
     let Some(fallen) = fallen else { return };
     let was_up = fallen.was_up();
     let Fallen { stages, left, event } = fallen;

@@ -99,7 +99,7 @@ struct Inner {
     /// struct, and each would keep the other alive.
     sink: RefCell<Option<EventSink>>,
     /// State for each peer, created on first use, and dropped once the peer leaves the cluster.
-    places: RefCell<BTreeMap<NodeId, Rc<PeerPlace>>>,
+    entries: RefCell<BTreeMap<NodeId, Rc<PeerEntry>>>,
     accepted: RefCell<HashMap<u64, Rc<PeerConnection>>>,
     /// Memory reserved for the long records that replies will bring, by node and request.
     fetching: RefCell<HashMap<(NodeId, u64), Held>>,
@@ -119,7 +119,7 @@ struct Inner {
 
 /// A loop's state for one peer.
 #[derive(Default)]
-struct PeerPlace {
+struct PeerEntry {
     link: RefCell<DialedLink>,
     /// The name lookup under way.
     lookup: RefCell<Option<Lookup>>,
@@ -134,7 +134,7 @@ impl PeerConnections {
                 facts,
                 counters,
                 sink: RefCell::new(Some(sink)),
-                places: RefCell::default(),
+                entries: RefCell::default(),
                 accepted: RefCell::default(),
                 fetching: RefCell::default(),
                 next_connection: Cell::new(0),
@@ -205,8 +205,8 @@ impl PeerConnections {
     /// authenticated.
     pub(crate) async fn reach(&self, peer: NodeId) -> Result<Stream, DialError> {
         let left = || io::Error::other("it has left the cluster");
-        let place = self.place(peer).ok_or_else(left)?;
-        connect(&self.inner.facts.url(peer), &place.lookup).await
+        let entry = self.entry(peer).ok_or_else(left)?;
+        connect(&self.inner.facts.url(peer), &entry.lookup).await
     }
 
     /// Takes over a connection that was upgraded to the peer protocol (status 101). `read` is the
@@ -244,20 +244,20 @@ impl PeerConnections {
     }
 
     /// Returns the state for a peer; `None` = the peer has left the cluster.
-    fn place(&self, peer: NodeId) -> Option<Rc<PeerPlace>> {
-        if let Some(place) = self.inner.places.borrow().get(&peer) {
-            return Some(Rc::clone(place));
+    fn entry(&self, peer: NodeId) -> Option<Rc<PeerEntry>> {
+        if let Some(entry) = self.inner.entries.borrow().get(&peer) {
+            return Some(Rc::clone(entry));
         }
         let is_known = self.inner.facts.table.has(peer);
-        is_known.then(|| Rc::clone(self.inner.places.borrow_mut().entry(peer).or_default()))
+        is_known.then(|| Rc::clone(self.inner.entries.borrow_mut().entry(peer).or_default()))
     }
 
     /// Returns all open connections, dialed and accepted.
     fn connections(&self) -> Vec<Rc<PeerConnection>> {
         let accepted = self.inner.accepted.borrow();
         let mut connections: Vec<_> = accepted.values().cloned().collect();
-        for place in self.inner.places.borrow().values() {
-            connections.extend(place.link.borrow().connections().cloned());
+        for entry in self.inner.entries.borrow().values() {
+            connections.extend(entry.link.borrow().connections().cloned());
         }
         connections
     }

@@ -1,4 +1,4 @@
-//! The acceptor: accepts connections, takes a connection slot (`places`) for each, and hands it to
+//! The acceptor: accepts connections, takes a connection slot for each, and hands it to
 //! the loop with the fewest connections.
 
 use std::io;
@@ -40,7 +40,7 @@ pub(crate) fn listen(socket: Socket) -> io::Result<TcpListener> {
 pub(crate) async fn run(
     listener: TcpListener,
     loops: &[Handle],
-    places: &ConnectionSlots,
+    slots: &ConnectionSlots,
     counts: &Accepting,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -72,14 +72,14 @@ pub(crate) async fn run(
         if stream.set_nodelay(true).is_err() {
             continue;
         }
-        let place = find_place(loops, places).await;
-        if place == ConnectionSlot::Guest {
+        let slot = find_slot(loops, slots).await;
+        if slot == ConnectionSlot::Reserve {
             close_idle_client(loops);
         }
         let open = |handle: &&Handle| handle.counters.connections.load(Ordering::Relaxed);
         let Some(handle) = loops.iter().min_by_key(open) else { return Ok(()) };
         handle.counters.connections.fetch_add(1, Ordering::Relaxed);
-        if handle.commands.send(LoopCommand::Serve(stream, place)).await.is_err() {
+        if handle.commands.send(LoopCommand::Serve(stream, slot)).await.is_err() {
             handle.counters.connections.fetch_sub(1, Ordering::Relaxed);
             return Err(io::Error::other("an event loop exited"));
         }
@@ -87,18 +87,18 @@ pub(crate) async fn run(
 }
 
 /// Returns a slot for an accepted connection. While none is free, closes connections in reserve
-/// slots (guests) that owe a request.
-async fn find_place(loops: &[Handle], places: &ConnectionSlots) -> ConnectionSlot {
+/// slots that owe a request.
+async fn find_slot(loops: &[Handle], slots: &ConnectionSlots) -> ConnectionSlot {
     loop {
-        if let Some(place) = places.enter() {
-            return place;
+        if let Some(slot) = slots.enter() {
+            return slot;
         }
         for handle in loops {
             // A loop with a full queue gets the command later.
-            let _ = handle.commands.try_send(LoopCommand::CloseGuest);
+            let _ = handle.commands.try_send(LoopCommand::CloseReserve);
         }
         // The wait is bounded, because it may be long until a connection leaves.
-        let _ = timeout(BACK_OFF, places.left()).await;
+        let _ = timeout(BACK_OFF, slots.left()).await;
     }
 }
 

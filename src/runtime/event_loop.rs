@@ -52,9 +52,9 @@ pub(crate) enum LoopCommand {
     Serve(TcpStream, ConnectionSlot),
     /// Close the client connection that has been idle for longest; another connection waits.
     CloseIdleClient,
-    /// Close the connection in a reserve slot (guest) that has owed a request for longest; another
+    /// Close the connection in a reserve slot that has owed a request for longest; another
     /// connection waits.
-    CloseGuest,
+    CloseReserve,
     /// Finish the requests in flight and end.
     Stop,
 }
@@ -133,7 +133,7 @@ impl EventLoop {
                 names,
                 stopping: Rc::clone(&stopping),
                 streams: Watches::default(),
-                unplaced: Cell::new(0),
+                without_slot: Cell::new(0),
                 close_idle_client,
             };
             Self {
@@ -160,9 +160,9 @@ impl EventLoop {
         tokio::task::spawn_local(async move { this.sweep().await });
         loop {
             match commands.recv().await {
-                Some(LoopCommand::Serve(stream, place)) => self.serve(stream, place),
+                Some(LoopCommand::Serve(stream, slot)) => self.serve(stream, slot),
                 Some(LoopCommand::CloseIdleClient) => self.close_idle_client(),
-                Some(LoopCommand::CloseGuest) => self.close_longest(ConnectionState::owing),
+                Some(LoopCommand::CloseReserve) => self.close_longest(ConnectionState::owing),
                 Some(LoopCommand::Stop) | None => break,
             }
         }
@@ -265,17 +265,17 @@ impl EventLoop {
         self.counters.idle_ticks.store(longest.unwrap_or(0), Ordering::Relaxed);
     }
 
-    fn serve(self: &Rc<Self>, stream: TcpStream, place: ConnectionSlot) {
+    fn serve(self: &Rc<Self>, stream: TcpStream, slot: ConnectionSlot) {
         let stream = match tokio::net::TcpStream::from_std(stream) {
             Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!(%error, "dropped a connection: epoll registration failed");
                 self.counters.connections.fetch_sub(1, Ordering::Relaxed);
-                self.node.limits.places.leave(place);
+                self.node.limits.connection_slots.leave(slot);
                 return;
             }
         };
-        let watch = ConnectionState::new(Rc::clone(&self.now), place);
+        let watch = ConnectionState::new(Rc::clone(&self.now), slot);
         watch.client.set(stream.peer_addr().ok());
         self.watches.add(&watch);
         let this = Rc::clone(self);
@@ -288,7 +288,7 @@ impl EventLoop {
     fn forget(&self, watch: &ConnectionState) {
         self.watches.remove(watch);
         self.counters.connections.fetch_sub(1, Ordering::Relaxed);
-        self.node.limits.places.leave(watch.place());
+        self.node.limits.connection_slots.leave(watch.slot());
     }
 
     /// Waits for `beginning`, the first bytes of a connection; `None` = the connection is given up,

@@ -5,7 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::runtime::error::ServeError;
 use crate::settings::config::Config;
-use crate::settings::memory::GUESTS;
+use crate::settings::memory::RESERVE_SLOTS;
 
 /// Makes a write past the limit of file sizes (`ulimit -f`) fail like one on a full disk. By
 /// default the kernel would end the process by SIGXFSZ, without a message. (The standard library
@@ -69,8 +69,8 @@ pub(super) fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) 
     let at_rest = files_at_rest(config);
     let left = |limit: u64| (limit / 2).min(limit.saturating_sub(at_rest)).max(2) as usize;
     let most = limit.map_or(usize::MAX, left);
-    config.guests = GUESTS.min(most / 4).max(1);
-    let most = most - config.guests;
+    config.reserve_slots = RESERVE_SLOTS.min(most / 4).max(1);
+    let most = most - config.reserve_slots;
     if most < config.connections {
         let (wanted, limit) = (config.connections, limit.unwrap_or(u64::MAX));
         tracing::warn!(

@@ -171,7 +171,7 @@ fn start_node(
         bodies: Budget::new(config.memory.body_bytes as usize),
         streams: Budget::new(http::MAX_STREAMS),
         looks: Budget::new(http::MAX_LOOKS),
-        places: ConnectionSlots::new(config.connections, config.guests),
+        connection_slots: ConnectionSlots::new(config.connections, config.reserve_slots),
         max_value: config.max_value,
         max_ttl: config.max_ttl,
         deadline: config.deadline,
@@ -430,7 +430,7 @@ impl Acceptor {
                 _ = self.interrupt.recv() => Ok(()),
                 () = node.outdated.notified() => Ok(()),
                 () = notify::keep_alive(loops) => Ok(()),
-                ended = accept::run(listener, loops, &node.limits.places, &node.accepting) => ended,
+                ended = accept::run(listener, loops, &node.limits.connection_slots, &node.accepting) => ended,
             }
         });
         node.stopping.store(true, Ordering::Relaxed);

@@ -16,7 +16,7 @@ use crate::settings::list::{ServeArgs, Settings};
 use crate::settings::log;
 use crate::settings::machine;
 use crate::settings::members::{At, Members, UnlistedArgs};
-use crate::settings::memory::{self, GUESTS, MemoryPlan};
+use crate::settings::memory::{self, MemoryPlan, RESERVE_SLOTS};
 use crate::settings::secret::{self, Secret, SecretKind};
 use crate::settings::units::{Every, Size, Ttl};
 use crate::settings::values::LogFormat;
@@ -80,8 +80,8 @@ pub(crate) struct Config {
     pub(crate) queue: usize,
     /// Limit on client connections.
     pub(crate) connections: usize,
-    /// Number of connection slots in reserve (guests), beyond those of clients.
-    pub(crate) guests: usize,
+    /// Number of connection slots in reserve, beyond those of clients.
+    pub(crate) reserve_slots: usize,
     /// True if the node prints its address and first commands to stdout. With the JSON log format
     /// only `--greet` sets this, so that all other output is JSON.
     pub(crate) greets: bool,
@@ -250,7 +250,7 @@ fn complete(
         read_threads: settings.read_threads.0 as usize,
         queue: settings.queue.0 as usize,
         connections,
-        guests: GUESTS,
+        reserve_slots: RESERVE_SLOTS,
         greets: settings.log_format == LogFormat::Text,
         warnings: warnings.flatten().collect(),
     };

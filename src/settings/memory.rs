@@ -49,7 +49,7 @@ use crate::settings::units::Size;
 /// Number of reserve connection slots, for connections accepted while all client slots are taken. A
 /// client can't keep such a slot. A peer or a probe needs it for some milliseconds; the connections
 /// of all event loops of a few peers may arrive at once.
-pub(crate) const GUESTS: usize = 64;
+pub(crate) const RESERVE_SLOTS: usize = 64;
 
 /// Default `--memory`, if the process may use at least twice as much: the other half is for memory
 /// outside the ledger and for the page cache.
@@ -120,7 +120,7 @@ pub(crate) struct MemoryPlan {
     pub(crate) segment_bytes: u64,
     /// Bytes of one connection.
     pub(crate) connection_bytes: u64,
-    /// Limit on client connections; the `GUESTS` slots come on top of it.
+    /// Limit on client connections; the `RESERVE_SLOTS` slots come on top of it.
     pub(crate) connections: u64,
     /// Bytes of long values from clients.
     pub(crate) body_bytes: u64,
@@ -173,7 +173,7 @@ impl MemoryPlan {
             cache_bytes: store - MEMTABLES * memtable_bytes,
             segment_bytes: memtable_bytes.clamp(SEGMENT_RANGE.0, SEGMENT_RANGE.1),
             connection_bytes,
-            connections: budget / 8 / connection_bytes - GUESTS as u64,
+            connections: budget / 8 / connection_bytes - RESERVE_SLOTS as u64,
             body_bytes: budget / 32,
             answer_bytes: budget / 32,
             received_bytes: budget / 64,
@@ -231,7 +231,7 @@ mod tests {
             let plan = MemoryPlan::of(Size(budget * MIB), None, tls).unwrap();
             let sum = MEMTABLES * plan.memtable_bytes
                 + plan.cache_bytes
-                + (plan.connections + GUESTS as u64) * plan.connection_bytes
+                + (plan.connections + RESERVE_SLOTS as u64) * plan.connection_bytes
                 + plan.body_bytes
                 + plan.answer_bytes
                 + plan.received_bytes

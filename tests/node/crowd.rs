@@ -62,7 +62,7 @@ fn probes_are_answered_when_all_places_are_taken() {
 }
 
 #[test]
-fn silent_guests_make_room_for_probes() {
+fn silent_reserve_clients_make_room_for_probes() {
     let node = node();
     let _busy = busy(&node);
     let _silent: Vec<_> = (0..1000)

@@ -113,7 +113,7 @@ pub(crate) struct SharedPaxos {
     /// Conditional writes that this node has stored lately.
     pub(crate) recent: Recent,
     /// Locks of the keys whose conditional writes are in progress.
-    pub(crate) turns: KeyLocks,
+    pub(crate) key_locks: KeyLocks,
     /// The state of leaders, from which the next conditional write of a key continues.
     pub(crate) keeper: StateCache,
 }
@@ -125,7 +125,7 @@ impl SharedPaxos {
         Self {
             promises: Promises::new(floor),
             recent: Recent::new(floor),
-            turns: KeyLocks::default(),
+            key_locks: KeyLocks::default(),
             keeper: StateCache::default(),
         }
     }

@@ -24,7 +24,7 @@ use super::cors::PageOrigin;
 use super::problem::Problem;
 use super::routes::{RequestContext, Route};
 use super::upload::Upload;
-use super::{Answer, Service, conditional, entities, entity, guest, screen, ui};
+use super::{Answer, Service, conditional, entities, entity, reserve, screen, ui};
 use crate::counters::RequestKind;
 use crate::http::connection::ConnectionState;
 use crate::joining;
@@ -71,17 +71,17 @@ pub(super) async fn admit<'a>(
     let action = match action {
         Ok(action) => action,
         Err(problem) => {
-            let stays = !watch.is_guest();
+            let stays = !watch.is_reserve();
             return Admission { right, is_entitled, stays, action: Err(problem) };
         }
     };
-    if watch.has_place() {
+    if watch.has_slot() {
         let action = takes(service, asked, action);
         return Admission { right, is_entitled, stays: true, action };
     }
-    let (stays, action) = match guest::admit(service, watch, asked.route).await {
+    let (stays, action) = match reserve::admit(service, watch, asked.route).await {
         Ok(stays) => (stays, takes(service, asked, action)),
-        Err(problem) => (watch.is_stream() && !watch.is_guest(), Err(problem)),
+        Err(problem) => (watch.is_stream() && !watch.is_reserve(), Err(problem)),
     };
     Admission { right, is_entitled, stays, action }
 }

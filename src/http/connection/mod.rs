@@ -77,10 +77,10 @@ const EVICTED_TICKS: u32 = ticks(1);
 /// Age from which on a client may be closed that has not sent the first line of its request.
 const SILENT_TICKS: u32 = 2;
 
-/// Time that a connection in a reserve slot (guest) has for its request even while others wait:
-/// enough for the scheduler of a busy machine. With [`GUESTS`](crate::settings::memory::GUESTS)
+/// Time that a connection in a reserve slot has for its request even while others wait:
+/// enough for the scheduler of a busy machine. With [`RESERVE_SLOTS`](crate::settings::memory::RESERVE_SLOTS)
 /// slots this admits 1,280 unknown connections a second.
-const GUEST_GRACE: Duration = Duration::from_millis(50);
+const RESERVE_GRACE: Duration = Duration::from_millis(50);
 
 /// Time for which a refused client may go on sending before its answer is cut off: its connection
 /// is closed, or its stream of HTTP/2 reset.
@@ -151,8 +151,8 @@ pub(crate) struct ConnectionState {
     came: Instant,
     /// True if more of an answer is still being produced.
     open: Cell<bool>,
-    /// True if the connection has a reserve slot (guest): it came when all client slots were taken.
-    guest: Cell<bool>,
+    /// True if the connection has a reserve slot: it came when all client slots were taken.
+    is_in_reserve: Cell<bool>,
     left: Cell<bool>,
     upgraded: Cell<bool>,
     /// True if GOAWAY was sent, or is about to be: the HTTP/2 connection ends.
@@ -218,11 +218,11 @@ impl Drop for Open {
 
 impl ConnectionState {
     /// Creates the watch of a connection just accepted: a request is due.
-    pub(crate) fn new(now: Rc<Cell<u32>>, place: ConnectionSlot) -> Rc<Self> {
-        Self::made(now, place, None)
+    pub(crate) fn new(now: Rc<Cell<u32>>, slot: ConnectionSlot) -> Rc<Self> {
+        Self::made(now, slot, None)
     }
 
-    fn made(now: Rc<Cell<u32>>, place: ConnectionSlot, parent: Option<Parent>) -> Rc<Self> {
+    fn made(now: Rc<Cell<u32>>, slot: ConnectionSlot, parent: Option<Parent>) -> Rc<Self> {
         Rc::new(Self {
             phase: Cell::new(Phase::Head),
             since: Cell::new(now.get()),
@@ -245,7 +245,7 @@ impl ConnectionState {
             heeded: Cell::new(false),
             came: Instant::now(),
             open: Cell::new(false),
-            guest: Cell::new(place == ConnectionSlot::Guest),
+            is_in_reserve: Cell::new(slot == ConnectionSlot::Reserve),
             left: Cell::new(false),
             upgraded: Cell::new(false),
             leaving: Cell::new(false),
@@ -262,13 +262,13 @@ impl ConnectionState {
     }
 
     /// Returns the kind of the connection's slot.
-    pub(crate) fn place(&self) -> ConnectionSlot {
-        if self.guest.get() { ConnectionSlot::Guest } else { ConnectionSlot::Client }
+    pub(crate) fn slot(&self) -> ConnectionSlot {
+        if self.is_in_reserve.get() { ConnectionSlot::Reserve } else { ConnectionSlot::Client }
     }
 
-    /// True if the connection has a reserve slot (guest).
-    pub(crate) fn is_guest(&self) -> bool {
-        self.connection().guest.get()
+    /// True if the connection has a reserve slot.
+    pub(crate) fn is_reserve(&self) -> bool {
+        self.connection().is_in_reserve.get()
     }
 
     /// Marks the answer as incomplete for as long as the result lives: the connection only seems to
@@ -287,7 +287,7 @@ impl ConnectionState {
             _ => return None,
         };
         let lasted = self.now.get().wrapping_sub(self.since.get());
-        (!self.guest.get() && lasted >= least).then_some(lasted)
+        (!self.is_in_reserve.get() && lasted >= least).then_some(lasted)
     }
 
     /// Returns the time for which the request of a connection in a reserve slot has been due, if
@@ -298,10 +298,10 @@ impl ConnectionState {
             Phase::Idle => self.leaving.get(),
             Phase::Busy | Phase::Body | Phase::Linger => false,
         };
-        if !self.guest.get() || !owes {
+        if !self.is_in_reserve.get() || !owes {
             return None;
         }
-        Some(self.came.elapsed()).filter(|owing| *owing >= GUEST_GRACE)
+        Some(self.came.elapsed()).filter(|owing| *owing >= RESERVE_GRACE)
     }
 
     fn enter(&self, phase: Phase) {

@@ -66,7 +66,7 @@ fn streams_take_places_wait_for_them_and_give_them_back() {
 }
 
 #[test]
-fn guests_of_http_2_do_not_give_a_place_back_twice() {
+fn reserve_clients_of_http_2_return_a_slot_once() {
     let node = node();
     for round in 0..20 {
         let mut taken = busy(&node, 3);
@@ -75,17 +75,17 @@ fn guests_of_http_2_do_not_give_a_place_back_twice() {
         assert_eq!(last.put("/v0/entity?id=k", b"v").status, 201, "{round}");
         last.send("PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nv");
         // A connection without a slot sends two requests at once, while a slot becomes free.
-        let mut guest = Raw::connect(node.address, &[]);
+        let mut reserve = Raw::connect(node.address, &[]);
         let both = [request(1, "GET", "/v0/entity?id=k"), request(3, "GET", "/v0/entity?id=k")];
-        guest.send(&both.concat());
+        reserve.send(&both.concat());
         taken.send(&frame(DATA, END_STREAM, 1, b"v"));
         taken.until(HEADERS);
         let mut answers = 0;
         while answers < 2 {
-            let frame = guest.next().unwrap();
+            let frame = reserve.next().unwrap();
             answers += usize::from(frame.kind == HEADERS || frame.kind == RESET);
         }
-        drop((taken, more, last, guest));
+        drop((taken, more, last, reserve));
         wait_until("the end of all", || metric(&node, "kvorum_connections") <= 1);
     }
     // If slots had been lost or gained, more or fewer than `PLACES` clients would find one.

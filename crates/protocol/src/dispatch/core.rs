@@ -92,7 +92,7 @@ impl Core {
     }
 
     /// Makes the record of a request that is sent to a node now.
-    pub(crate) fn errand_to(&self, now: Now, node: NodeId) -> Outstanding {
+    pub(crate) fn new_outstanding(&self, now: Now, node: NodeId) -> Outstanding {
         let way = if self.is_up(node) { Delivery::Sent } else { Delivery::Waits };
         Outstanding { since: now.mono, way }
     }

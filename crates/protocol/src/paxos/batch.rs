@@ -275,7 +275,7 @@ impl Changes {
         let change = &slot.work;
         let kept = CachedState::after(record, ballot, change.since, slot.view.id().placement);
         // Without the key lock, another write may continue from the same record at the same time.
-        if let Some(kept) = kept.filter(|_| change.turn.is_some()) {
+        if let Some(kept) = kept.filter(|_| change.held.is_some()) {
             core.shared.paxos.keeper.put(&slot.key, kept);
         }
     }
@@ -286,7 +286,7 @@ impl Changes {
     pub(crate) fn goes_on(&mut self, cx: &mut RequestCx<'_>, id: SlotId) -> bool {
         let slot = self.slots.get(id);
         let change = &slot.work;
-        if change.turn.is_none() || change.tries > 0 || !change.is_fresh() {
+        if change.held.is_none() || change.tries > 0 || !change.is_fresh() {
             return false;
         }
         // Otherwise the write would begin without a chance to complete; a request for promises

@@ -28,7 +28,7 @@ pub(crate) struct ChangeWork {
     /// The number of tries.
     pub(crate) tries: u32,
     /// The key lock, if this write holds it.
-    pub(crate) turn: Option<InTurn>,
+    pub(crate) held: Option<HeldLock>,
     /// Other writes of the key that are done in this write's round.
     pub(crate) followers: Vec<SlotId>,
     /// True if another node may have begun the write, or may still begin it.
@@ -45,8 +45,8 @@ pub(crate) struct ChangeWork {
 
 /// A key lock that a write holds.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct InTurn {
-    pub(crate) turn: KeyLock,
+pub(crate) struct HeldLock {
+    pub(crate) lock: KeyLock,
     /// The number of consecutive rounds of this loop under the lock.
     pub(crate) in_a_row: u32,
 }
@@ -129,9 +129,11 @@ pub(crate) enum ChangeState {
 }
 
 impl ChangeState {
-    fn errand_mut(&mut self) -> Option<&mut Outstanding> {
+    fn outstanding_mut(&mut self) -> Option<&mut Outstanding> {
         match self {
-            Self::Asked(errand) | Self::Fetching(errand) | Self::Recalling(errand) => Some(errand),
+            Self::Asked(outstanding)
+            | Self::Fetching(outstanding)
+            | Self::Recalling(outstanding) => Some(outstanding),
             Self::Promised | Self::ReceiverPromised | Self::Stored | Self::Failed(_) => None,
         }
     }
@@ -145,15 +147,15 @@ impl ChangeState {
     }
 
     /// Returns the same state, for a request that is sent now.
-    pub(crate) fn anew(self, errand: Outstanding) -> Self {
+    pub(crate) fn anew(self, outstanding: Outstanding) -> Self {
         match self {
-            Self::Fetching(_) => Self::Fetching(errand),
-            Self::Recalling(_) => Self::Recalling(errand),
+            Self::Fetching(_) => Self::Fetching(outstanding),
+            Self::Recalling(_) => Self::Recalling(outstanding),
             Self::Asked(_)
             | Self::Promised
             | Self::ReceiverPromised
             | Self::Stored
-            | Self::Failed(_) => Self::Asked(errand),
+            | Self::Failed(_) => Self::Asked(outstanding),
         }
     }
 }
@@ -213,15 +215,15 @@ impl ChangeWork {
         }
         let is_it = |vote: &ChangeVote| {
             let mut state = vote.state;
-            vote.node == node && state.errand_mut().is_some()
+            vote.node == node && state.outstanding_mut().is_some()
         };
         self.votes.iter().position(is_it).map(VoteAt)
     }
 
     /// Returns the outstanding request to a node.
-    pub(crate) fn errand_of(&mut self, node: NodeId) -> Option<&mut Outstanding> {
+    pub(crate) fn outstanding_at(&mut self, node: NodeId) -> Option<&mut Outstanding> {
         let VoteAt(vote) = self.awaited(node)?;
-        self.votes[vote].state.errand_mut()
+        self.votes[vote].state.outstanding_mut()
     }
 
     /// True if no request is outstanding.

@@ -47,7 +47,7 @@ impl KeyLocks {
     /// Releases the lock.
     pub(crate) fn end(&self, KeyLock(place): KeyLock) {
         let before = self.buckets()[usize::from(place)].swap(0, Ordering::Release);
-        assert_eq!(before & TAKEN, TAKEN, "only who has a turn ends it");
+        assert_eq!(before & TAKEN, TAKEN, "only a holder releases the lock");
     }
 
     fn buckets(&self) -> &[AtomicU8] {

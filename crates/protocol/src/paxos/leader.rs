@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Changes;
-use super::change::{Asker, ChangeStage, ChangeVote, ChangeWork, InTurn};
+use super::change::{Asker, ChangeStage, ChangeVote, ChangeWork, HeldLock};
 use crate::dispatch::core::{Core, Cx};
 use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailed, SlotId};
 use crate::message::{NodeId, Reply};
@@ -111,13 +111,13 @@ impl Changes {
 
     /// Begins a write as soon as it holds its key lock.
     pub(crate) fn wait_for_lock(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
-        let turn = KeyLocks::of(&self.slots.get(id).key);
+        let lock = KeyLocks::of(&self.slots.get(id).key);
         let change = self.slots.work(id);
         (change.stage, change.since) = (ChangeStage::Queued, cx.now.mono);
-        let is_own = self.queues.own.contains(&turn);
-        let is_first = !self.queues.waiting.contains_key(&turn);
-        if !is_own && is_first && cx.core.shared.paxos.turns.take(turn) {
-            return self.begin_turn(cx, id, turn);
+        let is_own = self.queues.own.contains(&lock);
+        let is_first = !self.queues.waiting.contains_key(&lock);
+        if !is_own && is_first && cx.core.shared.paxos.key_locks.take(lock) {
+            return self.start_locked(cx, id, lock);
         }
         if self.queues.count >= MAX_QUEUED {
             let detail = "too many conditional writes wait for others of the same key";
@@ -125,27 +125,27 @@ impl Changes {
             return self.deny_change(cx, id, FailureKind::Busy);
         }
         self.queues.count += 1;
-        let queue = self.queues.waiting.entry(turn).or_default();
+        let queue = self.queues.waiting.entry(lock).or_default();
         queue.push_back(id);
         if !is_own && queue.len() == 1 {
             self.hedges.at(cx.now.mono + LOOK_AGAIN, id);
         }
     }
 
-    fn begin_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId, turn: KeyLock) {
-        self.slots.work(id).turn = Some(InTurn { turn, in_a_row: 1 });
-        self.queues.own.insert(turn);
+    fn start_locked(&mut self, cx: &mut RequestCx<'_>, id: SlotId, lock: KeyLock) {
+        self.slots.work(id).held = Some(HeldLock { lock, in_a_row: 1 });
+        self.queues.own.insert(lock);
         self.try_change(cx, id);
     }
 
     /// Polls for the key lock on behalf of the first write in the lock's queue.
-    pub(crate) fn look_for_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
-        let turn = KeyLocks::of(&self.slots.get(id).key);
-        if !cx.core.shared.paxos.turns.take(turn) {
+    pub(crate) fn try_lock(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let lock = KeyLocks::of(&self.slots.get(id).key);
+        if !cx.core.shared.paxos.key_locks.take(lock) {
             return self.hedges.at(cx.now.mono + LOOK_AGAIN, id);
         }
-        let first = self.pop(turn).expect("who looks is in the queue");
-        self.begin_turn(cx, first, turn);
+        let first = self.pop(lock).expect("who looks is in the queue");
+        self.start_locked(cx, first, lock);
     }
 
     /// Removes a waiting write that is given up from its queue.
@@ -153,16 +153,16 @@ impl Changes {
         if !matches!(self.slots.work(id).stage, ChangeStage::Queued) {
             return;
         }
-        let turn = KeyLocks::of(&self.slots.get(id).key);
-        let Some(queue) = self.queues.waiting.get_mut(&turn) else { return };
+        let lock = KeyLocks::of(&self.slots.get(id).key);
+        let Some(queue) = self.queues.waiting.get_mut(&lock) else { return };
         let Some(place) = queue.iter().position(|waits| *waits == id) else { return };
         queue.remove(place);
         assert!(self.queues.count > 0, "each that waits was counted");
         self.queues.count -= 1;
         match queue.front() {
-            None => drop(self.queues.waiting.remove(&turn)),
+            None => drop(self.queues.waiting.remove(&lock)),
             // The write that is now first polls for the lock.
-            Some(first) if place == 0 && !self.queues.own.contains(&turn) => {
+            Some(first) if place == 0 && !self.queues.own.contains(&lock) => {
                 self.hedges.at(0, *first);
             }
             Some(_) => {}
@@ -170,12 +170,12 @@ impl Changes {
     }
 
     /// Removes and returns the first waiting write.
-    fn pop(&mut self, turn: KeyLock) -> Option<SlotId> {
-        let queue = self.queues.waiting.get_mut(&turn)?;
+    fn pop(&mut self, lock: KeyLock) -> Option<SlotId> {
+        let queue = self.queues.waiting.get_mut(&lock)?;
         let first = queue.pop_front().expect("a queue is dropped when it is empty");
         self.queues.count -= 1;
         if queue.is_empty() {
-            self.queues.waiting.remove(&turn);
+            self.queues.waiting.remove(&lock);
         }
         Some(first)
     }
@@ -184,8 +184,8 @@ impl Changes {
     pub(crate) fn take_followers(&mut self, id: SlotId) -> Vec<SlotId> {
         let (slots, mut followers) = (&self.slots, Vec::new());
         let first = slots.get(id);
-        let Some(InTurn { turn, .. }) = first.work.turn else { return followers };
-        let Some(queue) = self.queues.waiting.get_mut(&turn) else { return followers };
+        let Some(HeldLock { lock, .. }) = first.work.held else { return followers };
+        let Some(queue) = self.queues.waiting.get_mut(&lock) else { return followers };
         if !first.work.is_fresh() {
             return followers;
         }
@@ -203,7 +203,7 @@ impl Changes {
         assert!(self.queues.count >= followers.len(), "each that waits was counted");
         self.queues.count -= followers.len();
         if queue.is_empty() {
-            self.queues.waiting.remove(&turn);
+            self.queues.waiting.remove(&lock);
         }
         followers
     }
@@ -228,12 +228,12 @@ impl Changes {
     }
 
     fn queue_again(&mut self, id: SlotId, followers: Vec<SlotId>) {
-        let turn = KeyLocks::of(&self.slots.get(id).key);
+        let lock = KeyLocks::of(&self.slots.get(id).key);
         for follower in followers.into_iter().rev() {
             // The follower's deadline may have passed.
             if self.slots.find(follower).is_some() {
                 self.slots.work(follower).stage = ChangeStage::Queued;
-                self.queues.waiting.entry(turn).or_default().push_front(follower);
+                self.queues.waiting.entry(lock).or_default().push_front(follower);
                 self.queues.count += 1;
             }
         }
@@ -241,32 +241,32 @@ impl Changes {
 
     /// Passes the key lock of an answered write to the next write of this loop, but releases the
     /// lock after a number of consecutive rounds if another loop waits.
-    pub(crate) fn end_turn(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
-        let Some(InTurn { turn, in_a_row }) = self.slots.work(id).turn.take() else { return };
-        let next = self.queues.waiting.get(&turn).and_then(|queue| queue.front().copied());
+    pub(crate) fn unlock(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+        let Some(HeldLock { lock, in_a_row }) = self.slots.work(id).held.take() else { return };
+        let next = self.queues.waiting.get(&lock).and_then(|queue| queue.front().copied());
         // Replicas remember the outcome of a tried write only briefly, so the lock is not released
         // while such a write is next.
         let is_fresh = next.is_none_or(|next| self.slots.work(next).is_fresh());
-        if is_fresh && in_a_row >= MAX_IN_A_ROW && cx.core.shared.paxos.turns.is_wanted(turn) {
-            self.give_up_turn(cx.core, turn);
+        if is_fresh && in_a_row >= MAX_IN_A_ROW && cx.core.shared.paxos.key_locks.is_wanted(lock) {
+            self.release_lock(cx.core, lock);
             if let Some(next) = next {
                 self.hedges.at(cx.now.mono + LOOK_AGAIN, next);
             }
             return;
         }
-        match self.pop(turn) {
-            None => self.give_up_turn(cx.core, turn),
+        match self.pop(lock) {
+            None => self.release_lock(cx.core, lock),
             Some(next) => {
                 let in_a_row = in_a_row + 1;
-                self.slots.work(next).turn = Some(InTurn { turn, in_a_row });
+                self.slots.work(next).held = Some(HeldLock { lock, in_a_row });
                 self.queues.next.push(next);
             }
         }
     }
 
-    fn give_up_turn(&mut self, core: &Core, turn: KeyLock) {
-        self.queues.own.remove(&turn);
-        core.shared.paxos.turns.end(turn);
+    fn release_lock(&mut self, core: &Core, lock: KeyLock) {
+        self.queues.own.remove(&lock);
+        core.shared.paxos.key_locks.end(lock);
     }
 
     /// Begins a write that has received its key lock; returns `false` if there is none.

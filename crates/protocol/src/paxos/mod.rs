@@ -95,8 +95,8 @@ impl Work for ChangeWork {
         matches!(self.stage, ChangeStage::Answered(_))
     }
 
-    fn errand_of(&mut self, node: NodeId) -> Option<&mut Outstanding> {
-        self.errand_of(node)
+    fn outstanding_at(&mut self, node: NodeId) -> Option<&mut Outstanding> {
+        self.outstanding_at(node)
     }
 }
 
@@ -175,7 +175,7 @@ impl Changes {
             stage: ChangeStage::Queued,
             since: 0,
             tries: 0,
-            turn: None,
+            held: None,
             followers: Vec::new(),
             elsewhere: false,
             of_earlier_view: false,
@@ -262,13 +262,13 @@ impl Changes {
     ) {
         let node = self.slots.work(id).votes[vote].node;
         let is_own = node == cx.core.shared.own;
-        let errand = cx.core.errand_to(cx.now, node);
+        let outstanding = cx.core.new_outstanding(cx.now, node);
         let most = if is_own { u32::MAX } else { cx.core.config.brief_bytes };
         let slot = self.slots.get_mut(id);
         let (key, demand) = (slot.key.clone(), slot.demand(Class::Client));
         let change = &mut slot.work;
         let vote = &mut change.votes[vote];
-        vote.state = vote.state.anew(errand);
+        vote.state = vote.state.anew(outstanding);
         let fetches = matches!(vote.state, ChangeState::Fetching(_));
         let request = match (&change.stage, &vote.reported) {
             (ChangeStage::Preparing { .. }, Some(ReportedRecord::Outline(outline))) if fetches => {
@@ -532,7 +532,7 @@ impl Changes {
             return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Silent);
         }
         match change.stage {
-            ChangeStage::Queued => self.look_for_turn(cx, id),
+            ChangeStage::Queued => self.try_lock(cx, id),
             _ => self.try_change(cx, id),
         }
     }
@@ -545,7 +545,7 @@ impl Changes {
         by: ReplicaSet,
         stored: Option<Record>,
     ) {
-        self.end_turn(cx, id);
+        self.unlock(cx, id);
         let acks = Acks { epoch: self.slots.get(id).view.epoch, by };
         let change = self.slots.work(id);
         let answer = match change.asker {
@@ -568,7 +568,7 @@ impl Changes {
     fn deny_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, failure: FailureKind) {
         self.leave_queue(id);
         self.dissolve(id);
-        self.end_turn(cx, id);
+        self.unlock(cx, id);
         let slot = self.slots.get(id);
         let change = &slot.work;
         let did = |state| {

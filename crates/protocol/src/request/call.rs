@@ -21,7 +21,7 @@ pub(crate) struct Call {
     node: NodeId,
     class: Class,
     request: Request,
-    errand: Outstanding,
+    outstanding: Outstanding,
 }
 
 /// A call's request to this node itself.
@@ -48,8 +48,8 @@ impl Work for Call {
         false
     }
 
-    fn errand_of(&mut self, node: NodeId) -> Option<&mut Outstanding> {
-        Some(&mut self.errand).filter(|_| self.node == node)
+    fn outstanding_at(&mut self, node: NodeId) -> Option<&mut Outstanding> {
+        Some(&mut self.outstanding).filter(|_| self.node == node)
     }
 }
 
@@ -70,13 +70,13 @@ impl Calls {
         class: Class,
         request: Request,
     ) {
-        let errand = Outstanding { since: cx.now.mono, way: Delivery::Waits };
+        let outstanding = Outstanding { since: cx.now.mono, way: Delivery::Waits };
         let id = self.slots.add(Slot {
             view: Rc::clone(&cx.core.view),
             deadline: cx.now.mono + cx.core.patience(class),
             key: Bytes::new(),
             quorums: Quorums::of(AskedQuorum::from(Quorum { ack: 1, from: 1 }), &cx.core.view),
-            work: Call { call, node, class, request, errand },
+            work: Call { call, node, class, request, outstanding },
             detail: None,
         });
         self.ask(cx, id);
@@ -89,7 +89,7 @@ impl Calls {
         let remaining = until.saturating_sub(cx.now.mono);
         let call = &mut slot.work;
         let (node, class, request) = (call.node, call.class, call.request.clone());
-        call.errand = cx.core.errand_to(cx.now, node);
+        call.outstanding = cx.core.new_outstanding(cx.now, node);
         if node == cx.core.shared.own {
             let demand = Demand { class, until };
             self.to_perform.push(OwnRequest { id, demand, request });

@@ -65,7 +65,7 @@ pub(crate) trait Requests {
         cx: &mut RequestCx<'_>,
         id: SlotId,
         peer: NodeId,
-        errand: Outstanding,
+        outstanding: Outstanding,
         reply: Reply,
     );
 
@@ -98,18 +98,18 @@ pub(crate) trait Requests {
     fn replied(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, reply: Reply) {
         // The reply is stale if the slot is gone or was renewed, or has this node's reply already.
         let Some(slot) = self.slots().find_mut(id) else { return };
-        let Some(errand) = slot.work.errand_of(peer).copied() else { return };
+        let Some(outstanding) = slot.work.outstanding_at(peer).copied() else { return };
         if let Reply::Superseded { epoch } = reply {
             return self.superseded(cx, id, peer, epoch);
         }
-        self.on_reply(cx, id, peer, errand, reply);
+        self.on_reply(cx, id, peer, outstanding, reply);
     }
 
     /// Handles the refusal of a node whose view differs from the request's.
     fn superseded(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId, epoch: u64) {
         let is_later = epoch > cx.core.view.epoch;
         let work = self.slots().work(id);
-        let way = work.errand_of(peer).expect("it was asked, and has not replied").way;
+        let way = work.outstanding_at(peer).expect("it was asked, and has not replied").way;
         if work.is_answered() {
             self.failed(cx, id, peer, ReplicaError::Declined);
         } else if self.on_superseded(cx, id, is_later) || is_later {
@@ -125,20 +125,20 @@ pub(crate) trait Requests {
     /// Sends a node the request again. The earlier message may have arrived.
     fn ask_once_more(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId) {
         self.ask_again(cx, id, peer);
-        self.slots().errand(id, peer).way = Delivery::Resent;
+        self.slots().outstanding(id, peer).way = Delivery::Resent;
     }
 
     /// Notes that a link is up, so that requests sent to the node before are on their way.
     fn up(&mut self, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
-            self.slots().errand(id, peer).mark_sent();
+            self.slots().outstanding(id, peer).mark_sent();
         }
     }
 
     /// Handles the loss of a link with all unanswered requests, which are sent once more.
     fn lost(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
-            let way = self.slots().errand(id, peer).way;
+            let way = self.slots().outstanding(id, peer).way;
             if way == Delivery::Resent || way == Delivery::Sent && !self.may_ask_twice(id) {
                 self.failed(cx, id, peer, ReplicaError::Silent);
             } else {
@@ -150,7 +150,7 @@ pub(crate) trait Requests {
     /// Handles the failure to make any link to a node.
     fn unreachable(&mut self, cx: &mut RequestCx<'_>, peer: NodeId) {
         for id in self.slots().awaiting(peer) {
-            let has_arrived = self.slots().errand(id, peer).may_have_arrived();
+            let has_arrived = self.slots().outstanding(id, peer).may_have_arrived();
             let error = if has_arrived { ReplicaError::Silent } else { ReplicaError::Unreached };
             self.failed(cx, id, peer, error);
         }
@@ -159,7 +159,7 @@ pub(crate) trait Requests {
     /// Handles a dropped message: the queue to its node is full.
     fn overflow(&mut self, cx: &mut RequestCx<'_>, id: SlotId, peer: NodeId) {
         let slot = self.slots().find_mut(id);
-        if slot.is_some_and(|slot| slot.work.errand_of(peer).is_some()) {
+        if slot.is_some_and(|slot| slot.work.outstanding_at(peer).is_some()) {
             self.failed(cx, id, peer, ReplicaError::Busy);
         }
     }

@@ -53,7 +53,7 @@ pub(crate) trait Work {
     fn is_answered(&self) -> bool;
 
     /// Returns the outstanding request to a node that was asked and has not replied.
-    fn errand_of(&mut self, node: NodeId) -> Option<&mut Outstanding>;
+    fn outstanding_at(&mut self, node: NodeId) -> Option<&mut Outstanding>;
 }
 
 /// A request under way.
@@ -184,8 +184,8 @@ impl<W: Work> Slots<W> {
 
     /// Returns the outstanding request to a node that is known to have been asked in this slot and
     /// not to have replied.
-    pub(crate) fn errand(&mut self, id: SlotId, node: NodeId) -> &mut Outstanding {
-        self.work(id).errand_of(node).expect("it was asked, and has not replied")
+    pub(crate) fn outstanding(&mut self, id: SlotId, node: NodeId) -> &mut Outstanding {
+        self.work(id).outstanding_at(node).expect("it was asked, and has not replied")
     }
 
     /// Gives the slot another id, so that a reply to an earlier request is not taken for a reply to
@@ -222,7 +222,7 @@ impl<W: Work> Slots<W> {
     /// Returns the ids of the slots in which a node was asked and has not replied.
     pub(crate) fn awaiting(&mut self, node: NodeId) -> Vec<SlotId> {
         let awaits = |(n, place): (usize, &mut SlotEntry<W>)| {
-            let awaits = place.slot.as_mut()?.work.errand_of(node).is_some();
+            let awaits = place.slot.as_mut()?.work.outstanding_at(node).is_some();
             awaits.then(|| Self::id_of(n as u32, place.generation))
         };
         self.places.iter_mut().enumerate().filter_map(awaits).collect()

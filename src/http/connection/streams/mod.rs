@@ -31,7 +31,7 @@ use crate::node::connection_slots::ConnectionSlot;
 
 /// Maximum number of a loop's concurrent streams without a slot: these wait for one, are refused by
 /// an answer, or are probes. Further streams are reset, which needs no memory.
-pub(crate) const MOST_UNPLACED: usize = 64;
+pub(crate) const MAX_WITHOUT_SLOT: usize = 64;
 
 /// Time after which a stream is reset if the client moves nothing on it, whatever moves on other
 /// streams.
@@ -72,7 +72,7 @@ pub(super) struct Streams {
     /// Number of open streams.
     open: usize,
     /// True if one of them has the connection's slot.
-    is_place_taken: bool,
+    is_slot_taken: bool,
     /// Bytes read and written on the connection when a request or a part of a body came last.
     read: u64,
     written: u64,
@@ -81,11 +81,11 @@ pub(super) struct Streams {
 /// The kind of a stream's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamSlot {
-    /// The slot of its connection, which may be a reserve slot (guest).
+    /// The slot of its connection, which may be a reserve slot.
     Connections,
     /// A client slot, as a connection of its own would have.
     Own,
-    /// No slot: the stream is one of [`MOST_UNPLACED`].
+    /// No slot: the stream is one of [`MAX_WITHOUT_SLOT`].
     Spare,
 }
 
@@ -196,13 +196,13 @@ impl StreamState {
         connection: &Rc<ConnectionState>,
     ) -> Option<Rc<Self>> {
         let mut streams = connection.streams.get().unwrap_or_default();
-        let seat = if !streams.is_place_taken {
-            streams.is_place_taken = true;
+        let seat = if !streams.is_slot_taken {
+            streams.is_slot_taken = true;
             StreamSlot::Connections
-        } else if service.limits().places.enter_again() {
+        } else if service.limits().connection_slots.enter_again() {
             StreamSlot::Own
-        } else if service.unplaced.get() < MOST_UNPLACED {
-            service.unplaced.set(service.unplaced.get() + 1);
+        } else if service.without_slot.get() < MAX_WITHOUT_SLOT {
+            service.without_slot.set(service.without_slot.get() + 1);
             StreamSlot::Spare
         } else {
             return None;
@@ -235,14 +235,14 @@ impl Drop for StreamState {
         assert!(streams.open > 0, "a stream that ends was open");
         streams.open -= 1;
         match parent.seat.get() {
-            StreamSlot::Connections => streams.is_place_taken = false,
-            StreamSlot::Own => service.limits().places.leave(ConnectionSlot::Client),
-            StreamSlot::Spare => service.unplaced.set(service.unplaced.get() - 1),
+            StreamSlot::Connections => streams.is_slot_taken = false,
+            StreamSlot::Own => service.limits().connection_slots.leave(ConnectionSlot::Client),
+            StreamSlot::Spare => service.without_slot.set(service.without_slot.get() - 1),
         }
         connection.streams.set(Some(streams));
         if streams.open == 0 && connection.phase.get() == Phase::Busy {
             connection.enter(Phase::Idle);
-            if connection.guest.get() {
+            if connection.is_in_reserve.get() {
                 connection.leave();
             }
         }
@@ -304,30 +304,30 @@ impl ConnectionState {
     }
 
     /// True if the request has a client slot.
-    pub(crate) fn has_place(&self) -> bool {
+    pub(crate) fn has_slot(&self) -> bool {
         match self.parent.as_ref().map(|parent| parent.seat.get()) {
             Some(StreamSlot::Own) => true,
             Some(StreamSlot::Spare) => false,
-            Some(StreamSlot::Connections) | None => !self.is_guest(),
+            Some(StreamSlot::Connections) | None => !self.is_reserve(),
         }
     }
 
     /// Takes a client slot if one is free. `waited`: the request has registered its wait, and takes
     /// precedence.
-    pub(crate) fn takes_place(&self, service: &Service, waited: bool) -> bool {
-        let places = &service.limits().places;
+    pub(crate) fn takes_slot(&self, service: &Service, waited: bool) -> bool {
+        let slots = &service.limits().connection_slots;
         let parent = self.parent.as_ref().filter(|parent| parent.seat.get() == StreamSlot::Spare);
         let Some(parent) = parent else {
-            let takes = places.settle();
+            let takes = slots.settle();
             if takes {
-                self.connection().guest.set(false);
+                self.connection().is_in_reserve.set(false);
             }
             return takes;
         };
-        let takes = if waited { places.enter_at_last() } else { places.enter_again() };
+        let takes = if waited { slots.enter_at_last() } else { slots.enter_again() };
         if takes {
             parent.seat.set(StreamSlot::Own);
-            service.unplaced.set(service.unplaced.get() - 1);
+            service.without_slot.set(service.without_slot.get() - 1);
         }
         takes
     }

@@ -97,8 +97,8 @@ impl Work for Read {
         matches!(self.stage, ReadStage::Answered(_))
     }
 
-    fn errand_of(&mut self, node: NodeId) -> Option<&mut Outstanding> {
-        self.votes.iter_mut().find(|vote| vote.node == node)?.state.errand_mut()
+    fn outstanding_at(&mut self, node: NodeId) -> Option<&mut Outstanding> {
+        self.votes.iter_mut().find(|vote| vote.node == node)?.state.outstanding_mut()
     }
 }
 
@@ -173,9 +173,9 @@ impl Reads {
     /// Asks a replica for its record. Another node reports only the outline of a long record.
     fn ask(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
         let node = self.slots.work(id).votes[vote].node;
-        let errand = cx.core.errand_to(cx.now, node);
+        let outstanding = cx.core.new_outstanding(cx.now, node);
         let voter = &mut self.slots.work(id).votes[vote];
-        (voter.state, voter.was_asked) = (ReadState::Asked(errand), true);
+        (voter.state, voter.was_asked) = (ReadState::Asked(outstanding), true);
         self.ask_for(cx, id, node, cx.core.config.brief_bytes);
     }
 
@@ -202,7 +202,7 @@ impl Reads {
         }
         let others = read.votes.iter().filter(|vote| vote.node != cx.core.shared.own);
         let late_after = |vote: &ReadVote| cx.core.peers.late_after(vote.node);
-        let asked = others.clone().filter(|vote| vote.state.errand().is_some());
+        let asked = others.clone().filter(|vote| vote.state.outstanding().is_some());
         // A local read that waits for the disk is hedged like a read of the fastest peer.
         let late = asked.map(late_after).max();
         let late = late.or_else(|| others.map(late_after).min()).unwrap_or(0);
@@ -402,7 +402,7 @@ impl Reads {
     /// hold memory.
     fn fetch(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
         let node = self.slots.work(id).votes[vote].node;
-        let errand = cx.core.errand_to(cx.now, node);
+        let outstanding = cx.core.new_outstanding(cx.now, node);
         let read = self.slots.work(id);
         let fetched = read.votes[vote].reported.as_ref().map(ReportedRecord::rank);
         for reported in read.votes.iter_mut().filter_map(|vote| vote.reported.as_mut()) {
@@ -415,7 +415,8 @@ impl Reads {
             Some(ReportedRecord::Outline(outline)) => outline.bytes,
             Some(ReportedRecord::Whole(_)) | None => u32::MAX,
         };
-        voter.state = ReadState::Fetching { authoritative: voter.state.is_authoritative(), errand };
+        voter.state =
+            ReadState::Fetching { authoritative: voter.state.is_authoritative(), outstanding };
         self.ask_for(cx, id, node, most);
     }
 
@@ -519,7 +520,7 @@ impl Requests for Reads {
         cx: &mut RequestCx<'_>,
         id: SlotId,
         peer: NodeId,
-        errand: Outstanding,
+        outstanding: Outstanding,
         reply: Reply,
     ) {
         let (reported, authoritative) = match reply {
@@ -535,7 +536,7 @@ impl Requests for Reads {
             Reply::Absent { authoritative } => (None, authoritative),
             reply => return self.repair_replied(cx, id, peer, &reply),
         };
-        let took = cx.now.mono.saturating_sub(errand.since);
+        let took = cx.now.mono.saturating_sub(outstanding.since);
         cx.core.peers.took(peer, took);
         self.reported(cx, id, peer, reported, authoritative);
     }

@@ -20,8 +20,8 @@ impl Reads {
     /// Writes the newest record to a replica.
     pub(super) fn repair(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
         let node = self.slots.work(id).votes[vote].node;
-        let errand = cx.core.errand_to(cx.now, node);
-        self.slots.work(id).votes[vote].state = ReadState::Repairing(errand);
+        let outstanding = cx.core.new_outstanding(cx.now, node);
+        self.slots.work(id).votes[vote].state = ReadState::Repairing(outstanding);
         let slot = self.slots.get(id);
         let record = slot.work.newest().expect("a repair has a record").clone();
         let (key, demand) = (slot.key.clone(), slot.demand(Class::Repair));

@@ -98,7 +98,7 @@ pub(crate) enum ReadState {
     Fetching {
         /// True if the replica is authoritative for its report.
         authoritative: bool,
-        errand: Outstanding,
+        outstanding: Outstanding,
     },
     /// The replica was asked to store the newest record.
     Repairing(Outstanding),
@@ -109,17 +109,17 @@ pub(crate) enum ReadState {
 }
 
 impl ReadState {
-    pub(crate) fn errand_mut(&mut self) -> Option<&mut Outstanding> {
+    pub(crate) fn outstanding_mut(&mut self) -> Option<&mut Outstanding> {
         match self {
-            Self::Asked(errand) | Self::Fetching { errand, .. } | Self::Repairing(errand) => {
-                Some(errand)
-            }
+            Self::Asked(outstanding)
+            | Self::Fetching { outstanding, .. }
+            | Self::Repairing(outstanding) => Some(outstanding),
             Self::Idle | Self::Reported { .. } | Self::Holds | Self::Failed(_) => None,
         }
     }
 
-    pub(crate) fn errand(mut self) -> Option<Outstanding> {
-        self.errand_mut().copied()
+    pub(crate) fn outstanding(mut self) -> Option<Outstanding> {
+        self.outstanding_mut().copied()
     }
 
     pub(crate) fn is_asked(self) -> bool {
@@ -206,17 +206,17 @@ impl Read {
     }
 
     pub(crate) fn is_awaiting(&self) -> bool {
-        self.votes.iter().any(|vote| vote.state.errand().is_some())
+        self.votes.iter().any(|vote| vote.state.outstanding().is_some())
     }
 
     /// Returns the vote of a node that has not replied yet; `None` = the node's message is stale.
     pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
-        self.first(|vote| vote.node == node && vote.state.errand().is_some())
+        self.first(|vote| vote.node == node && vote.state.outstanding().is_some())
     }
 
     /// Marks replicas that have not replied as silent, because the deadline is over.
     pub(crate) fn fall_silent(&mut self) {
-        for vote in self.votes.iter_mut().filter(|vote| vote.state.errand().is_some()) {
+        for vote in self.votes.iter_mut().filter(|vote| vote.state.outstanding().is_some()) {
             vote.state = ReadState::Failed(ReplicaError::Silent);
         }
     }

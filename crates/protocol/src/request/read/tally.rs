@@ -216,8 +216,8 @@ impl<'a> Tally<'a> {
     pub(super) fn long_under_way(self) -> Option<u64> {
         let own = self.core.shared.own;
         let awaited = |vote: &ReadVote| match vote.state {
-            ReadState::Fetching { errand, .. } => Some(errand.since),
-            ReadState::Asked(errand) if vote.node == own => Some(errand.since),
+            ReadState::Fetching { outstanding, .. } => Some(outstanding.since),
+            ReadState::Asked(outstanding) if vote.node == own => Some(outstanding.since),
             _ => None,
         };
         self.slot.work.votes.iter().filter_map(awaited).max()

@@ -54,8 +54,8 @@ impl Work for Write {
         matches!(self.stage, WriteStage::Answered { .. })
     }
 
-    fn errand_of(&mut self, node: NodeId) -> Option<&mut Outstanding> {
-        self.votes.iter_mut().find(|vote| vote.node == node)?.state.errand_mut()
+    fn outstanding_at(&mut self, node: NodeId) -> Option<&mut Outstanding> {
+        self.votes.iter_mut().find(|vote| vote.node == node)?.state.outstanding_mut()
     }
 }
 
@@ -101,11 +101,11 @@ impl Writes {
     /// Sends a write to one replica. The reply comes under the slot's id.
     pub(crate) fn ask_to_hold(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
         let node = self.slots.work(id).votes[vote].node;
-        let errand = cx.core.errand_to(cx.now, node);
+        let outstanding = cx.core.new_outstanding(cx.now, node);
         let slot = self.slots.get_mut(id);
         let write = &mut slot.work;
         let (key, record) = (slot.key.clone(), write.record.clone());
-        write.votes[vote].state = WriteState::Asked(errand);
+        write.votes[vote].state = WriteState::Asked(outstanding);
         if node == cx.core.shared.own {
             let demand = slot.demand(Class::Client);
             cx.replica.hold_record(&mut cx.cx, OpId::Slot(id), key, record, demand);

@@ -65,9 +65,9 @@ pub(crate) enum WriteState {
 }
 
 impl WriteState {
-    pub(crate) fn errand_mut(&mut self) -> Option<&mut Outstanding> {
+    pub(crate) fn outstanding_mut(&mut self) -> Option<&mut Outstanding> {
         match self {
-            Self::Asked(errand) => Some(errand),
+            Self::Asked(outstanding) => Some(outstanding),
             Self::Holds | Self::Failed { .. } => None,
         }
     }
@@ -92,14 +92,14 @@ impl WriteState {
     /// True if the write may have reached the replica, and the replica may hold it.
     pub(crate) fn has_arrived(self) -> bool {
         match self {
-            Self::Asked(errand) => errand.may_have_arrived(),
+            Self::Asked(outstanding) => outstanding.may_have_arrived(),
             _ => self.may_hold(),
         }
     }
 
     pub(crate) fn fail(&mut self, error: ReplicaError) {
-        let Self::Asked(errand) = *self else { unreachable!("{self:?} can't fail any more") };
-        *self = Self::Failed { error, was_resent: errand.way == Delivery::Resent };
+        let Self::Asked(outstanding) = *self else { unreachable!("{self:?} can't fail any more") };
+        *self = Self::Failed { error, was_resent: outstanding.way == Delivery::Resent };
     }
 }
 

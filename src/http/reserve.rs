@@ -23,26 +23,26 @@ pub(super) async fn admit(
     watch: &ConnectionState,
     route: Option<Route>,
 ) -> Result<bool, Problem> {
-    let places = &service.limits().places;
-    if watch.takes_place(service, false) {
+    let slots = &service.limits().connection_slots;
+    if watch.takes_slot(service, false) {
         return Ok(true);
     }
-    let is_clients = match route.map(|route| route.place) {
+    let is_clients = match route.map(|route| route.slot) {
         Some(SlotNeed::Client) => true,
         Some(SlotNeed::Lasting) => !service.spare_are_few(watch),
         Some(SlotNeed::Spare) | None => false,
     };
     if !is_clients {
-        return Ok(!watch.is_guest());
+        return Ok(!watch.is_reserve());
     }
     let begun = Instant::now();
-    let _waiting = places.wait();
+    let _waiting = slots.wait();
     while service.spare_are_few(watch) && begun.elapsed() < WAIT {
         (service.close_idle_client)();
         sleep(STEP).await;
-        if watch.takes_place(service, true) {
+        if watch.takes_slot(service, true) {
             return Ok(true);
         }
     }
-    Err(Problem::crowded(places.max_clients()))
+    Err(Problem::crowded(slots.max_clients()))
 }
