@@ -238,7 +238,10 @@ fn cost(survivor: &Survivor, decreed: &Layout, any_lost: bool) -> String {
         }
     };
     if any_lost {
-        text += "What only lost nodes held is lost.";
+        text += "What only lost nodes held is lost. The memory of idempotency keys is one of these \
+                 things: for a day, nodes that take the place of lost ones make writes with an \
+                 Idempotency-Key fail with 409 `idempotency-key-used`, new keys included. kvorum \
+                 status names those nodes and the time left.";
     }
     text.trim_end().to_owned() + "\n\n"
 }

@@ -49,9 +49,15 @@ pub(super) fn id(headers: &HeaderMap, key: &[u8]) -> Result<Option<u64>, Problem
 
 /// True if `If-None-Match` lists `tag` (in quotes), or `*`. Weak tags match too (RFC 9110, 13.1.2).
 pub(super) fn lists(headers: &HeaderMap, tag: &HeaderValue) -> Result<bool, Problem> {
-    let mut found = false;
+    let (mut found, mut is_empty) = (false, headers.contains_key(IF_NONE_MATCH));
     for list in headers.get_all(IF_NONE_MATCH) {
-        found |= each(&IF_NONE_MATCH, list, |_, listed| listed == tag.as_bytes())?;
+        found |= each(&IF_NONE_MATCH, list, |_, listed| {
+            is_empty = false;
+            listed == tag.as_bytes()
+        })?;
+    }
+    if is_empty && !found {
+        return Err(bad(&format!("{IF_NONE_MATCH} is empty")));
     }
     Ok(found)
 }

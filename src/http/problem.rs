@@ -346,11 +346,14 @@ impl Problem {
         Self::new(Type::Overflow, detail.to_owned()).undone()
     }
 
-    /// Refuses a write whose idempotency key was used by an earlier write with an unknown outcome.
+    /// Refuses a write with an idempotency key of which the replicas cannot tell whether an earlier
+    /// write used it, or with which outcome.
     pub(crate) fn forgotten() -> Self {
-        let detail = "an earlier write used this Idempotency-Key, and its outcome is not known any \
-            more; this request was not applied. Read the key to see what is there, and use a new \
-            Idempotency-Key for each write";
+        let detail = "an earlier write may have used this Idempotency-Key, and its outcome is not \
+            known any more; this request was not applied. Read the key to see what is there, and \
+            use a new Idempotency-Key for each write. If a new one is refused too, disks were \
+            replaced: kvorum status names the nodes that may not know of earlier writes, and \
+            until when; until then, only writes without an Idempotency-Key are done";
         let problem = Self::new(Type::IdempotencyKeyUsed, detail.to_owned());
         Self { outcome: Some(Outcome::Unknown), ..problem }
     }

@@ -9,7 +9,13 @@
 //!
 //! Without NOTIFY_SOCKET in the environment nothing is reported.
 
+use std::env;
+use std::fmt::Write;
 use std::future::pending;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -65,9 +71,24 @@ pub(crate) async fn keep_alive(loops: &[Handle]) {
 
 /// Sends a report. A node that can't send one serves all the same.
 fn tell(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
+    if let Err(error) = send(states) {
         tracing::warn!(%error, "the service manager at $NOTIFY_SOCKET cannot be told: {states:?}");
     }
+}
+
+/// Sends a report to the socket in NOTIFY_SOCKET, a path or `@` and an abstract name
+/// (sd_notify(3)). `sd_notify` knows paths only.
+fn send(states: &[NotifyState<'_>]) -> io::Result<()> {
+    let socket = env::var_os("NOTIFY_SOCKET").unwrap_or_default();
+    let Some(name) = socket.as_bytes().strip_prefix(b"@") else {
+        return sd_notify::notify(states);
+    };
+    let report = states.iter().fold(String::new(), |mut report, state| {
+        let _ = writeln!(report, "{state}");
+        report
+    });
+    let address = SocketAddr::from_abstract_name(name)?;
+    UnixDatagram::unbound()?.send_to_addr(report.as_bytes(), &address).map(|_| ())
 }
 
 /// The sweeps of each loop when all loops were last found to make progress.

@@ -70,6 +70,10 @@ fn a_value_is_sent_again_only_if_it_has_changed() {
     assert_eq!((changed.status, changed.body()), (200, b"two".to_vec()));
     let absent = ask(&mut client, "GET", "/v0/entity?id=absent", "If-None-Match: *\r\n", "");
     assert_eq!(absent.status, 404);
+    for empty in ["If-None-Match:\r\n", "If-None-Match: , ,\r\n"] {
+        let refused = ask(&mut client, "GET", "/v0/entity?id=k", empty, "");
+        assert_eq!(refused.status, 400, "{empty}");
+    }
     let nonsense = ask(&mut client, "GET", "/v0/entity?id=k", "If-None-Match: x\r\n", "");
     assert_eq!(nonsense.status, 400);
     for condition in [CONDITIONS[0], CONDITIONS[3]] {

@@ -60,7 +60,8 @@ impl Dev {
         flags: &[&str],
     ) -> Self {
         command.args(["dev", "--nodes", &nodes.to_string(), "--port", &port.to_string()]);
-        command.arg("--data").arg(data.path().join("dev")).args(flags);
+        // The commands that it prints are typed in other directories than its own.
+        command.current_dir(data.path()).args(["--data", "dev"]).args(flags);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -202,14 +203,16 @@ fn a_cluster_heals_after_a_kill() {
 
 /// Returns the only process that works on a node's directory.
 pub(crate) fn pid_of(dev: &Dev, name: &str) -> Pid {
-    let data = dev.data.path().join("dev").join(name);
+    let (at, data) = (dev.data.path(), Path::new("dev").join(name));
     let mut found = None;
     wait_until("the node's process", || {
         let all = std::fs::read_dir("/proc").unwrap().flatten();
         found = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(|pid| {
             let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let mut words = command.split(|byte| *byte == 0);
+            let works_at = std::fs::read_link(format!("/proc/{pid}/cwd"));
             words.any(|word| word == data.as_os_str().as_encoded_bytes())
+                && works_at.is_ok_and(|works_at| works_at == at)
         });
         found.is_some()
     });

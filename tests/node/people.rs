@@ -509,6 +509,21 @@ fn another_programs_answers_are_not_taken_for_kvorums() {
     }
 }
 
+/// A proxy may send interim responses before the final one (RFC 9110, section 15.2), and may code
+/// a value, which is then another value.
+#[test]
+fn interim_responses_are_skipped_and_coded_values_refused() {
+    let value = "Content-Length: 1\r\nETag: \"0123456789abcdef-01234567\"\r\n";
+    let hints = "HTTP/1.1 103 Early Hints\r\nLink: </s.css>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n";
+    let (_, output) = answered(&format!("{hints}HTTP/1.1 200 OK\r\n{value}\r\nv"), &["get", "k"]);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"v"[..]), "{output:?}");
+    let coded = format!("HTTP/1.1 200 OK\r\n{value}Content-Encoding: gzip\r\n\r\nv");
+    let (url, output) = answered(&coded, &["get", "k"]);
+    let said = said(&output);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{said}");
+    assert!(said.contains("its Content-Encoding is gzip") && said.contains(&url), "{said}");
+}
+
 /// A proxy that gave a write up does not know the outcome of the write.
 #[test]
 fn a_write_that_another_program_answers_has_an_unknown_outcome() {
@@ -594,6 +609,14 @@ fn a_change_that_another_program_answers_has_an_unknown_outcome() {
     }
     let (_, output) = answered("", &["cluster", "abort"]);
     assert!(said(&output).contains(unknown), "{}", said(&output));
+    // The node took the request, and is gone while the command waits for the end of the change.
+    let accepted = "HTTP/1.1 202 Accepted\r\nContent-Length: 12\r\n\r\n{\"number\":1}";
+    for args in [&["repair", "--wait"][..], &["compact", "--wait"]] {
+        let (_, output) = answered(accepted, args);
+        assert!(said(&output).contains(unknown), "{args:?}: {}", said(&output));
+        let (_, output) = answered(accepted, &[args, &["--json"]].concat());
+        assert_eq!(json(&output.stderr)["outcome"], "unknown", "{args:?}");
+    }
     // Messages of commands that change nothing report no outcome.
     for args in [&["cluster", "plan", "--replicas", "2"][..], &["quota", "list"], &["status"]] {
         let (_, output) = answered(&format!("HTTP/1.1 502 Bad Gateway\r\n{page}"), args);

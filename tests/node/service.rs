@@ -3,7 +3,8 @@
 
 use std::fs;
 use std::net::TcpStream;
-use std::os::unix::net::UnixDatagram;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -104,6 +105,23 @@ fn a_node_that_asks_for_a_place_is_ready_to_be_asked() {
     }
     rustix::process::kill_process(rustix::process::Pid::from_child(&node.0), Signal::TERM).unwrap();
     assert_eq!(node.0.wait().unwrap().code(), Some(0));
+}
+
+/// sd_notify(3): a name that begins with `@` is that of an abstract socket.
+#[test]
+fn a_manager_may_listen_at_an_abstract_socket() {
+    let at = tempfile::tempdir().unwrap();
+    let name = format!("kvorum-test{}", at.path().display());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let socket = UnixDatagram::bind_addr(&address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let manager = Manager { socket, at };
+    let mut command = kvorum();
+    command.env("NOTIFY_SOCKET", format!("@{name}"));
+    let node = manager.start(command, &[]);
+    let told = manager.told().unwrap();
+    assert!(has(&told, "READY=1") && has(&told, "STATUS=serves"), "{told}");
+    drop(node);
 }
 
 #[test]

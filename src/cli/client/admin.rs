@@ -28,6 +28,8 @@ pub(super) const EACH_LINE: Duration = Duration::from_secs(10);
 pub(super) struct Worker<'a> {
     connection: ClientConnection,
     asked: &'a ConnectionArgs,
+    /// True if a change was requested: a failure from then on leaves its outcome unknown.
+    has_changed: bool,
 }
 
 /// A node's answer to a request for a task: the task's number.
@@ -43,7 +45,7 @@ pub(super) fn asked_json(number: u64) -> String {
 
 impl<'a> Worker<'a> {
     pub(super) fn new(ask: &'a ConnectionArgs) -> Result<Self, CommandFailure> {
-        Ok(Self { connection: connect(ask)?, asked: ask })
+        Ok(Self { connection: connect(ask)?, asked: ask, has_changed: false })
     }
 
     /// Returns the flags of the connection, for printed commands.
@@ -95,14 +97,16 @@ impl<'a> Worker<'a> {
         target: &str,
         status: u16,
     ) -> Result<T, CommandFailure> {
-        let ask = self.asked;
-        let (head, body) =
-            self.answer(method, target).map_err(|error| unreachable_node(ask, &error))?;
+        let (ask, has_changed) = (self.asked, self.has_changed);
+        let unread = |error: &io::Error| match has_changed {
+            true => unknown_change(ask, error),
+            false => unreachable_node(ask, error),
+        };
+        let (head, body) = self.answer(method, target).map_err(|error| unread(&error))?;
         if head.status != status {
             return Err(ProblemDetails::report(head.status, &body, self.asked));
         }
-        let parsed = serde_json::from_slice(&body);
-        parsed.map_err(|error| unreachable_node(ask, &malformed(&error.to_string())))
+        serde_json::from_slice(&body).map_err(|error| unread(&malformed(&error.to_string())))
     }
 
     /// Sends a request for a change. If the node's answer is missing or malformed, reports that the
@@ -113,11 +117,9 @@ impl<'a> Worker<'a> {
         status: u16,
     ) -> Result<T, CommandFailure> {
         let ask = self.asked;
-        let unknown = |error: &io::Error| {
-            let why = unreachable_text(&ask.url, error, BY);
-            Unknown::of(error).report(UncertainRequest::Change, &why, ask)
-        };
-        let (head, body) = self.answer("POST", target).map_err(|error| unknown(&error))?;
+        self.has_changed = true;
+        let (head, body) =
+            self.answer("POST", target).map_err(|error| unknown_change(ask, &error))?;
         if head.status != status {
             return Err(ProblemDetails::report_of(
                 UncertainRequest::Change,
@@ -126,7 +128,8 @@ impl<'a> Worker<'a> {
                 ask,
             ));
         }
-        serde_json::from_slice(&body).map_err(|error| unknown(&malformed(&error.to_string())))
+        let parsed = serde_json::from_slice(&body);
+        parsed.map_err(|error| unknown_change(ask, &malformed(&error.to_string())))
     }
 
     fn answer(&mut self, method: &str, target: &str) -> io::Result<(Head, Vec<u8>)> {
@@ -134,6 +137,12 @@ impl<'a> Worker<'a> {
         let body = self.connection.body(&head)?;
         Ok((head, body))
     }
+}
+
+/// Reports that a node did not answer, so that the outcome of a change is unknown.
+fn unknown_change(ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
+    let why = unreachable_text(&ask.url, error, BY);
+    Unknown::of(error).report(UncertainRequest::Change, &why, ask)
 }
 
 /// Returns a progress bar, hidden unless stderr is a terminal.

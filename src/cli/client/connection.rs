@@ -202,11 +202,22 @@ impl ClientConnection {
             sent(step.len());
         }
         // A node that stops reading a body may already have answered with the reason.
-        let head = match self.head() {
+        let head = match self.final_head() {
             Err(_) if outcome.is_err() => Err(outcome.expect_err("just seen")),
             head => head,
         };
         head.map_err(|error| in_words(error, "connected, but no response", self.patience))
+    }
+
+    /// Reads the head of the final response, behind the interim ones (RFC 9110, section 15.2) that
+    /// a proxy may send.
+    fn final_head(&mut self) -> io::Result<Head> {
+        loop {
+            let head = self.head()?;
+            if !matches!(head.status, 100 | 102..=199) {
+                return Ok(head);
+            }
+        }
     }
 
     fn head(&mut self) -> io::Result<Head> {
@@ -232,6 +243,12 @@ impl ClientConnection {
             let has = |value: &str| value.trim().eq_ignore_ascii_case(wanted);
             header(name).is_some_and(|value| value.split(',').any(has))
         };
+        // The command asks for no coding. A decoder is missing, and coded bytes are another value.
+        if let Some(coding) = header("content-encoding").filter(|coding| *coding != "identity") {
+            return Err(malformed(&format!(
+                "its Content-Encoding is {coding}, by a proxy: nodes send values as they are"
+            )));
+        }
         let length = match header("content-length") {
             _ if is("transfer-encoding", "chunked") => Length::Chunked,
             Some(length) => {

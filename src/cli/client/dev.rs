@@ -26,6 +26,7 @@ use super::cluster::{applied, come_to_rest, plan_text, planned, settled};
 use super::{CommandFailure, fail, print_done};
 use crate::cli::dev::plan::CERTS;
 use crate::cli::dev::socket::{DevAnswer, DevNode, DevRequest, ask};
+use crate::cli::shell::word;
 use crate::cli::{DevAddArgs, DevCommand, DevRemoveArgs, DevRunning};
 use crate::layout::status::LayoutStatus;
 use crate::operations::status::Cluster;
@@ -166,11 +167,11 @@ fn remove(args: &DevRemoveArgs, truth: &Truth) -> Result<(), CommandFailure> {
     let DevAnswer::Stopped { data } = ask(&running.data, &stop).map_err(fail)? else {
         return Err(confused());
     };
-    let data = data.display();
+    let data = word(&data);
     print_done(
         &format!(
             "{name} is stopped. Its directory is of no use any more, and may be deleted: rm -r \
-             '{data}'\n"
+             {data}\n"
         ),
         format_args!("{name} is not a member any more, and is stopped"),
     )

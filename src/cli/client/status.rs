@@ -476,15 +476,16 @@ fn forgotten_keys(name: &str, state: &Membership, forgotten: &ForgottenKeys) -> 
         );
     }
     let why = match reason {
-        ForgottenReason::LostDisk => "its disk was lost",
+        ForgottenReason::LostDisk => "its disk is new",
         ForgottenReason::Moved => "keys moved to it",
         ForgottenReason::Other(_) => "it says so",
     };
     let until = UNIX_EPOCH + Duration::from_millis(*until_ms);
     let left = until.duration_since(SystemTime::now()).unwrap_or_default();
     format!(
-        "{name} may have forgotten writes with an idempotency key, for another {}: {why}, and not \
-         all other nodes told what they remember; do not replace another node's disk before",
+        "{name} may not know of writes with an idempotency key, for another {}: {why}, and not all \
+         other nodes told what they remember. Keys of which too few replicas know refuse such \
+         writes with 409; do not replace another node's disk before",
         HumanDuration(left)
     )
 }

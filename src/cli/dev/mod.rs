@@ -193,7 +193,8 @@ impl Nodes {
         }
         for waiting in kept.waiting {
             // A client that has disconnected needs no answer.
-            let _ = waiting.send(DevAnswer::Stopped { data: self.plan.borrow().data_of(number) });
+            let data = anywhere(&self.plan.borrow().data_of(number));
+            let _ = waiting.send(DevAnswer::Stopped { data });
         }
         Ok(())
     }
@@ -213,7 +214,7 @@ impl Nodes {
                         kept.waiting.push(answer);
                         return;
                     }
-                    None => DevAnswer::Stopped { data: self.data.join(name) },
+                    None => DevAnswer::Stopped { data: anywhere(&self.data.join(name)) },
                 }
             }
             DevRequest::Settled => {
@@ -354,4 +355,10 @@ impl Nodes {
         );
         text
     }
+}
+
+/// Returns a path that means the same file in any directory: the command that prints it runs
+/// elsewhere.
+fn anywhere(path: &Path) -> PathBuf {
+    absolute(path).unwrap_or_else(|_| path.to_owned())
 }
