@@ -12,8 +12,8 @@
 //!
 //! `tests/membership/disks.rs` models this protocol. Nodes that are away are skipped, because a
 //! node that is down would otherwise hold up all writes that need a new disk. If the process with
-//! the previous disk is connected only to a skipped node, both processes run until the network is
-//! whole again (docs/design/membership.md).
+//! the previous disk is connected only to a skipped node, the nodes cannot tell the two processes
+//! apart until the network is whole again (docs/design/membership.md).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

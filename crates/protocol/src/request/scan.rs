@@ -6,6 +6,8 @@
 //!   own    a c d │ f …   ─┐
 //!   peer 2 a b d │ e …   ─┼─▶ least key of all, newest record ─▶ item, unless a tombstone
 //!   peer 5 b c   │ (end) ─┘
+//!
+//!   │ = end of the node's page; the next page follows
 //! ```
 //!
 //! For every partition, the first `ack` nodes of its first `from` replicas, in the order of
