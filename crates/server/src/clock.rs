@@ -2,10 +2,11 @@
 //! that the clock has issued.
 //!
 //! ```text
-//!  start ─▶ the stored bound ─┬─ far ahead of the wall clock ─▶ refused
-//!                             └─ the clock begins there, and stores a first bound
-//!  running ─▶ wanted ─▶ batch ─▶ committed by the driver ─▶ kept: versions up to it may be issued
-//!  stop ─▶ the bound is lowered to the last version issued
+//!  start    reads the stored bound ─┬─ it is far ahead of the wall clock ─▶ the start is refused
+//!                                   └─ else the clock begins at it, and stores a greater bound
+//!  running  `wanted` makes a batch with a new bound ─▶ the driver commits the batch
+//!             ─▶ `kept`: the clock may issue versions up to the new bound
+//!  stop     lowers the stored bound to the last issued version
 //! ```
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Each rule, switched off in a world that shows the effect. Most worlds begin in the midst of a
-//! transition.
+//! For each rule, a world in which a property fails if the rule is switched off. Most worlds begin
+//! in the midst of a transition.
 
 use crate::layout::Nodes;
 use crate::replica::Record;

@@ -1,12 +1,13 @@
 //! An event loop of the node: runs its `Protocol` and carries out the protocol's effects.
 //!
 //! ```text
-//!                  ┌────────────────── Loop ──────────────────┐
-//!  driver: event ─▶│ protocol::Protocol ─▶ effects ────┬───────│─▶ driver: reads, writes, pages,
-//!                  │        ▲                         │       │           messages, answers
-//!                  │        └── events done at once ◀─┤       │
-//!                  │   results of hints     ◀── backlog       │◀─ driver: read, written, kept
-//!                  └──────────────────────────────────────────┘
+//!                  ┌───────────────────── Loop ──────────────────────┐
+//!  driver: events ─▶ protocol::Protocol ─▶ effects ─┬────────────────┼─▶ driver: reads, writes,
+//!  and results of  │    ▲                           │                │   pages, messages, answers
+//!  effects         │    │                           └─ writes that ──┼─▶ driver, once the store
+//!                  │    │                              wait: backlog │   accepts them
+//!                  │    └── events of effects that complete at once  │
+//!                  └─────────────────────────────────────────────────┘
 //! ```
 //!
 //! The loop handles events one after the other. An effect that completes at once queues its event,

@@ -1,5 +1,5 @@
-//! Connections between nodes, without sockets, clocks and threads: bytes in, events out; messages
-//! in, bytes out.
+//! Connections between nodes, without sockets, clocks and threads: received bytes become events,
+//! and messages become bytes to send.
 //!
 //! ```text
 //!  send(peer) ─▶ Link ─┬─ small ─▶ Connection ─▶ bytes    one Link for each peer and loop;

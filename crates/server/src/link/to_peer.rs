@@ -1,9 +1,10 @@
 //! The link to one peer: its connections, and the messages that wait for them to be dialed.
 //!
 //! ```text
-//!     first message, keeper          proved                  lost, refused, silent
-//!   down ───────────────▶ dialing ───────────▶ up: Up ──────────────▶ down: Lost
-//!                            └──────────────────────────────────────▶ down: Unreachable
+//!   down ─▶ dialing    at the first message, or when the redialer dials
+//!   dialing ─▶ up      after the handshake; event `Up`
+//!   up ─▶ down         when a connection is lost, or the peer is silent; event `Lost`
+//!   dialing ─▶ down    when the dial or the handshake fails; event `Unreachable`
 //! ```
 //!
 //! A link has a connection for short requests, and one for long requests that is dialed with the

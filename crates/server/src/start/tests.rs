@@ -1,4 +1,5 @@
-//! A node's identity from the layout on its disk, and the effects of being alone in that layout.
+//! Tests of a start: a node's identity comes from the layout on its disk, and a node that is alone
+//! in that layout starts differently.
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
 use std::cell::RefCell;
