@@ -35,7 +35,8 @@ const LONGEST_WAIT: u64 = 2_500_000;
 /// differ, or a bound is ahead.
 const LAST_DAYS_END: u64 = 4_503_513_600_000_000;
 
-/// Refuses a wall clock, in microseconds since 1970, that is too late for versions to hold.
+/// Refuses a wall clock, in microseconds since 1970, that is within a day of the last time that a
+/// version can encode, or later.
 pub fn refuse_after_last_day(wall: u64) -> Result<(), StartError> {
     if wall < LAST_DAYS_END { Ok(()) } else { Err(StartError::AfterLastDay) }
 }

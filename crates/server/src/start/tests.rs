@@ -1,5 +1,5 @@
-//! Tests of a start: a node's identity comes from the layout on its disk, and a node that is alone
-//! in that layout starts differently.
+//! Tests of a start: the layout on the node's disk determines the node's identity, and whether the
+//! node is alone in its cluster.
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
 use std::cell::RefCell;
