@@ -9,9 +9,8 @@
 //!
 //! The founder is the node of the view whose name comes first. The id is a hash of the names and of
 //! the founder's incarnation, so that two clusters with the same names have different ids. While a
-//! node is storing an id, it does not answer requests for its id. So
-//! once every node has answered "no id" to the founder, no node has or adopts another id than the
-//! founder's.
+//! node is storing an id, it does not answer requests for its id. So once every node has answered
+//! "no id" to the founder, no node has or adopts an id other than the founder's.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -7,8 +7,8 @@
 //!      ─▶ the next lists
 //! ```
 //!
-//! The record of a conditional write is read by a client's read at a majority. A record held by a
-//! minority may never have been chosen, and copies of it would make it look like a chosen record.
+//! The record of a conditional write is read at a majority, as a client's read does. A record held
+//! by a minority may never have been chosen, and further copies would make it look chosen.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,5 +1,5 @@
-//! Requests that wait: those under a later view than this node's, and those that this node must not
-//! acknowledge before other nodes know its disk (`membership/known_disk.rs`).
+//! Requests that wait: requests under a later view than this node's, and requests that this node
+//! must not acknowledge before other nodes know its disk (`membership/known_disk.rs`).
 //!
 //! ```text
 //!  1 A request under view 8 arrives. This node's view is

@@ -2,10 +2,10 @@
 //! moved.
 //!
 //! ```text
-//!   page(start) ── Ok(Some(next)) ─▶ page(next) ── … ── Ok(None) ─▶ all pages are moved
-//!       ▲ │
-//!       │ └─ Failed ─▶ pause(failures) ── Err ─▶ the source is given up
-//!       └─ after micros ──┘ Ok(micros)
+//!   page(start) ─┬─ Ok(Some(next)) ─▶ page(next) …
+//!                ├─ Ok(None) ───────▶ all pages are moved
+//!                └─ Err(Failed) ────▶ pause(failures) ─┬─ Ok(micros) ─▶ page(start) after `micros`
+//!                                                      └─ Err ───────▶ the source is given up
 //! ```
 //!
 //! A transfer supplies the two functions: `page` reads, filters and stores one page at the

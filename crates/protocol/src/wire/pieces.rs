@@ -6,8 +6,8 @@
 //!              └───────────────── credit ◀──────────────┘
 //! ```
 //!
-//! `Cut` sends at most as many bytes as it has credit. For each piece that the receiver takes from
-//! the connection, it returns credit for as many bytes.
+//! `Cut` sends at most as many bytes as it has credit. The receiver returns credit for the bytes of
+//! each piece that it takes.
 //!
 //! On one connection and in one direction, long messages travel one after the other, with whole
 //! messages between their pieces. The sender begins with a credit of [`WINDOW`](super::WINDOW)
