@@ -2,8 +2,8 @@
 //! and messages become bytes to send.
 //!
 //! ```text
-//!  requests to a peer ─▶ Link ─┬─ short requests ───────────────▶ small Connection ─▶ bytes to send
-//!                              └─ long requests, hints, pages ──▶ bulk Connection ──▶ bytes to send
+//!  requests to a peer ─▶ Link ─┬─ short requests ──────────────▶ small Connection ─▶ bytes to send
+//!                              └─ long requests, hints, pages ─▶ bulk Connection ──▶ bytes to send
 //!
 //!  received bytes ─▶ Connection ─▶ events: replies, or the peer's requests
 //! ```
