@@ -2,28 +2,28 @@
 //!
 //! **The embedder's obligations (the embedder is `crates/server`).**
 //!
-//! *Order.* The embedder begins the effects of one event in their order, and those of one event
-//! before those of the next. Effects may end in any order, with two exceptions: messages to one
-//! node over one connection arrive in the order of sending, and of two writes to this node's store
-//! the later one is not visible before the earlier one.
+//! *Order.* The embedder begins the effects of one event in their order, and all effects of an
+//! event before any effect of the next event. Effects may end in any order, with two exceptions:
+//! messages to one node over one connection arrive in the order of sending, and of two writes to
+//! this node's store the later one is not visible before the earlier one.
 //!
 //! *Completion.* The result of an effect comes back as an event of its own, never from within
 //! [`Protocol::handle`](crate::Protocol::handle), at most once, and under the id of the effect. An
 //! event under an id that is no longer under way changes nothing.
 //!
-//! | effect | ends in | may be skipped |
+//! | effect | ends with the event | may be skipped |
 //! |---|---|---|
-//! | `Read` | `Read`, `Outlined` | after its [`Demand::until`]: then nothing needs to be read |
-//! | `Recall` | `Recalled` | the same |
-//! | `Page` | `Paged` | the same |
-//! | `Compare` | `Compared` | the same |
+//! | `Read` | `Read`, `Outlined` | after its [`Demand::until`]: the result is no longer needed |
+//! | `Recall` | `Recalled` | after its `until` |
+//! | `Page` | `Paged` | after its `until` |
+//! | `Compare` | `Compared` | after its `until` |
 //! | `Discard` | `Written` | no |
 //! | `Write`, `WriteAll` | `Written` | no; a write that has not begun by `until` ends in `Busy` |
 //! | `KeepMissed`, `KeepProof`, `KeepLayouts` | `Written` | no |
-//! | `Hint` | `Hinted` | no: until then the hint's bytes are reserved in the ledger |
+//! | `Hint` | `Hinted` | no: the ledger reserves the hint's bytes until `Hinted` |
 //! | `Send` | `Reply`, `Lost`, `Unreachable`, `Overflow` | once nobody waits for the reply |
-//! | `Respond` | | if the connection is gone |
-//! | `Answer`, `Returned` | | no: a client or a caller waits |
+//! | `Respond` | none | if the connection is gone |
+//! | `Answer`, `Returned` | none | no: a client or a caller waits |
 //!
 //! All obligations end with the process: a crash may lose whatever is not durable by then.
 

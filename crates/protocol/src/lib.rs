@@ -2,12 +2,17 @@
 //! embedder passes in the time and the bytes, so that a simulation runs the same code as a node.
 //!
 //! ```text
-//!  dispatch     one event loop's share: hands events to request, paxos, replica
-//!  request      reads, writes, ranges: quorums and votes      paxos      conditional writes
-//!  replica      requests that this node's store answers
-//!  background   a node's share, as tasks: repair (rounds), transfer (hints, rebuild, rebalance),
-//!               membership (layouts, this node's state)
-//!  placement    nodes that hold a key                         wire, handshake   bytes
+//!  dispatch     entry point of an event loop: hands its events to request, paxos and replica
+//!  request      coordinates reads, writes and ranges: quorums and votes
+//!  paxos        coordinates and accepts conditional writes
+//!  replica      carries out requests on this node's store
+//!  background   entry point of work done once per node: runs the tasks of
+//!    repair     repair rounds
+//!    transfer   hints, rebuild, rebalance
+//!    membership layouts, and this node's membership state
+//!  placement    computes the nodes that hold a key
+//!  wire         encodes messages between nodes
+//!  handshake    authenticates the nodes at both ends of a connection
 //! ```
 
 #![forbid(unsafe_code)]

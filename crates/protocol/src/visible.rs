@@ -1,6 +1,6 @@
 //! Invisible characters, and characters that reverse the text around them: control characters,
-//! zero-width and bidirectional ones. Raw in a name or a key, they make a line read differently
-//! from its bytes, or end it early.
+//! zero-width and bidirectional characters. If such a character of a name or a key were printed, a
+//! line of output might read differently from its bytes, or end early.
 
 use std::borrow::Cow;
 use std::fmt::Write;

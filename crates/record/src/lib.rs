@@ -10,15 +10,18 @@
 //!                 └─────────────────────── covered by check, seeded by the key ────────────┘
 //! ```
 //!
-//! A record made by a conditional write has `steps`, the operation history of the key:
+//! The first row has the offsets in bytes. Fields in brackets are optional, and the bits of `shape`
+//! tell which ones are present; `copies` is the number of nodes that should hold the record. A
+//! record made by a conditional write has `steps`, the operation history of the key:
 //!
 //! ```text
 //!  ballot u64 │ step u32 │ count u8 │ results u8 │ id u64 × count │ result i64 × ones in results
 //! ```
 //!
-//! Bit *k* of `results`: operation *k* has a result. The oldest operation comes first. The
-//! extension holds the digests of the operations' requests: 1 u8 │ bit *k*: the digest of operation
-//! *k* is known u8 │ each known digest u64. Readers ignore extensions of another form.
+//! Bit *k* of `results` is set if operation *k* has a result. The oldest operation comes first. The
+//! extension (`ext`) holds the digests of the operations' requests: first a byte of value 1, then a
+//! byte whose bit *k* is set if the digest of operation *k* is known, then each known digest as a
+//! u64. Readers ignore extensions whose first byte is not 1.
 //!
 //! All integers are little-endian. `check` is the xxh3-64 of bytes `2..len-8`, seeded by the
 //! xxh3-64 of the key, so a record under a wrong key is detected like a flipped bit. The checksum

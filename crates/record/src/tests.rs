@@ -1,4 +1,4 @@
-//! Round trips, damage and ordering of records.
+//! Tests of records: encoding and decoding, detection of damage, and order.
 
 use proptest::collection::vec;
 use proptest::option::weighted;

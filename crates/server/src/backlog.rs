@@ -1,14 +1,15 @@
 //! Writes that wait until this node's store accepts them.
 //!
 //! ```text
-//!  store ─▶ into this turn's batch
-//!       └─ the log or flushes are too far behind ─▶ backlog ─▶ a batch, in order
-//!                                                       └ too late ─▶ busy
+//!  a write ─┬─ the store accepts it ─▶ this turn's batch
+//!           └─ the log or the flushes are too far behind ─▶ backlog
+//!                 ├─ the store accepts writes again ─▶ a later batch, oldest write first
+//!                 └─ the deadline is near ─▶ Busy
 //! ```
 //!
-//! A coordinator sends a write to all replicas at once. If one refused it, the others might store
-//! it all the same, and the outcome would be unknown. A replica therefore lets the write wait, for
-//! as long as the client does.
+//! A coordinator sends a write to all replicas at once. If one replica refused the write, the
+//! others might store it all the same, and the outcome would be unknown. A replica therefore lets
+//! the write wait for almost as long as the client waits.
 
 use std::collections::VecDeque;
 

@@ -2,10 +2,11 @@
 //! that the clock has issued.
 //!
 //! ```text
-//!  start ─▶ the stored bound ─┬─ far ahead of the wall clock ─▶ refused
-//!                             └─ the clock begins there, and stores a first bound
-//!  running ─▶ wanted ─▶ batch ─▶ committed by the driver ─▶ kept: versions up to it may be issued
-//!  stop ─▶ the bound is lowered to the last version issued
+//!  start    reads the stored bound ─┬─ it is far ahead of the wall clock ─▶ the start is refused
+//!                                   └─ else the clock begins at it, and stores a greater bound
+//!  running  `wanted` makes a batch with a new bound ─▶ the driver commits the batch
+//!             ─▶ `kept`: the clock may issue versions up to the new bound
+//!  stop     lowers the stored bound to the last issued version
 //! ```
 
 use std::sync::Arc;
@@ -34,7 +35,8 @@ const LONGEST_WAIT: u64 = 2_500_000;
 /// differ, or a bound is ahead.
 const LAST_DAYS_END: u64 = 4_503_513_600_000_000;
 
-/// Refuses a wall clock, in microseconds since 1970, that is too late for versions to hold.
+/// Refuses a wall clock, in microseconds since 1970, that is within a day of the last time that a
+/// version can encode, or later.
 pub fn refuse_after_last_day(wall: u64) -> Result<(), StartError> {
     if wall < LAST_DAYS_END { Ok(()) } else { Err(StartError::AfterLastDay) }
 }

@@ -195,11 +195,13 @@ pub trait TaskDriver: WriteBatcher {
     /// Returns the store's rule for records that compactions may drop.
     fn purge_rule(&self) -> &PurgeRule;
 
-    /// Starts a compaction of the whole store after this call and returns its number, which is
-    /// greater than all earlier ones. The compaction takes turns with the store's other work.
+    /// Queues a compaction of the whole store, which starts after this call returns, and returns
+    /// the compaction's number, which is greater than all earlier numbers. The compaction takes
+    /// turns with the store's other work.
     fn compact(&mut self) -> u64;
 
-    /// Returns whether compaction `number`, or a later one, succeeded; `None` = neither has ended.
+    /// Returns whether compaction `number`, or a later compaction, succeeded; `None` = no such
+    /// compaction has ended.
     fn compacted(&self, number: u64) -> Option<bool>;
 
     /// Delivers an event to the task after `micros` microseconds.

@@ -2,12 +2,13 @@
 //! and the engine ([`lsm`]). The process and the simulator drive the same code.
 //!
 //! ```text
-//!   driver (src/, crates/sim)     node                                    below
+//!   driver (src/, crates/sim)     this crate                              layer below
 //!   ──────────────────────────    ────────────────────────────────────    ────────────────────
-//!   clients, messages, time ───▶  Loop   effects, waiting writes, hints   ─▶ protocol::Protocol
-//!   time, peers seen ──────────▶  Task   background work of the node      ─▶ protocol::Background
-//!   a range, pages ────────────▶  Range  retries; Pages                   ─▶ protocol::Scan
-//!   start, stop, repair ───────▶  Starting, BoundedClock, Ahead           ─▶ lsm::Engine
+//!   clients, messages, time ───▶  Loop: effects, waiting writes, hints    ─▶ protocol::Protocol
+//!   time, peers seen ──────────▶  Task: background work of the node       ─▶ protocol::Background
+//!   range reads, pages ────────▶  Range: retries of pages; Pages          ─▶ protocol::Scan
+//!   start, stop ───────────────▶  Starting, BoundedClock                  ─▶ lsm::Engine
+//!   repair of a wrong clock ───▶  Ahead                                   ─▶ lsm::Engine
 //! ```
 //!
 //! A driver supplies time and bytes, and implements [`Driver`]. Only the driver waits. Functions of

@@ -55,7 +55,7 @@ pub enum StartError {
          own (--data)"
     )]
     Another(String),
-    /// The wall clock shows a time too late for versions to hold.
+    /// The wall clock is past the last time that a version can encode, less a margin of one day.
     #[error(
         "this machine's clock shows a time after {LAST_DAY}, the last that timestamps can hold: \
          correct the clock (date -u shows it). Nothing was changed"

@@ -1,12 +1,12 @@
 //! Estimate of the bytes that clients have stored under a prefix, from this node's part of the
 //! keys.
 //!
-//! A key's hash places the key, so one node's keys are a random sample of all keys. A record with n
-//! copies here counts as P / p records, where P is the number of all partitions, and p the number
-//! of partitions that have this node among their first n replicas. With as many replicas as nodes
-//! the estimate is exact; otherwise its error falls with the size of the sample (Horvitz and
-//! Thompson, *A Generalization of Sampling Without Replacement From a Finite Universe*, 1952):
-//! about 1/√k for k keys of one size on this node.
+//! A key's hash places the key, so one node's keys are a random sample of all keys. A record on
+//! this node whose key has n copies counts as P / p records, where P is the number of all
+//! partitions, and p the number of partitions that have this node among their first n replicas. If
+//! there are as many replicas as nodes, the estimate is exact; otherwise its error falls with the
+//! size of the sample (Horvitz and Thompson, *A Generalization of Sampling Without Replacement From
+//! a Finite Universe*, 1952): about 1/√k for k keys of one size on this node.
 
 use std::collections::BTreeMap;
 

@@ -1,18 +1,22 @@
 //! Up-to-date count of the bytes stored under a prefix: the last count, plus this node's changes
 //! since.
 //!
+//! A change is added to the current count when it is accepted. A *lap* counts all keys anew, in key
+//! order and in steps; each step reads a snapshot of the store, from the lap's position on. At the
+//! end of a lap, its result replaces the old count and all changes that the lap includes:
+//!
 //! ```text
-//!        keys ──▶  walked, counted ░░░░░░░│ reads │        not walked yet
-//!  a change here:   kept after the count  │ kept  │  the walk will see it: dropped by the count
-//!                                         │ if it adds
+//!  key of the change      time of the change            at the end of the lap, the change is
+//!  ────────────────────────────────────────────────────────────────────────────────────────────
+//!  before the position    any                           kept
+//!  at or after it         between two steps             dropped: a later snapshot includes it
+//!  at or after it         during a step, if it adds     kept: that step's snapshot lacks it
+//!  at or after it         during a step, if it removes  dropped
 //! ```
 //!
-//! A change is added when it is accepted. When a lap of the count ends, its result replaces the old
-//! count and all changes that the lap includes. Each step of a lap reads a snapshot of the store,
-//! from the walk's position on. A change at or after that position that is accepted after the
-//! snapshot was taken is not in that snapshot, but may be in the next one: additions are kept and
-//! removals dropped, so that the count errs on the high side. A write that waited for the log when
-//! the snapshot was taken is missed. The next lap corrects both errors.
+//! A change during a step may also be in the next step's snapshot. So additions are kept and
+//! removals dropped, and the count errs on the high side. A write that waits for the log while the
+//! snapshot is taken is missed. The next lap corrects both errors.
 
 use std::collections::HashMap;
 

@@ -110,8 +110,8 @@ pub enum BackgroundEvent {
         /// True if the knowledge was stored.
         kept: bool,
     },
-    /// The store has dropped orphaned records, which are placed on other nodes by now, or some may
-    /// remain.
+    /// The store dropped orphaned records, which are now placed on other nodes only; `done` tells
+    /// whether it dropped all of them.
     LeftoversDropped {
         /// True if no orphaned record remains.
         done: bool,

@@ -9,11 +9,11 @@
 //!          └ may step back    └ only grows             └ never passed
 //! ```
 //!
-//! The clock issues no version twice, not even over a restart with a wall clock that stepped back:
-//! versions stay at or below a bound that was made durable before, and a start begins at that
-//! bound. (A node that loses the bound with its disk, and whose wall clock is set back too, may
-//! issue a version again.) The caller reads the wall clock and persists the bound: this module has
-//! neither clock nor file.
+//! The clock issues no version twice, even if the wall clock steps back across a restart: every
+//! issued version is at or below a bound that is already durable, and after a restart the clock
+//! begins at that bound. (A node that loses the bound with its disk, and whose wall clock is set
+//! back too, may issue a version again.) The caller reads the wall clock and persists the bound:
+//! this module reads no clock and writes no file.
 //!
 //! The clock *takes in* the times that other nodes send: from then on, it issues only greater ones.
 //! It refuses a time that is *ahead*: later than the wall clock by more than `--max-clock-skew`, or

@@ -2,16 +2,18 @@
 //! unanswered request from the beginning.
 //!
 //! ```text
-//!  view 7: read old ── a slot: asked, two replies ─┐            replies under the old id: stale
-//!  view 8: read new ───────────────────────────────┴─▶ new id, new votes ─▶ asked again ─▶ answer
+//!  view 7: a request's slot has asked all replicas, and has two replies ─┐
+//!  view 8: the slot gets a new id and empty votes ◀──────────────────────┘
+//!            ├─▶ the replicas of view 8 are asked ─▶ their replies decide ─▶ answer
+//!            └─▶ replies under the slot's old id are ignored
 //! ```
 //!
 //! A quorum is defined by the replica sets of one view, and by replies given under that view.
 //! Nothing from the earlier view therefore counts, except that a write remains marked as possibly
 //! done. The deadline stays the same.
 //!
-//! This node's own replica needs no check of the view: requests to it carry the slot's id, which
-//! the call that sees the later view renews at once.
+//! A reply of this node's own replica needs no check of the view: the reply carries the slot's id,
+//! and the call that first sees the later view gives all unanswered slots new ids.
 
 use std::rc::Rc;
 

@@ -1,9 +1,15 @@
 //! The HELLO: a node's claims about itself before it trusts the other side.
+//!
+//! Fields in order, each with its length in bytes; `1 + n` is a text of n bytes after its length.
+//! [`Hello`] explains the fields. The four `knows_you` fields are one [`Claim`].
+//!
 //! ```text
-//!  magic 8 │ least 2 │ greatest version 2 │ features 8 │ role 1 │ connection 1 │ cluster 8
-//!  incarnation 8 │ knows_you: incarnation 8 │ placement 8 │ nonce 32 │ name 1 + n │ to 1 + n
-//!  life 8 │ knows_you: life 8, up to 8, late 8 │ epoch 8 │ proven 8 + 2
-//!  voter 8 │ node 2 │ knew_another 1 │ fields of later versions …
+//!  magic 8 │ least version 2 │ greatest version 2 │ features 8 │ role 1 │ connection 1
+//!  cluster 8 │ incarnation 8 │ knows_you.incarnation 8 │ placement 8 │ nonce 32
+//!  name 1 + n │ to 1 + n
+//!  life 8 │ knows_you.life 8 │ knows_you.position 8 │ knows_you.late 8 │ epoch 8
+//!  proven.time 8 │ proven.node 2 │ voter 8 │ node 2 │ knew_another 1
+//!  fields of later versions, which are ignored
 //! ```
 
 use super::{NAME_MAX, Nonce};

@@ -5,14 +5,14 @@
 //!   dialer                                  acceptor
 //!     │ HELLO  versions, names, nonce … ──────▶ │
 //!     │ ◀────── HELLO  versions, names, nonce … │   ≤ HELLO_MAX bytes each
-//!     │ PROOF  HMAC(secret, role, HELLOs) ────▶ │   wrong proof: VERDICT, closed
+//!     │ PROOF  HMAC(secret, role, HELLOs) ────▶ │   if wrong: refusing VERDICT, then close
 //!     │ ◀────── PROOF, VERDICT                  │   the acceptor proves itself
 //!     │ VERDICT ──────────────────────────────▶ │   both sides know both verdicts
 //!     │ envelopes …                             │
 //! ```
 //!
 //! The secret never crosses the wire. A proof covers the other side's nonce, so that no proof is
-//! valid twice, and the role, so that a proof can't be sent back to the node that made it. The
+//! valid twice, and the prover's role, so that a proof can't be sent back to its maker. The
 //! acceptor proves nothing to a dialer that has not proved itself. A topology is described only
 //! after both proofs, and only if the two topologies differ, so that both sides can log the
 //! difference. The side with the later layout sends that layout with its verdict, whatever the

@@ -1,5 +1,5 @@
-//! This node's identity in handshakes: its name, the nodes that it expects, and its proof of
-//! membership.
+//! This node's identity in handshakes: its name, the nodes that it expects, and the secret that
+//! proves its membership.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The secret that proves a node's membership in the cluster, and a second one that is accepted
-//! while secrets are rotated node by node.
+//! The secret that proves a node's membership in the cluster, and a second secret, which the node
+//! also accepts while operators rotate the secret node by node.
 
 use std::fmt;
 use std::sync::Arc;

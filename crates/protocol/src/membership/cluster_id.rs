@@ -1,16 +1,16 @@
 //! The cluster id, by which nodes of different clusters refuse each other.
 //!
 //! ```text
-//!   a directory for a node alone ──▶ an id at once
-//!   a directory for a list: no id ─┬─ the founder asks all others; none has one ─▶ a new id
-//!                                  └─ another node has one ─▶ adopted, once
-//!   durable here ─▶ told to others
+//!   new directory of a single-node cluster ─▶ gets an id at once
+//!   new directory of a node in a list ─▶ no id ─┬─ founder: no other node has an id ─▶ a new id
+//!                                               └─ another node has an id ─▶ the same id, for good
+//!   id durable on this node ─▶ reported to the other nodes
 //! ```
 //!
 //! The founder is the node of the view whose name comes first. The id is a hash of the names and of
 //! the founder's incarnation, so that two clusters with the same names have different ids. While a
-//! node is storing an id, it does not answer requests for its id. So a node that answered *none* to
-//! the founder adopts no other id afterwards.
+//! node is storing an id, it does not answer requests for its id. So once every node has answered
+//! "no id" to the founder, no node has or adopts an id other than the founder's.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! Identifiers of a node's data directory, each a type of its own: the directory, the process that
-//! runs on it, and a position in its log (`logs.rs`).
+//! Types that identify a data directory (`Incarnation`), a process that runs on the directory
+//! (`BootId`), and a position in the directory's log (`LogPosition`); see `logs.rs`.
 
 /// The id of a node's data directory, and so of its disk: a random number assigned once to the
 /// directory. 0 on the wire and on disk stands for none; in memory `None` does.

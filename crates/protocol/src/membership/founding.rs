@@ -2,13 +2,14 @@
 //! cluster: see `cluster_id.rs`.
 //!
 //! ```text
-//!   no id ── ClusterId? ─▶ peers ─┬─ one ──▶ stored, then told
-//!                                 └─ none, say all others to the founder ─▶ a new id
-//!   an id ── ClusterId? ─▶ peers that had none ── another one ─▶ the links to them are closed
+//!   this node has no id ─▶ asks the peers ─┬─ a peer has an id ─▶ stores it, then reports it
+//!                                          └─ all answer "no id" to the founder ─▶ a new id
+//!   this node has an id ─▶ asks the peers that had none
+//!                                          └─ a peer has another id ─▶ the link to it is closed
 //! ```
 //!
-//! A founder whose disk is replaced asks again. A peer that answers it has seen the new disk, and
-//! accepts nothing any more from a process with the old one ([`Logs::received`]).
+//! A founder whose disk is replaced asks again. A peer that answers the founder has seen the new
+//! disk, and from then on accepts nothing from a process with the old disk ([`Logs::received`]).
 //!
 //! [`Logs::received`]: crate::Logs::received
 

@@ -2,17 +2,18 @@
 //! membership state.
 //!
 //! ```text
-//!   start ─▶ all peers are pinged ─▶ each was seen or is away ─▶ a Member is authoritative
-//!   a peer knows another disk of this name, or this one is fenced ─▶ Rebuilding: all is streamed
-//!   a peer knows more of this log than there is ─▶ Rebuilding: what may be lost is streamed
-//!   Verifying: all peers stream the records newer than this log's end ─▶ Member
-//!   Joining: all peers say that they never knew another disk ─▶ Member
+//!   start ─▶ ping all peers ─▶ each peer replied or is down ─▶ a Member becomes authoritative
+//!   a peer knows another disk of this node ─────────────▶ Rebuilding: peers stream all records
+//!   a later process with this disk runs (fenced) ───────▶ Rebuilding: peers stream all records
+//!   a peer knows a log position beyond this log's end ──▶ Rebuilding: peers stream possible losses
+//!   Verifying: the peers have streamed all records newer than this log's end ─▶ Member
+//!   Joining: each peer has confirmed that it never knew another disk of this node ─▶ Member
 //! ```
 //!
 //! A state that makes this node authoritative is stored before it takes effect; a loss of authority
-//! takes effect at once. A peer may forget its record of an earlier boot only when the consequences
-//! are durable here: until then this node reports no log position of the current boot to that peer
-//! (`logs.rs`).
+//! takes effect at once. A peer that receives a log position of this node's current boot forgets
+//! its record of earlier boots, which may show a loss. So this node reports no position to a peer
+//! until the state that follows from that peer's record is durable (`logs.rs`).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

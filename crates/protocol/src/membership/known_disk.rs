@@ -3,16 +3,17 @@
 //! until all other nodes have stored its id: from then on they refuse the other process.
 //!
 //! ```text
-//!   not a member ─▶ KnowsDisk ─▶ each other node ─┬─ Pong: known, as long as it is connected
-//!                                                 ├─ no connection: away, until there is one
-//!                                                 └─ refused, for another disk: waited for
-//!   known by all that are not away ─▶ stored writes are acknowledged
+//!   this node is not a member ─▶ sends KnowsDisk to each other node, which
+//!     ├─ replies Pong: *known*, as long as that node stays connected
+//!     ├─ is not reachable: *away*, until that node connects
+//!     └─ refuses, because it is connected with another disk of this node: *unknown*
+//!   no other node is *unknown* ─▶ this node acknowledges the writes that it has stored
 //! ```
 //!
-//! `tests/membership/disks.rs` models this. Nodes that are away are skipped, because a node that is
-//! down would otherwise hold up all writes that need a new disk. If the process with the previous
-//! disk is connected only to a skipped node, the two processes are told apart only when the network
-//! is whole again (docs/design/membership.md).
+//! `tests/membership/disks.rs` models this protocol. Nodes that are away are skipped, because a
+//! node that is down would otherwise hold up all writes that need a new disk. If the process with
+//! the previous disk is connected only to a skipped node, the nodes cannot tell the two processes
+//! apart until the network is whole again (docs/design/membership.md).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

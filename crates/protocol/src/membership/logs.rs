@@ -13,9 +13,9 @@
 //! earlier boots, and all boots of a directory form its [`BootHistory`]. A *position* is a sequence
 //! number of the store's log.
 //!
-//! A report holds for the boot that made it. So two copies of a directory that both ran on are told
-//! apart as well, because neither knows the other's boot. Of two processes running at once, the one
-//! with the greater boot id is accepted and the other is refused.
+//! A report holds for the boot that made it. So if two copies of a directory have both run since
+//! the copy, the peers can tell them apart, because neither copy knows the other's boot. Of two
+//! processes running at once, peers accept the one with the greater boot id and refuse the other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -6,8 +6,8 @@
 //!  proposals, stages          drive the next layout to a decision; advance a transition
 //!  transition_progress        how far each node has come in the transition
 //!  identity, state            this node's membership state, from what peers know of its disk
-//!  disk_ids, logs             ids of disk and process; the log positions known of all nodes
-//!  known_disk, announcement   a new disk is announced to the peers
+//!  disk_ids, logs             ids of disk and process; the last known log positions of all nodes
+//!  known_disk, announcement   announce a new disk of this node to the peers
 //!  cluster_id, founding       the cluster id, assigned once
 //! ```
 

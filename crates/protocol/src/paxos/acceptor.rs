@@ -2,14 +2,16 @@
 //! storing of records.
 //!
 //! ```text
-//!  Prepare ─▶ promise ─▶ read ─▶ the newest record
-//!  Write of a record with a ballot ─▶ hold the key's bucket ─▶ read ─┬─▶ write, durably ─▶ Stored
-//!                       ▲              ├─ BallotRefused              └─ outranked ─▶ Newer
-//!                       └─ a little later ◀─ another record is being stored there
+//!  Prepare ─▶ promise the ballot ─▶ read the key ─▶ reply: the newest record
+//!  Write of a record with a ballot ─▶ hold the bucket of the key's promise, which may be
+//!    ├─ held for another record ─▶ retry a little later
+//!    ├─ promised to a higher ballot ─▶ reply BallotRefused
+//!    └─ free ─▶ read the key ─┬─ the stored record is newer ─▶ reply Newer
+//!                             └─ otherwise ─▶ write durably ─▶ reply Stored
 //! ```
 //!
-//! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2, with
-//! a register that plain writes overwrite without promises.
+//! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2.
+//! Unlike there, plain writes overwrite the register without promises.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;

@@ -1,14 +1,14 @@
-//! Rounds, the second phase of one conditional write, or of several that wait for the same key,
-//! after a majority has promised.
+//! Rounds, the second phase of conditional writes, after a majority has promised. A round carries
+//! out one write, or several that wait for the same key.
 //!
 //! ```text
-//!  promises ─▶ the newest record ─▶ outcome of an earlier try? ─┬─ undetermined ──▶ unknown
-//!                                                               ├─ its record is stored again
-//!                                                               └─ not done, or no earlier try
-//!         the state of that record ◀────────────────────────────────────┘
-//!          ├─ this write's operation, then those of its *followers*
-//!          ├─ changed ──▶ the next record ─▶ stored by a majority ─▶ all are answered
-//!          └─ unchanged ─▶ a majority holds it ─▶ all are answered; else a majority stores it
+//!  promises ─▶ the newest record ─▶ outcome of this write's earlier try:
+//!    ├─ cannot be determined ─▶ answer "unknown"
+//!    ├─ its record is no longer reported ─▶ a majority stores that record again ─▶ answer
+//!    └─ shown by the newest record, or there was no earlier try
+//!         ─▶ apply this write's operation, then those of its *followers*, to the record's state
+//!              ├─ state changed ───▶ a majority stores the next record ─▶ answer all writes
+//!              └─ state unchanged ─▶ a majority holds the record, or else stores it ─▶ answer all
 //! ```
 //!
 //! Expiry is judged by this node's wall clock, or by the clocks of most other nodes if they show
@@ -16,8 +16,8 @@
 //! and changes nothing else first stores the absence of the value, and no later round finds the
 //! value alive.
 //!
-//! A round that fails is dissolved: each of its writes is retried alone, after a check whether it
-//! was done.
+//! If a round fails, each of its writes is retried alone, after a check whether that write was
+//! done.
 
 use super::change::{Asker, ChangeStage, ChangeState, ChangeVote, ChangeWork, Tried};
 use super::{Changes, LATE_MICROS, hides};

@@ -1,5 +1,5 @@
-//! Key locks. Of all conditional writes of a key that this node coordinates, on any loop, only one
-//! is under way at a time, because concurrent ones would only outbid each other.
+//! Key locks. Of all conditional writes of a key that this node coordinates, on any event loop,
+//! only one is under way at a time, because concurrent writes would only outbid each other.
 //!
 //! A lock (a `KeyLock`) covers a partition; keys that share a partition wait for each other.
 

@@ -2,10 +2,10 @@
 //! writes of the key one after the other.
 //!
 //! ```text
-//!  change ─▶ is this node the first of the key's replicas that is up?
-//!              ├─ no ──▶ Change ──▶ that replica ─┬─ done ──▶ answer
-//!              │                                  └─ not done ──▶ this node, as the leader
-//!              └─ yes ─▶ queue of the key ─▶ its lock ─▶ Prepare …
+//!  write ─▶ is this node the first of the key's replicas that is up?
+//!             ├─ no ──▶ sent to that replica (Change) ─┬─ done ──▶ answer
+//!             │                                        └─ not done ──▶ this node leads the write
+//!             └─ yes ─▶ queue of the key ─▶ key lock ─▶ Prepare …
 //! ```
 //!
 //! With a single leader, the writes of one key wait for each other instead of outbidding each

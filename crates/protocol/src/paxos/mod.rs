@@ -4,9 +4,9 @@
 //! ```text
 //!  ballot ─▶ Prepare ─▶ a majority has promised: the newest record among its reports
 //!    ▲                    ├─ condition true ──▶ the next record ─▶ stored by a majority ─▶ answer
-//!    │                    └─ false ─┬─ a majority holds it ──────────────────────────────▶ answer
-//!    │                              └─ bring it to a majority ─▶ stored by a majority ───▶ answer
-//!    └── a little later ◀── outbid, outranked, or too few
+//!    │                    └─ false ─┬─ a majority holds the newest record ───────────────▶ answer
+//!    │                              └─ else store it on a majority ──────────────────────▶ answer
+//!    └── retry a little later ◀── outbid, outranked, or too few replies
 //! ```
 //!
 //! Every answer is about a *chosen* record: one that a majority stored under one ballot. After a

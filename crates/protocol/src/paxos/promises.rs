@@ -2,10 +2,10 @@
 //! under a lower ballot.
 //!
 //! ```text
-//!  the key's partition ─▶ its bucket: the greatest ballot promised for any key in it,
-//!                         and whether a record is being stored there
-//!  all keys ────────────▶ the floor: the ballot promised for all keys, at the start, and to nodes
-//!                         that are being rebuilt
+//!  the key's partition ─▶ a bucket: the greatest ballot promised for any key of the bucket, and
+//!                         whether a record of the bucket is being stored
+//!  all keys ────────────▶ the floor: the ballot promised for all keys; raised at the process start
+//!                         and at the request of nodes that are being rebuilt
 //! ```
 //!
 //! A coordinator may be refused needlessly because of another key in the same bucket; it then

@@ -2,8 +2,8 @@
 //! was lost queries this table when the key itself no longer shows the outcome.
 //!
 //! ```text
-//!  a record with a ballot is stored ─▶ each operation in it: (key, id) ─▶ step, sum
-//!  Recall (key, id, ballot of the first try) ─▶ Stored │ Never │ Forgotten │ Reused
+//!  a record with a ballot is stored ─▶ an entry for each of its operations: (key, id) ─▶ step, sum
+//!  query Recall (key, id, ballot of the first try) ─▶ answer: Stored, Never, Forgotten or Reused
 //! ```
 //!
 //! A write without an entry was never stored here, unless its entry may have been evicted. An

@@ -9,13 +9,13 @@
 //!
 //! No other coordinator is promised a ballot between two of these ballots, because prepared ballots
 //! are spaced apart ([`Clock::issue_ballot`](crate::Clock::issue_ballot)). A plain write asks for
-//! no promise, but a replica that holds one refuses any record that would precede it. So either a
-//! majority stores the next record, or promises are requested after all; no request is ever
-//! answered from the cache alone.
+//! no promise, but a replica that holds a plain write refuses any record that would precede the
+//! write. So either a majority stores the next record, or promises are requested after all; no
+//! request is ever answered from the cache alone.
 //!
 //! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2.1,
-//! the one-round-trip optimization; here a range of ballots is promised, not the next one of each
-//! record.
+//! the one-round-trip optimization. There, each stored record also promises the next ballot; here,
+//! one promise covers a range of ballots.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};

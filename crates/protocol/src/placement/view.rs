@@ -1,11 +1,8 @@
 //! Views: the cluster's members and the placement of keys on them, as of one epoch.
 //!
 //! ```text
-//!   Views ──▶ view 7 ◀── a request, a range, a repair that began with it
-//!     │ ▲
-//!     │ └─ install(view 8): whatever begins from here on has that one
-//!     ▼
-//!   view 8
+//!   Views, before install(view 8) ──▶ view 7 ◀── requests, ranges, repairs begun before
+//!   Views, after install(view 8) ───▶ view 8 ◀── requests, ranges, repairs begun since
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,7 @@
-//! Messages in which replicas report their records to the driver of a repair round, which locates
-//! differences by them: sums of records by bucket of keys (`sums.rs`), outlines of the records in
-//! differing buckets, and ranges that a node could not read.
+//! Messages in which replicas report their records to the driver of a repair round, so that the
+//! driver can locate differences. The reports contain sums of records by bucket of keys
+//! (`sums.rs`), outlines of the records in differing buckets, and ranges that a node could not
+//! read.
 
 use bytes::Bytes;
 

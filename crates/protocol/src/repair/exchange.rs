@@ -3,11 +3,12 @@
 //!
 //! ```text
 //!   lists of all nodes, in key order ─▶ the newest record of each key, and the nodes lacking it
-//!      ─▶ read at a replica that holds it ─▶ written to those that lack it ─▶ the next lists
+//!      ─▶ the record is read from a replica that holds it ─▶ and written to the nodes lacking it
+//!      ─▶ the next lists
 //! ```
 //!
-//! A conditional write's record is read as a client reads at a majority: a record held by a
-//! minority may never have been chosen, and must not come to look as if it were.
+//! The record of a conditional write is read at a majority, as a client's read does. A record held
+//! by a minority may never have been chosen, and further copies would make it look chosen.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,13 +1,15 @@
-//! Steps of a round before and after its comparisons. The first raises the *repair fence*
-//! (identifier: `seal`) of all nodes, so that they accept nothing new up to the round's time. The
-//! last ones make the exchanged records durable on all nodes, and advance the watermark to the
+//! Steps of a round before and after its comparisons. The first step raises the *repair fence*
+//! (identifier: `seal`) of all nodes, so that the nodes accept nothing new up to the round's time.
+//! The last steps make the exchanged records durable on all nodes, and advance the watermark to the
 //! round's time.
 //!
 //! ```text
-//!  Seal ─▶ all fences raised, one watermark ─▶ compare, exchange, heal
-//!    ▲└─ one lags: Commit of the round that it missed
-//!    └── a later round's fence: after a pause, with a later time
-//!  all are equal ─▶ Ready ─▶ all are, in the same processes ─▶ Commit
+//!  1 Seal to all ─▶ all fences are raised
+//!       └─ a node has a later round's fence ─▶ pause, then Seal again with a later time
+//!  2 Commit of an earlier round to nodes that missed it ─▶ all nodes have the same watermark
+//!  3 compare, exchange, heal (round.rs) ─▶ all nodes are equal
+//!  4 Ready to all ─▶ all are ready, and none has restarted since its fence was raised
+//!  5 Commit to all
 //! ```
 
 use std::collections::BTreeMap;

@@ -1,14 +1,15 @@
-//! Repair rounds: one node has all nodes compare their records and makes the nodes equal, then
-//! proves that they are, so that deleted records may be purged.
+//! Repair rounds: one node, the driver, has all nodes compare their records, makes the nodes equal,
+//! then proves that they are equal, so that tombstones may be purged.
 //!
 //! ```text
 //!  Repair (starts and stops rounds) ─▶ round.rs, top to bottom:
-//!    fence.rs     all nodes stop accepting anything new up to the round's time
-//!    round.rs     range of keys by range of keys: sums of all nodes ─▶ they differ ─┐
-//!    exchange.rs  all keys of the differing buckets are listed; the newest record ◀─┘
-//!                 of each is brought to the nodes that lack it
-//!    round.rs     damaged ranges: rewritten, then discarded
-//!    fence.rs     all are ready ─▶ proven: a watermark
+//!    fence.rs     all nodes stop accepting new records with times up to the round's time
+//!    round.rs     for each range of keys: finds the buckets in which the nodes' sums differ
+//!    exchange.rs  lists all keys of these buckets, and brings the newest record of each key to the
+//!                 nodes that lack it
+//!    round.rs     for each range that a node cannot read: rewrites the other nodes' records on
+//!                 that node, which then discards the damaged data
+//!    fence.rs     makes the records durable on all nodes, and advances the watermark
 //! ```
 //!
 //! Any node may drive a round at any time, and several nodes may drive rounds at once: a round

@@ -1,5 +1,5 @@
-//! Exchange of proofs outside of rounds: a node adopts the proofs that it missed, and passes its
-//! own on.
+//! Exchange of proofs outside of rounds: a node adopts the proofs that it missed, and sends its own
+//! proof to nodes that missed it.
 
 use crate::background::effect::BackgroundEffect;
 use crate::background::task::{Context, TaskId, Tasks};

@@ -9,8 +9,8 @@
 //!
 //! Sums do not depend on the order of keys, and one record's contribution does not depend on other
 //! records. So replicas with the same records have the same sums; replicas with different records
-//! have equal sums in one of 2^128 cases per bucket. (A lying peer could make others differ from it
-//! forever, which it can by other means too.)
+//! have equal sums in one of 2^128 cases per bucket. (A malicious peer could make every comparison
+//! with it differ, but such a peer could also simply report false records.)
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,11 +3,11 @@
 //! anything older.
 //!
 //! ```text
-//!  seal T ─────────▶ nothing new written up to T is accepted, permanently
-//!    │  sums, exchange: all hold the same up to T
-//!  ready ──────────▶ the exchanged records are durable
+//!  seal T ─────────▶ the node never again accepts new records with times up to T
+//!    │  sums, exchange: all nodes hold the same records up to T
+//!  ready ──────────▶ the exchanged records are durable on the node
 //!    │  all nodes are ready
-//!  watermark T ────▶ tombstones up to T are purged; earlier promises end (`floor`)
+//!  watermark T ────▶ tombstones up to T are purged; promises of ballots up to `floor` end
 //! ```
 //!
 //! A *seal* is a repair fence. One node drives these steps for all nodes of the cluster at once

@@ -5,7 +5,8 @@
 //!                        ├─▶ Acceptor: promises, records of conditional writes
 //!                        ├─▶ Proving:  fences and watermarks of repair rounds
 //!                        ├─▶ Votes:    votes on layouts
-//!                        └─▶ Waiting:  requests under a later view, or until this disk is known
+//!                        └─▶ Waiting:  requests under a later view, and requests that wait until
+//!                                      other nodes know this node's disk
 //! ```
 
 pub(crate) mod before_writes;

@@ -1,16 +1,19 @@
-//! Requests that wait: those under a later view than this node's, and those that this node must not
-//! acknowledge before other nodes know its disk (`membership/known_disk.rs`).
+//! Requests that wait: requests under a later view than this node's, and requests that this node
+//! must not acknowledge before other nodes know its disk (`membership/known_disk.rs`).
 //!
 //! ```text
-//!  a request under view 8 ─▶ this node's view is ─┬─ of the same placement ─▶ carried out
-//!                                                 ├─ later: Superseded, nothing was done
-//!                                                 └─ earlier: waits until it is not
-//!  after the work ─────────▶ is the placement still in force? ─┬─ yes ─▶ the reply
-//!                                                              └─ no ──▶ Superseded: may be done
+//!  1 A request under view 8 arrives. This node's view is
+//!      ├─ of the same placement ─────────────▶ the request is carried out
+//!      ├─ of a later epoch ──────────────────▶ Superseded; nothing was done
+//!      ├─ of epoch 8 and another placement ──▶ TopologyMismatch; nothing was done
+//!      └─ of an earlier epoch ───────────────▶ the request waits for view 8
+//!  2 The request is carried out (`Cx::reply_as_replica`). This node's view is
+//!      ├─ of the same placement ─▶ the reply
+//!      └─ of another placement ──▶ Superseded; the request may have been carried out
 //! ```
 //!
-//! The second check keeps the order right, however long store and disk take: a reply that counts
-//! under a view was given before this node went by another view.
+//! The second check makes every reply that counts under a view precede this node's change to
+//! another placement, however long store and disk take.
 
 use std::collections::VecDeque;
 

@@ -1,10 +1,10 @@
 //! The choice of nodes for a range read: for every partition, the first `ack` of its first `from`
 //! replicas, in the order of preference.
 //!
-//! The set of nodes that are asked at all follows from the zones, without a look at each partition:
-//! a node is not asked if every partition has `ack` replicas among the nodes before it in the order
-//! of preference. The partitions of missing nodes are looked at only if more nodes are missing than
-//! a quorum can spare.
+//! The set of asked nodes follows from the zones, without a test of each partition: a node is not
+//! asked if every partition has `ack` replicas among the nodes before it in the order of
+//! preference. Only if more nodes are missing than a quorum can spare, the partitions of the
+//! missing nodes are tested one by one.
 
 use crate::message::NodeId;
 use crate::placement::topology::Topology;

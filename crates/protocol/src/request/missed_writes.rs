@@ -1,5 +1,5 @@
-//! Hints that this node's store is storing. A hint that the store refuses becomes a mark, so that
-//! repair brings the write to the replica instead.
+//! Hints that are being stored in this node's store. A hint that the store refuses becomes a mark,
+//! so that repair brings the write to the replica instead.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
 //! Requests that a node coordinates. Each kind has slots of its own.
 //!
 //! ```text
-//!  Reads, Writes ── clients' requests without a condition
-//!  Calls         ── one request to one node, for ranges, hints and background tasks
-//!  (paxos)       ── Changes: conditional writes
+//!  Reads, Writes       clients' requests without a condition
+//!  Calls               requests to one node each, for ranges, hints and background tasks
+//!  Changes (`paxos/`)  conditional writes
 //! ```
 
 pub(crate) mod acks;

@@ -1,5 +1,5 @@
-//! One loop's knowledge of the other nodes: whether a link to each node is up, and how fast each
-//! node answers. This knowledge orders replicas, and never keeps a replica from being asked.
+//! One event loop's knowledge of the other nodes: whether a link to each node is up, and how fast
+//! each node answers. The loop orders replicas by this knowledge, and may still ask each of them.
 
 use crate::message::NodeId;
 

@@ -6,15 +6,17 @@
 //!   own    a c d │ f …   ─┐
 //!   peer 2 a b d │ e …   ─┼─▶ least key of all, newest record ─▶ item, unless a tombstone
 //!   peer 5 b c   │ (end) ─┘
+//!
+//!   │ = end of the node's page; the next page follows
 //! ```
 //!
 //! For every partition, the first `ack` nodes of its first `from` replicas, in the order of
 //! preference, send their records, so that a range read sees the records that single reads would
-//! see. Nodes keep no state between two pages. When a node fails, the walk drops it from the list
-//! and continues from its position, with the next replicas in the node's place. When a view of
-//! another placement comes into force, the walk continues from its position with the nodes of that
-//! view, because pages of two placements do not fit together. While partitions move, the walk asks
-//! the read set, as reads do; the other set need not hold the records that the range returns.
+//! see. Nodes keep no state between two pages. When a node fails, the walk drops the node from the
+//! list and continues at the present key, with the next replicas in the node's place. When a view
+//! of another placement comes into force, the walk continues at the present key with the nodes of
+//! that view, because pages of two placements do not fit together. While partitions move, the walk
+//! asks the read set, as reads do; the other set need not hold the records that the range returns.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

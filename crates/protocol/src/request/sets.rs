@@ -1,11 +1,13 @@
 //! The two replica sets by which a request is counted while partitions move: the set that is *read*
 //! (the read set), and the *other* set, which is also written and must hold each answer. A request
-//! has a vote for each replica of either set. Each vote knows its places in the sets. A quorum
-//! needs enough votes in each set; the votes of both sets are never added up.
+//! has a vote for each replica of either set. A vote contains its replica's place in each set. A
+//! quorum needs enough votes in each set; the votes of both sets are never added up.
 //!
 //! ```text
-//!  read set A B C ─┐  votes:  A (0, 0)  B (1, 1)  C (2, –)  D (–, 2)     each with its places
-//!  other    A B D ─┘  2 of 3 in both: A and B; or A, C and D; but not C and D
+//!  read set A B C    votes with (place in the read set, place in the other set):
+//!  other    A B D      A (0, 0)   B (1, 1)   C (2, none)   D (none, 2)
+//!
+//!  2 of 3 in each set: A and B suffice; A, C and D suffice; C and D do not
 //! ```
 //!
 //! Without a move, the two sets are the same, and so are the two numbers of each count.

@@ -1,4 +1,4 @@
-//! Filters for the pages that a node streams to another one.
+//! Filters that select the records of the pages that a node streams to another node.
 
 use xxhash_rust::xxh3::Xxh3;
 

@@ -1,9 +1,10 @@
-//! Completeness of a node's memory of writes with an idempotency key that may be sent again.
+//! Completeness of a node's memory of writes with an idempotency key. A client may repeat such a
+//! write for a day ([`REMEMBERED_MICROS`]).
 //!
-//! ```text
-//!  its disk was lost ─▶ the others did not report all ──────┐
-//!  keys moved to it ──▶ their replicas did not report all ──┴─▶ no answer "never" for a day
-//! ```
+//! The memory is incomplete if the node lost it with its disk and the other replicas did not report
+//! all of theirs, or if keys moved to the node and their previous replicas did not report all of
+//! theirs. For a day after that, the node does not answer "never" for writes that it may have
+//! forgotten.
 
 use crate::clock::Clock;
 use crate::paxos::operation::REMEMBERED_MICROS;

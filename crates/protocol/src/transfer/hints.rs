@@ -8,16 +8,16 @@
 //! ```
 //!
 //! A hint is dropped undelivered if its node has left, or is no longer a replica of the record in
-//! either topology of the view in force. Nothing relies on a hint: its write was acknowledged by
-//! other replicas or not at all. The current holders of the partition have pulled what the previous
-//! replicas held, or are among them; and if the hint's node ever gets the partition back, it starts
-//! with nothing.
+//! either topology of the view in force. That is safe: enough other replicas have acknowledged the
+//! write, or the write was not acknowledged. The current replicas of the partition hold what the
+//! previous replicas held. If the hint's node ever becomes a replica of the partition again, it
+//! drops what it has of the partition, and pulls all records from the other replicas.
 //!
-//! A *future hint* has a timestamp further ahead of this node's or the receiver's wall clock than
-//! clocks may be. A pass leaves future hints in the store, and a later pass retries them. A hint
-//! that was delivered but could not be removed, because the store is overloaded or full, is
-//! delivered again, and counts as waiting until it is gone. Otherwise the hint would be taken for
-//! another one that came later, which would then wait forever.
+//! A *future hint* has a timestamp that is further ahead of this node's or the receiver's wall
+//! clock than `--max-clock-skew`. A pass leaves future hints in the store, and a later pass retries
+//! them. A hint that was delivered but could not be removed, because the store is overloaded or
+//! full, is delivered again, and counts as waiting until it is removed. If it did not count, its
+//! second delivery would be counted as that of another hint, which would then wait forever.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -1,27 +1,29 @@
 //! The operation history: once this node has all records, it pulls the other replicas' memory of
-//! writes with an idempotency key, so that it can answer "never" for writes that nobody has done. A
-//! node to which partitions move asks their previous replicas; a node that lost its disk asks the
-//! other replicas of its partitions.
+//! writes with an idempotency key, so that it can answer "never" for writes that no replica has
+//! done. A node to which partitions move asks their previous replicas; a node that lost its disk
+//! asks the other replicas of its partitions. A *trace* is one replica's memory of one write, and a
+//! *walk* is the pull of all traces.
 //!
 //! ```text
-//!  own page ──▶ traces ─┐ in name order, as far as all
-//!  A's page ──▶ traces ─┤ sources reported: those of one write ─▶ what is remembered of
-//!  B's page ──▶ traces ─┘ together (remembered.rs)                it from now on ───▶ written
-//!     ▲                                                                                  │
-//!     └───── the next page of each source whose traces are used up ◀─────────────────────┘
+//!  own page ──▶ traces ─┐
+//!  A's page ──▶ traces ─┼─▶ of each write, in name order: the traces of all sources are combined
+//!  B's page ──▶ traces ─┘   (`remembered.rs`) ─▶ the result is stored
+//!     ▲                          │
+//!     └──────────────────────────┘ the next page of each source whose traces are used up
 //! ```
 //!
-//! Each source has entered the transition when it answers, so anything that it accepts later is
-//! also accepted by a majority of the next replicas. A walk begins again after a restart, which
-//! keeps only what the walk has written. If a source has forgotten some writes itself, or does not
-//! answer for [`PATIENCE_MICROS`], the history is incomplete. Then this node does not answer
-//! "never" for writes from before its repair fence, or from before its disk was lost, as long as
-//! they may be sent again.
+//! Each source has entered the transition when it answers, so a write that it accepts later is also
+//! accepted by a majority of the next replicas. After a restart, a walk begins again; only the
+//! stored results remain. If a source has forgotten some writes itself, or does not answer for
+//! [`PATIENCE_MICROS`], the history is incomplete. Then this node does not answer "never" for
+//! writes from before its repair fence, or from before its disk was lost, as long as clients may
+//! repeat these writes.
 //!
-//! A node that lost its disk counts as one that may have had a trace of every write: it keeps each
-//! trace that would form a majority together with its own. Before a source streamed its records, it
-//! promised to accept nothing that was under way when the disk was lost (`rebuild.rs`). So if a
-//! write is accepted first here and later at that source, the source's report includes the write.
+//! A node that lost its disk may have had a trace of every write. The node therefore counts itself
+//! as a holder of each trace: it stores a trace that it and the reporting sources would hold as a
+//! majority. Before a source streamed its records, the source promised to accept nothing that was
+//! under way when the disk was lost (`rebuild.rs`). So if a write is accepted first by this node
+//! and later by that source, the source's report includes the write.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};

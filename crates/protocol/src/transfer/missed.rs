@@ -1,16 +1,15 @@
 //! Marks of missing records: writes that a replica missed and no hint delivers.
 //!
 //! ```text
-//!   a write's slot ends ─▶ mark (node, partition, time of the write)
-//!     of another node ─▶ kept here durably ─▶ handed to that node (`Missed`) ─▶ dropped here
-//!     of this node    ─▶ kept here durably ─▶ streamed from all others
-//!                                             (`transfer/rebuild.rs`)        ─▶ dropped here
+//!   a write's slot ends ─▶ mark (node, partition, time of the write), stored on this node
+//!     if the node is another one ─▶ the mark is sent to that node (`Missed`) ─▶ dropped here
+//!     if it is this node ─▶ all other nodes stream the records (`rebuild.rs`) ─▶ dropped
 //! ```
 //!
 //! A mark states that a node may lack records of a partition written at `since` or later. Marks of
-//! one partition are merged, with the least time. When a node has too many marks to list, they are
-//! merged into one for all partitions. A mark made again while the first is being processed counts
-//! as another mark, distinguished by its number.
+//! one node and partition are merged into one mark with the least time. When a node has too many
+//! marks to list, they are merged into one mark for all partitions. A mark made again while the
+//! first mark is being processed counts as another mark, distinguished by its number.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
 //! Transfers: a node pulls records that other nodes hold and stores them, page by page.
 //!
 //! ```text
-//!   source ─▶ fetch: its next page
-//!      ─▶ choose: records from a clock that is ahead stay at the source and are noted;
-//!                 of conditional writes, what a majority holds
-//!      ─▶ store: written here ─▶ the next page
+//!   fetch    requests the source's next page
+//!   choose   leaves records from a clock that is ahead at the source, and marks them; replaces the
+//!            record of a conditional write by the record that a majority holds
+//!   store    stores the chosen records on this node; then the next page follows
 //! ```
 //!
 //! Each transfer is a task that determines its requests, its rate, and the meaning of its end:

@@ -1,10 +1,10 @@
 //! Rate limiting of the records that this node pulls in a rebalance.
 //!
-//! `--stream-rate` limits the bytes per second: a page delays the next ones by the time that the
-//! page should have taken. The node also yields to clients by the load that it observes, as LEDBAT
-//! does (RFC 6817, section 2). The measure of load is how much longer a page takes to be written
-//! than the quickest one did: then the disk or the loop is busy with something else, and the next
-//! pages are delayed by a multiple of the difference.
+//! `--stream-rate` limits the bytes per second: each page delays the next page by the time that its
+//! bytes take at that rate. The node also yields to clients by the load that it observes, as LEDBAT
+//! does (RFC 6817, section 2). If a page takes much longer to be written than the quickest page of
+//! the transition did, the disk or the loop is busy with other work. The next page is then delayed
+//! by a multiple of the excess.
 
 use std::cell::Cell;
 

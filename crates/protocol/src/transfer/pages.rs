@@ -1,10 +1,11 @@
-//! The loop that moves pages: a source's pages one after the other, each until it is moved.
+//! The loop that moves a source's pages one after the other, and repeats each page until it is
+//! moved.
 //!
 //! ```text
-//!   page(start) ── Ok(Some(next)) ─▶ page(next) ── … ── Ok(None) ─▶ the end
-//!       ▲ │
-//!       │ └─ Failed ─▶ pause(failures) ── Err ─▶ the source is given up
-//!       └───────── Ok(micros) ──┘
+//!   page(start) ─┬─ Ok(Some(next)) ─▶ page(next) …
+//!                ├─ Ok(None) ───────▶ all pages are moved
+//!                └─ Err(Failed) ────▶ pause(failures) ─┬─ Ok(micros) ─▶ page(start) after `micros`
+//!                                                      └─ Err ───────▶ the source is given up
 //! ```
 //!
 //! A transfer supplies the two functions: `page` reads, filters and stores one page at the

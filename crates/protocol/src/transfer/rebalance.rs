@@ -1,34 +1,39 @@
 //! Rebalance: this node pulls the partitions that move to it, from each node that had them before.
 //!
 //! ```text
-//!  `ReadOld` is in force ─▶ records from an earlier ownership are dropped
-//!     ─▶ no source is behind this node's clock ─▶ repair fence raised (`seal`)
-//!     ─▶ first pass: each source's pages of keys whose first replica it is,
-//!        written before ──────────────────────────────────────────────────────────────▶ written
-//!     ─▶ second pass, range by range: own page ─▶ digests ─▶ each source: what is not
-//!        among them ─────────────────────────────────────────────────────────────────▶ written
-//!     ─▶ these sources are done: noted on disk ─▶ all are: their memory of writes with an
-//!        idempotency key (history.rs) ─▶ nothing is lacking any more
+//!  `ReadOld` is in force
+//!   1 Orphaned records from an earlier transition are dropped (`cleanup.rs`).
+//!   2 The sources confirm that this node's clock is not ahead; this node raises its repair fence
+//!     (`seal`) to the present time.
+//!   3 First pass: each source sends the keys whose first replica it is, as far as they were
+//!     written before the source entered the transition. This node stores them.
+//!   4 Second pass, range by range: this node sends digests of its own records to each source; the
+//!     source sends the records that are not among them. This node stores them.
+//!   5 The sources that answered are noted on disk as done. The second pass is repeated until all
+//!     sources are done.
+//!   6 The sources' memory of writes with an idempotency key is pulled (`history.rs`).
 //! ```
 //!
 //! A source reads a page under this node's view, so it has entered the transition, and everything
-//! it stored before is in its page of the second pass. The second pass alone makes the rebalance
-//! safe (docs/design/membership.md); the first only avoids sending a record more than once. A
-//! source that does not answer is left out of the pass and takes part in a later one. Of a key
-//! whose record a conditional write made, this node stores what a majority holds.
+//! that it stored before is in its page of the second pass. The second pass alone makes the
+//! rebalance safe (docs/design/membership.md); the first pass only avoids sending a record more
+//! than once. A source that does not answer is left out of the pass and takes part in a later pass.
+//! For a key whose record a conditional write made, this node stores the record that a majority
+//! holds.
 //!
-//! **A future record** (from a clock that is ahead) is accepted by no node, but hides what its
-//! holder acknowledged before, and the hidden record may be the last copy. A holder that keeps the
-//! key hands the future record over once its time has come. In two cases this node must wait for
-//! that time, however far off, before it finishes with the source:
+//! **A future record** (from a clock that is ahead) is accepted by no node. But it hides the record
+//! that its holder acknowledged before, and the hidden record may be the last copy. A holder that
+//! keeps the key hands the future record over once its time has come. In two cases this node must
+//! wait for that time, however far off, before it finishes with the source:
 //!
 //! * The holder leaves, or the key moves away from it: the transition would drop both records.
 //! * The key gets more replicas: a majority of them may lack a record that a majority of the fewer
 //!   replicas acknowledged.
 //!
-//! The future record is not pulled earlier, because it would hide the key here too. Nor is the
-//! hidden record, because the holder's store may have dropped it. The wait is reported, along with
-//! what ends it earlier: `kvorum repair-clock` on the holder, or an abort of the change.
+//! The future record is not pulled earlier, because it would hide the key on this node too. The
+//! hidden record cannot be pulled instead, because the holder's store may have dropped it. This
+//! node reports the wait, and the two ways to end it earlier: `kvorum repair-clock` on the holder,
+//! or an abort of the membership change.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -1,26 +1,26 @@
 //! Rebuild: all other nodes stream the records that this node is marked to lack (`missed.rs`). A
-//! node with a new disk under a known name lacks everything; one that lost the end of its log lacks
-//! what was written since. The node is authoritative again only once the walk over each other node,
-//! except those that a plan declares lost, has ended, and the node has asked them for their memory
-//! of writes with an idempotency key (`history.rs`).
+//! node with a new disk under a known name lacks all records; a node that lost the end of its log
+//! lacks the records written since. A node that lost records is authoritative again once every
+//! other node, except those that a plan declares lost, has streamed its records and has been asked
+//! for its memory of writes with an idempotency key (`history.rs`).
 //!
 //! ```text
-//!   marks of this node ─▶ for each other node: the marks it has not streamed yet
-//!                           ─▶ walk: pages of its records since the marks' least time
-//!                                ─▶ written here ─▶ at the end: marks done for this source
-//!   done for all others ─▶ the mark is dropped
+//!   for each source (another node): the marks of this node that the source has not streamed yet
+//!     ─▶ walk: the source's pages of records since the least time of these marks ─▶ stored here
+//!     ─▶ at the end of the walk, these marks are done for the source
+//!   a mark that is done for all sources is dropped
 //! ```
 //!
-//! Of a key whose record a conditional write made, a member stores the record that a majority
-//! holds, which the source determines: a minority's record, stored where a higher ballot was
-//! promised, would look like a majority's. A node that is being rebuilt needs the minority's record
-//! all the same, because that node may have been the second to hold it. A node that is being
-//! rebuilt gives no promises, its record does not count in reads, and both nodes have first
-//! promised that nothing older is under way (`paxos/promises.rs`).
+//! For a key whose record a conditional write made, a member stores the record that a majority
+//! holds, which the source determines. A record of a minority, stored where a higher ballot was
+//! promised, would look like a majority's record. But a node that is being rebuilt also stores a
+//! record of a minority, because that node itself may have been the second replica to hold it. This
+//! is safe: a node that is being rebuilt gives no promises and its records do not count in reads,
+//! and before the walk both nodes promise a ballot above all earlier ones (`paxos/promises.rs`).
 //!
-//! After a restart each walk begins again. A future record is left at its holder and its partition
-//! marked. The record is requested again periodically, and accepted once its time has come. Until
-//! then a node that lost something is not authoritative for keys that it lacks.
+//! After a restart, each walk begins again. A future record is left at its holder, and its
+//! partition is marked. The record is requested again periodically, and accepted once its time has
+//! come. Until then, a node that lost records is not authoritative for the keys that it lacks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

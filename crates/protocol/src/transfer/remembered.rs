@@ -1,15 +1,18 @@
 //! Replicas' memory of writes with an idempotency key, and the part of it that a node adopts when
-//! it becomes a replica of a partition, or lost its own.
+//! it becomes a replica of a partition, or after it lost its own memory.
 //!
 //! ```text
-//!  previous replicas ──▶ a majority accepted it under one ballot ─▶ chosen
-//!                   └──▶ else: do a majority hold a trace of it, counting replicas not asked?
-//!                          ├─ yes ─▶ came from a replica: answered neither "never" nor "done"
-//!                          └─ no ──▶ nothing: no majority accepted it
+//!  the previous replicas' traces of a write       the node adopts
+//!  ──────────────────────────────────────────────────────────────────────────────────────────
+//!  a majority accepted it under one ballot        `Chosen`: the write is done
+//!  else, a majority may hold a trace of it;       `Replica`: a trace for which the node answers
+//!    replicas that were not asked count as        neither "done" nor "never"
+//!    holders
+//!  else                                           nothing: no majority accepted the write
 //! ```
 //!
-//! An invariant before and after each move: a majority of the replicas has a trace of each chosen
-//! write. So if enough replicas answer "never" for that answer to count, the write was not chosen.
+//! Before and after each move, a majority of the replicas has a trace of each chosen write. So if
+//! so many replicas answer "never" that no majority with a trace is left, the write was not chosen.
 
 use crate::node_id::NodeId;
 use crate::paxos::recent::Via;

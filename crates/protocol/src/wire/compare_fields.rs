@@ -1,4 +1,4 @@
-//! The encoding of requests for comparisons of replicas, and of their reports.
+//! The encoding of requests to compare replicas, and of the reports that answer these requests.
 
 use bytes::Bytes;
 

@@ -1,9 +1,10 @@
 //! The encoding of requests to the metadata quorum (council) about layouts, and of its replies.
+//! Each field is followed by its length in bytes.
 //!
 //! ```text
 //!   request: step 1 │ ballot 8 │ layout            reply: kind 1 │ ballot 8 │ layout
 //!
-//!   layout = length 4 (0 = none) │ its bytes (`layout/bytes/`)
+//!   layout: length 4 (0 = no layout) │ that many bytes (`layout/bytes/`)
 //! ```
 
 use std::sync::Arc;

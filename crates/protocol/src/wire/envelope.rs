@@ -1,7 +1,7 @@
 //! Received envelopes and the items in them. The bytes may come from any process, so nothing here
-//! panics, or allocates memory by a length that was only announced. [`Assembly`](super::Assembly)
-//! does allocate by it, for a caller that has read the length ([`Announced`](super::Announced)) and
-//! reserved that memory.
+//! panics, or allocates as much memory as a received length says. The exception is
+//! [`Assembly`](super::Assembly): its caller has read the length of a long message
+//! ([`Announced`](super::Announced)) and reserved memory of that length before.
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;

@@ -2,9 +2,9 @@
 //! reading, writing and the length follow from that line.
 //!
 //! ```text
-//!   message ─ put ──▶ head │ fields …      bytes of a connection, or of pieces
-//!           └ len ──▶ the same, counted
-//!   message ◀─ take ─ head │ fields …
+//!   message ─ put ──▶ bytes: head │ fields …
+//!   message ─ len ──▶ number of these bytes
+//!   message ◀─ take ─ bytes: head │ fields …
 //! ```
 
 use super::compare_fields::Ranges;

@@ -2,15 +2,16 @@
 //! of every message.
 //!
 //! ```text
-//!  envelope: check 8 │ length 4 │ count 4 │ epoch 8 │ layout 8 │ clock 8 │ position 8 │ items …
-//!            └ xxh3-64 of all that follows it
-//!  item:     type 1 │ flags 1 │ class 1 │ 0 │ length 4 │ id 8 │ remaining ms 4 │ body …
+//!  envelope: check 8 │ length 4 │ count 4 │ epoch 8 │ layout 8 │ clock 8 │ position 8 │ items
+//!  item:     type 1 │ flags 1 │ class 1 │ zero 1 │ length 4 │ id 8 │ remaining ms 4 │ body
 //! ```
 //!
-//! All numbers are little-endian. An envelope carries the items of one turn of a loop on one
-//! connection. A message of more than [`WHOLE_MAX`] bytes is cut into pieces, so that short
-//! messages overtake it. Decoding trusts no length: bytes that an encoder would not have produced
-//! are [`Malformed`], and end the connection.
+//! Each field is followed by its length in bytes; all numbers are little-endian. `check` is the
+//! xxh3-64 of all bytes of the envelope after it, and `count` the number of items.
+//!
+//! An envelope carries the items of one turn of a loop on one connection. A message of more than
+//! [`WHOLE_MAX`] bytes is cut into pieces, so that short messages overtake it. Decoding trusts no
+//! length: bytes that an encoder would not have produced are [`Malformed`], and end the connection.
 
 mod compare_fields;
 mod conditional_fields;

@@ -1,8 +1,9 @@
-//! A node's progress in a transition, as bytes.
+//! The encoding of a node's progress in a transition. Each field is followed by its length in
+//! bytes.
 //!
 //! ```text
-//!   epoch 8 │ has all 1 │ sources done 2, of 2 │ records 8 │ bytes 8 │
-//!   waits for node 2, until 8 (both 0 = no wait)
+//!   epoch 8 │ has all 1 │ completed sources 2 │ all sources 2 │ pulled records 8 │ pulled bytes 8
+//!   source waited for 2 │ end of the wait 8 (both 0 = no wait)
 //! ```
 
 use super::Malformed;

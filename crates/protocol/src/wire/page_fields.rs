@@ -1,12 +1,14 @@
-//! The encoding of page requests and pages.
+//! The encoding of page requests and pages. A number after a field is the field's length in bytes;
+//! `count k, × (…)` is a count of k bytes and then that many elements.
 //!
 //! ```text
-//!   request: start │ end, if the head has the flag │ max bytes 4 │ filter, by the head's flags
-//!     chosen:      ack 1 │ from 1 │ n 2 │ n × node 2
-//!     held by:     node 2 │ since 8 │ promise 8 │ n 2 │ n × partition 2
-//!     moved:       node 2 │ first 1 │ seed 8 │ n 4 │ n × digest 8
-//!     remembered:  node 2 │ 1, only if the node has lost its memory
-//!   page:    next, if the head has the flag │ entries
+//!   request: start │ end, if the head has the flag BOUNDED │ max bytes 4 │ filter
+//!   filter, one of four, told apart by the head's flags:
+//!     chosen:      ack 1 │ from 1 │ count 2, × node 2
+//!     held by:     node 2 │ since 8 │ promise 8 │ count 2, × partition 2
+//!     moved:       node 2 │ first 1 │ seed 8 │ count 4, × digest 8
+//!     remembered:  node 2 │ lost 1 (always true; absent if the node has its memory)
+//!   page: next, if the head has the flag BOUNDED │ entries
 //! ```
 
 use super::field::{Authoritative, Entries, Field};

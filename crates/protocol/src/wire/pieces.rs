@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!  message ─▶ Cut ─▶ piece ─▶ piece ─▶ last piece ─▶ Assembly ─▶ message
-//!              │ at most as many bytes as the credit      │ for each piece taken,
-//!              └◀─────────────── credit ◀─────────────────┘ credit for as many bytes
+//!              ▲                                        │
+//!              └───────────────── credit ◀──────────────┘
 //! ```
+//!
+//! `Cut` sends at most as many bytes as it has credit. The receiver returns credit for the bytes of
+//! each piece that it takes.
 //!
 //! On one connection and in one direction, long messages travel one after the other, with whole
 //! messages between their pieces. The sender begins with a credit of [`WINDOW`](super::WINDOW)

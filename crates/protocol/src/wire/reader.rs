@@ -1,5 +1,5 @@
 //! The reader of received items, field by field. The bytes may come from any process, so nothing
-//! here panics, or allocates memory by a length that was only announced.
+//! here panics, or allocates as much memory as a received length says.
 
 use bytes::Bytes;
 

@@ -4,8 +4,9 @@
 //!
 //! ```text
 //!  client ─▶ prepare ─▶ a majority promises ─▶ accept ─▶ a majority stores ─▶ answer
-//!              ▲ outbid: a greater ballot        │ a plain write in between: look for the outcome
-//!              └─────────────────────────────────┘
+//!              ▲                                 │
+//!              └─────────────────────────────────┘ outbid: retry with a greater ballot;
+//!                                                  a plain write in between: look for the outcome
 //! ```
 //!
 //! `cargo test -p protocol --test conditional` checks the first 15,000 states of each world.

@@ -1,4 +1,4 @@
-//! The rules of the protocol. Each rule can be left out, to show its purpose.
+//! The rules of the protocol. A test leaves out each rule, to show the failure that it prevents.
 
 /// The behavior of replicas and coordinators.
 #[derive(Debug, Clone)]

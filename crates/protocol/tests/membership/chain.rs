@@ -1,5 +1,5 @@
-//! The chain of layouts: the metadata quorum (`council`) of the last layout decides the next one,
-//! as the value of a key that is created once.
+//! The chain of layouts: the metadata quorum (`council`) of layout e decides layout e + 1, as the
+//! replicas of a write-once register decide its value.
 //!
 //! ```text
 //!   plan on layout e ─▶ prepare ─▶ a majority of e's quorum promises ─▶ accept ─▶ a majority

@@ -1,15 +1,15 @@
-//! Two processes that run as one node, each with a disk of its own: the member, and one that was
-//! started in its place with an empty directory. Each of the two other nodes accepts one of the
-//! processes as the node.
+//! Two processes that run as one node, each with a disk of its own: the old process, a member, and
+//! a new process that was started in its place with an empty directory, and is rebuilt. Each of the
+//! two other nodes, P and Q, accepts connections of one of the two processes at a time.
 //!
 //! ```text
-//!   old, a member ──┐                 ┌── P: writes and reads with two of three
-//!                   ├─ one connection ┤
-//!   new, rebuilt  ──┘   a node, a disk └── Q
+//!   old process, with the member's disk ──┬── P: coordinates reads and writes, which need two of
+//!                                         │      the three nodes
+//!   new process, with a new disk ─────────┴── Q
 //! ```
 //!
-//! A request and its reply are one step. A node reads nothing from a connection to a disk if the
-//! node has seen a later disk since.
+//! A request and its reply are one step. After a node has seen a later disk, it reads nothing more
+//! from a connection with an earlier disk.
 
 use stateright::{Model, Property};
 

@@ -1,5 +1,5 @@
-//! Each rule, switched off in a world that shows the effect. Most worlds begin in the midst of a
-//! transition.
+//! For each rule, a world in which a property fails if the rule is switched off. Most worlds begin
+//! in the midst of a transition.
 
 use crate::layout::Nodes;
 use crate::replica::Record;
@@ -114,7 +114,7 @@ pub(crate) fn rules_of_coordinators() -> Vec<LeftOut> {
 pub(crate) fn rules_of_promises() -> Vec<LeftOut> {
     let two = moves(put(&[0, 1, 2], 4), vec![appends(5), appends(6)]);
     let two = World { skewed: Some(3), ..two }.after(&promised());
-    // If promises come from both sets, the absence of `rounds_keep_their_layout` is not detected.
+    // If promises come from both sets, no property fails without `rounds_keep_their_layout`.
     let one_set =
         Rules { rounds_keep_their_layout: false, promises_are_of_both_sets: false, ..RULES };
     let apart = world(put(&[0], 3), &[0], &[0, 1, 2], vec![appends(5), appends(6), gets(), gets()]);

@@ -3,9 +3,11 @@
 //! was written before the code; `docs/design/membership.md` has its findings.
 //!
 //! ```text
-//!  settled ─▶ both are written, the old set is read ─▶ both are written, the new one is read ─▶
-//!      ▲       │         receivers pull the old set's records             settled, the new one
-//!      └─abort─┘
+//!  settled, with the old set ◀──────────────────────────── abort ─┐
+//!    ─▶ both sets are written and the old set is read, while      │
+//!       receivers pull the old set's records ─────────────────────┘
+//!    ─▶ both sets are written and the new set is read
+//!    ─▶ settled, with the new set
 //! ```
 //!
 //! `cargo test -p protocol --test membership` visits the first 2,000 states in each world, and as

@@ -1,4 +1,4 @@
-//! The rules of a transition, each of which can be switched off to show its purpose.
+//! The rules of a transition. A test switches off each rule, to show the failure that it prevents.
 
 /// Rules for replicas, receivers, coordinators and the decisions on the next layout.
 #[derive(Debug, Clone)]

@@ -1,12 +1,14 @@
-//! Votes of a metadata quorum member, and copies of its data directory. A member may be restored to
-//! an earlier copy, which other nodes' claims about the end of its log reveal. The member then
-//! becomes a new voter, because its seat belongs to a voter that remembers its votes.
+//! Votes of a metadata quorum member, and copies of its data directory. If a member's directory is
+//! replaced by an earlier copy, the member no longer knows its later votes. Other nodes' claims
+//! about the end of its log reveal that. The member then becomes a new voter without a seat,
+//! because a seat belongs to a voter that remembers all its votes.
 //!
 //! ```text
-//!   copied ─▶ votes ─▶ restored ─▶ met by a node that claims more than the log holds ─▶ new voter
+//!   directory copied ─▶ member votes ─▶ directory replaced by the copy
+//!     ─▶ another node claims more of the member's log than exists ─▶ new voter id
 //! ```
 //!
-//! One vote stands for all: two nodes ask the same voter, once each.
+//! One vote stands for all votes: two nodes ask the same voter, once each.
 
 use std::collections::BTreeSet;
 

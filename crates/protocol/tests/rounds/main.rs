@@ -1,11 +1,13 @@
-//! A model of repair rounds and of purging by proof: one key on three replicas, and every order of
-//! events that a few clients, a round or two, messages from long ago and a fault or two can bring
-//! about. The protocol is implemented in `src/repair/` and `src/replica/`; `docs/design/repair.md`
-//! lists the model's findings.
+//! A model of repair rounds and of the purge that a round's proof allows: one key on three
+//! replicas, and all orders of events that a few clients, one or two rounds, long-delayed messages
+//! and one or two faults can cause. The protocol is implemented in `src/repair/` and
+//! `src/replica/`; `docs/design/repair.md` lists the model's findings.
 //!
 //! ```text
-//!  Seal up to T ─▶ compare, bring: all hold the same ─▶ Ready: durable ─▶ Commit: watermark T
-//!  late messages are refused                           tombstones up to T are purged ◀─┘
+//!  Seal ─────▶ all replicas refuse late messages with times up to T
+//!  compare ──▶ missing records are brought, and all replicas hold the same records up to T
+//!  Ready ────▶ the records are durable on all replicas
+//!  Commit ───▶ watermark T: tombstones up to T are purged
 //! ```
 //!
 //! `cargo test -p protocol --test rounds` checks the first 4,000 states of each world, and as many

@@ -1,11 +1,15 @@
 //! A repair round, as its driver sees it.
 //!
 //! ```text
-//!  Seal ─▶ all are fenced ─▶ List ─▶ they differ: Bring ─▶ one can't read: Discard ─▶ Ready
-//!    ▲└─ one lags: Commit of     │      ▲                                               │
-//!    │   the round it missed     └──────┘ a conditional write's record:                 │
-//!    └─ another was later                 a majority is read first                      │
-//!                                         all are, in the same processes ─▶ Commit ◀────┘
+//!  1 Seal ─────▶ all nodes are fenced
+//!       ├─ a node has a later round's fence ─▶ pause, then Seal again with a later time
+//!       └─ a node lags ─▶ Commit of the round that it missed
+//!  2 List ─────▶ all nodes have listed their records
+//!  3 Bring ────▶ the newest record is brought to the nodes that lack it
+//!       └─ a conditional write's record: a majority is read first
+//!  4 Discard ──▶ a node that cannot read its record has discarded it
+//!  5 Ready ────▶ all nodes are ready, and none has restarted since its fence was raised
+//!  6 Commit
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};

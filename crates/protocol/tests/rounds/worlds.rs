@@ -1,5 +1,5 @@
-//! Initial states of the worlds that the tests check. Most worlds begin where a round or a fault
-//! has something to spoil, because an empty key is many steps away from there.
+//! Initial states of the worlds that the tests check. Most worlds begin in a state in which a round
+//! or a fault could do harm, because such a state is many steps away from an empty key.
 
 use crate::client::First;
 use crate::register::Op;

@@ -9,10 +9,11 @@
 //! n1: w0 client write …          (a message to n1)
 //! ```
 //!
-//! Keys lie on n0, n1, n2, … in this order, or as `key` says. A record is `value@version`, and a
-//! version is the milliseconds since the start of the script and the node: `x@5n1`. After it, `*2`
-//! means two copies, and `!` a damaged record. `w0` is a slot and its messages, `w0.1` the next
-//! slot in the same place, `s` the slot used last.
+//! The replicas of a key are n0, n1, n2, … in this order, unless the command `key` sets others. A
+//! record is `value@version`, and a version is the milliseconds since the start of the script and
+//! the node: `x@5n1`. After the version, `*2` means two copies, and `!` a damaged record. `w0`
+//! names a slot, and the messages under its id; `w0.1` names the next slot in the same place, and
+//! `s` the slot used last.
 //!
 //! To rewrite all scripts with their current effects, and then read the difference:
 //!

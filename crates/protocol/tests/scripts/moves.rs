@@ -1,7 +1,8 @@
-//! Random tests of small worlds in which a key moves from an old set of nodes to a new one, step by
-//! step as in `docs/design/membership.md`: several coordinators with a store each; messages late,
-//! lost and in any order; views that come into force at each node at another moment. Clients'
-//! answers must be linearizable, and every later majority read finds what was acknowledged.
+//! Random tests of small worlds in which a key moves from an old set of nodes to a new set, in the
+//! steps of `docs/design/membership.md`. There are several coordinators with a store each; messages
+//! arrive late, in any order, or not at all; and each view comes into force at a different time on
+//! each node. Clients' answers must be linearizable, and every later majority read must find the
+//! acknowledged writes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Script commands for the node as a whole: peers it met, waiting hints, wiped disks.
+//! Script commands for the node as a whole: peers that it has met, waiting hints, wiped disks.
 
 use bytes::Bytes;
 use protocol::{

@@ -1,6 +1,7 @@
-//! Random events in any order, while members come and go. Answers of peers and of the store come
-//! late, twice, never, or belong to another question. Nothing panics, every requester is answered
-//! once and in time, and no answer claims more than what the replicas said.
+//! Random tests of one coordinator: events in any order, while members come and go. Answers of
+//! peers and of the store come late, twice or never, or belong to another request. The tests check
+//! that nothing panics, that every requester is answered once and in time, and that no answer
+//! claims more than the replicas reported.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Random tests of the background work that a node does once for all its loops: events in any
-//! order, arbitrary replies, members that come and go. Nothing panics, and no step proceeds before
-//! the state on which it depends is durable.
+//! Random tests of the background work that a node does once for all its event loops: events in any
+//! order, arbitrary replies, members that come and go. The tests check that nothing panics, and
+//! that no step proceeds before the state on which it depends is durable.
 
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@
 //!  value~expiry#step:id,id=result,id/digest=result
 //! ```
 //!
-//! An expiry is in milliseconds after the start of the script; without one the value never expires.
-//! Steps are those of a conditional write that has been done.
+//! An expiry is in milliseconds after the start of the script; a value without an expiry never
+//! expires. The part after `#` is the operation history, for the record of a conditional write.
 
 use bytes::Bytes;
 use protocol::{Kind, OpHistory, Operation, Record, Version};

@@ -1,5 +1,5 @@
-//! Repair rounds with nodes that cannot read all they hold, are away or were restarted: the tests
-//! check which damage is healed, and what is reported and proven.
+//! Tests of repair rounds with nodes that cannot read all their records, are down, or were
+//! restarted: which damage is healed, and what the round reports and proves.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! History of writes with an idempotency key, for a node of a small world. It is kept as the real
-//! node keeps its history on disk (`crates/server/src/idempotency.rs`).
+//! History of writes with an idempotency key, for a node of a small world. The rules are those of
+//! a real node's history on disk (`crates/server/src/idempotency.rs`).
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Membership changes while requests are under way. An unanswered request restarts under the view
-//! in force, and no node's hints, marks or claims become another node's.
+//! Tests of membership changes while requests are under way. An unanswered request restarts under
+//! the view in force, and no hint, mark or claim is taken for that of another node.
 
 use std::sync::Arc;
 

@@ -7,11 +7,11 @@ use std::hash::Hash;
 
 use stateright::{Checker, HasDiscoveries, Model, Path, UniformChooser};
 
-/// The largest number of states, repeated ones included, that a search visits until the absence of
-/// a rule must show.
+/// The maximum number of states, repeated states included, that a search visits to find a failure
+/// that a left-out rule would prevent.
 pub(crate) const MOST_STATES: usize = 2_000_000;
 
-/// The largest length of a trace that shows the absence of a rule.
+/// The maximum number of steps of a trace that proves that a rule is needed.
 const MOST_STEPS: usize = 20;
 
 /// A model that can be searched.

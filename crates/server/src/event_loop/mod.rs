@@ -1,12 +1,10 @@
 //! An event loop of the node: runs its `Protocol` and carries out the protocol's effects.
 //!
 //! ```text
-//!                  ┌────────────────── Loop ──────────────────┐
-//!  driver: event ─▶│ protocol::Protocol ─▶ effects ────┬───────│─▶ driver: reads, writes, pages,
-//!                  │        ▲                         │       │           messages, answers
-//!                  │        └── events done at once ◀─┤       │
-//!                  │   results of hints     ◀── backlog       │◀─ driver: read, written, kept
-//!                  └──────────────────────────────────────────┘
+//!  from the driver: events, results of effects ─▶ protocol::Protocol ─▶ effects, each of which
+//!    ├─ goes to the driver: reads, writes, pages, messages, answers
+//!    ├─ waits in the backlog, if it is a write that the store does not accept yet
+//!    └─ completes at once ─▶ its event goes to protocol::Protocol
 //! ```
 //!
 //! The loop handles events one after the other. An effect that completes at once queues its event,

@@ -2,8 +2,10 @@
 //! quorum.
 //!
 //! ```text
-//!   directory ─▶ Survivor::look ─▶ shown to the operator ─▶ decide: the next start uses it,
-//!                    └─ an unnoticed copy: refused            and other nodes hear of it
+//!   directory ─▶ Survivor::look ─▶ the operator confirms ─▶ decide: the forced layout is stored
+//!                    │                                        ─▶ the next start uses it, and sends
+//!                    │                                           it to the other nodes
+//!                    └─ refuses a copied directory whose node has not started since the copy
 //! ```
 
 use lsm::{Batch, Engine, Space, Version};

@@ -1,4 +1,4 @@
-//! Differences between the settings and the node that owns a data directory.
+//! Differences between the settings of a start and the node to which the data directory belongs.
 
 use protocol::difference;
 use protocol::layout::Layout;

@@ -2,10 +2,12 @@
 //! cluster, and the node id and layout it accepts.
 //!
 //! ```text
-//!   empty ─▶ candidate: random numbers, durable ─▶ in a layout ─▶ identity and layout, durable
+//!   empty directory ─▶ candidate: its random numbers are made durable, then sent to the cluster
+//!     ─▶ a layout contains the node ─▶ identity and layout are made durable
 //! ```
 //!
-//! The numbers are durable first: a metadata quorum may seat the voter while this process restarts.
+//! The numbers must be durable before the cluster learns them, because the metadata quorum may give
+//! the voter a seat while this process restarts.
 
 use lsm::{Batch, Engine, Space, Version};
 use protocol::layout::{Layout, Voter, VoterId};

@@ -1,13 +1,16 @@
-//! Detection of a copied data directory: a file is created anew at every start, and the store keeps
-//! its inode and creation time, which no copy shares.
+//! Detection of a copied data directory: every start creates a marker file anew, and the store
+//! keeps its inode and creation time, which differ in a copy of the directory.
 //!
 //! ```text
-//!  LIFE.next made ─▶ the store keeps inode, time, number ─▶ LIFE.next renamed to LIFE
-//!                └ a crash here: the store knows LIFE    └ here: it knows LIFE.next
+//!  1 LIFE.next is created                after a crash here, the store knows the file LIFE
+//!  2 the store keeps the inode, the
+//!    creation time and the content       after a crash here, the store knows the file LIFE.next
+//!  3 LIFE.next is renamed to LIFE
 //! ```
 //!
-//! A file system restored as a whole (a snapshot of a disk or of a virtual machine) keeps both and
-//! goes unnoticed; the other nodes' records of this node reveal it (`protocol::Logs`).
+//! A file system restored as a whole (a snapshot of a disk or of a virtual machine) keeps the inode
+//! and the creation time, so the marker does not show the restore. The other nodes' records of this
+//! node show it (`protocol::Logs`).
 
 use std::io;
 

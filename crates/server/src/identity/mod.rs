@@ -1,29 +1,32 @@
-//! The node's persistent identity: its name, its incarnation, the topology that its data was placed
-//! by, and its record of each peer. The records are in [`Space::Node`]; `docs/formats/files.md` has
-//! the byte layout.
+//! The node's persistent identity: its name, its incarnation, the topology by which its data was
+//! placed, and its record of each peer. All of these are stored in [`Space::Node`];
+//! `docs/formats/files.md` has the byte layout.
 //!
 //! ```text
-//!   start ─▶ directory's identity ─┬─ none, and no data ─▶ created: new incarnation
-//!                                  ├─ none, but data, or waiting to join ─▶ refused
-//!                                  ├─ of this node and topology ─▶ used
-//!                                  └─ of another ─▶ refused, naming the difference
+//!   at a start, the directory has
+//!     no identity and no data ─────────────────▶ identity created, with a new incarnation
+//!     no identity, but data ───────────────────▶ start refused
+//!     no identity, and waits to join ──────────▶ start refused
+//!     the identity of this node and topology ──▶ identity used
+//!     another identity ────────────────────────▶ start refused; the error names the difference
 //!
-//!   running ─▶ a batch and its [`OwnRecords`] ─▶ committed by the driver ─▶ [`Identity::kept`]
+//!   while running, a change makes a batch and its `OwnRecords` ─▶ the driver commits the batch
+//!     ─▶ `Identity::kept`
 //! ```
 //!
 //! The incarnation distinguishes a node from an earlier node of the same name whose disk was wiped.
 //!
-//! **The stored layout wins** once it is later than the first layout: the node's identity then
-//! comes from that layout, whatever the settings list. The settings' list only applies to a first
-//! start.
+//! **The stored layout** takes precedence once it is later than the first layout: the node's
+//! identity then comes from that layout, whatever nodes the settings list. Until then, the nodes
+//! come from the settings.
 //!
 //! **A single-node cluster** has no other node to agree with. If the settings do not name the node,
-//! its name is the address it listened on when the directory was created; later starts may use
-//! another address. While they do not name it, the settings also give the node's zone, weight and
-//! number of copies, and override the stored layout.
+//! its name is the address on which it listened when the directory was created; later starts may
+//! use another address. As long as the settings do not name the node, they also give the node's
+//! zone, weight and number of copies, and override the stored layout.
 //!
-//! Each batch has a version above those of all earlier batches, so the last batch made wins,
-//! whatever the order of commits.
+//! Each batch has a version above those of all earlier batches, so the batch made last takes
+//! effect, whatever the order of commits.
 
 mod decree;
 mod difference;

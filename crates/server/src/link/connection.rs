@@ -1,8 +1,9 @@
 //! A connection to or from another node, after the handshake.
 //!
-//! A long message is only assembled in reserved memory. A request waits for a reservation, and the
-//! connection gives no credit until the request has one. The coordinator that fetches a record has
-//! reserved memory for it in advance; a record without a reservation is discarded.
+//! A long message is assembled only in reserved memory. A long request waits for its reservation,
+//! and the connection gives the peer no credit until then. For a long record in a reply, the
+//! coordinator has reserved memory before it requested the record; a record without a reservation
+//! is discarded.
 //!
 //! The driver calls [`Connection::receive`] with received bytes until it returns nothing more, then
 //! writes the bytes of [`Connection::to_send`], as far as the peer takes them.

@@ -1,8 +1,9 @@
 //! The receiving half of a connection: assembles bytes into whole messages.
 //!
 //! ```text
-//!  bytes ─▶ envelopes ─▶ messages, or pieces put together ─▶ messages
-//!        └ an incomplete envelope: rest
+//!  bytes ─┬─ a whole envelope ─▶ its items ─┬─ messages ──────────────────────────▶ messages
+//!         │                                 └─ pieces ─▶ assembled to a message ──▶ messages
+//!         └─ an incomplete envelope is kept until the rest of its bytes arrives
 //! ```
 
 use std::collections::VecDeque;

@@ -1,14 +1,15 @@
-//! Connections between nodes, without sockets, clocks and threads: bytes in, events out; messages
-//! in, bytes out.
+//! Connections between nodes, without sockets, clocks and threads: received bytes become events,
+//! and messages become bytes to send.
 //!
 //! ```text
-//!  send(peer) ─▶ Link ─┬─ small ─▶ Connection ─▶ bytes    one Link for each peer and loop;
-//!                      └─ bulk ──▶ Connection ─▶ bytes    both connections fail together
-//!                                      ▲
-//!                 bytes ── receive ────┘──▶ events        replies, or the peer's requests
+//!  requests to a peer ─▶ Link ─┬─ short requests ──────────────▶ small Connection ─▶ bytes to send
+//!                              └─ long requests, hints, pages ─▶ bulk Connection ──▶ bytes to send
 //!
-//!  PeerTable: the state of all other nodes, shared by all links of a node
+//!  received bytes ─▶ Connection ─▶ events: replies, or the peer's requests
 //! ```
+//!
+//! Each event loop has a link for each peer, and both connections of a link fail together.
+//! [`PeerTable`] is the state of all other nodes, shared by all links of a node.
 //!
 //! A connection begins with [`Upgrade`], then [`protocol::handshake`]; the owner of the socket
 //! drives both. [`PeerTable::saw`] records the peer seen. From then on the connection is a

@@ -1,9 +1,10 @@
 //! The sending half of a connection: queues, encodes and fragments messages.
 //!
 //! ```text
-//!  push ─▶ short: encoded into the open envelope ─────────────┐
-//!       │    └ too many bytes encoded: queued unencoded ──────┤
-//!       └▶ long: waits ─▶ cut ─▶ pieces, as credit allows ─▶ writer ─▶ one write a turn ─▶ socket
+//!  a short message ─┬─ encoded into the open envelope ───────────────────────────┐
+//!                   └─ queued unencoded, if too many bytes are encoded already ──┤
+//!  a long message ──── queued ─▶ cut into pieces, as far as credit allows ───────┤
+//!                                        one write per turn ◀─ output buffer ◀───┘
 //! ```
 //!
 //! A message queued unencoded takes no memory of its own: it shares its records with their owner. A

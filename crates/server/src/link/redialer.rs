@@ -1,14 +1,15 @@
-//! Keep-alive of connections: keeps one to each peer, with or without requests, because
-//! `/v0/status`, metrics and alerts call the peer *up* while the connection is open. Also schedules
+//! Keep-alive of connections: keeps a connection to each peer, with or without requests, because
+//! `/v0/status`, metrics and alerts call the peer *up* while a connection is open. Also schedules
 //! pings.
 //!
 //! ```text
-//!  no link of any loop ──▶ dial ──▶ open: nothing to do
-//!          ▲                └─▶ fails: again after 0.5 s, 1 s, 2 s, 4 s, 8 s, 8 s …
-//!          └── the peer has dialed this node: at once
+//!  no event loop has a link to the peer ─▶ dial ─┬─ the dial succeeds ─▶ nothing to do
+//!                                                └─ the dial fails ─▶ dial again after 0.5 s, 1 s,
+//!                                                                     2 s, 4 s, 8 s, 8 s …
+//!  the peer dials this node ─▶ dial at once
 //! ```
 //!
-//! One loop keeps the connections of its process. A request does not wait for that loop: the
+//! One event loop keeps the connections of its process. A request does not wait for that loop: the
 //! request's own loop dials at once.
 
 use std::collections::BTreeMap;

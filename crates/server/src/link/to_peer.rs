@@ -1,14 +1,16 @@
 //! The link to one peer: its connections, and the messages that wait for them to be dialed.
 //!
 //! ```text
-//!     first message, keeper          proved                  lost, refused, silent
-//!   down ───────────────▶ dialing ───────────▶ up: Up ──────────────▶ down: Lost
-//!                            └──────────────────────────────────────▶ down: Unreachable
+//!   down ─▶ dialing    at the first message, or when the redialer dials
+//!   dialing ─▶ up      after the handshake; event `Up`
+//!   up ─▶ down         when a connection is lost, or the peer is silent; event `Lost`
+//!   dialing ─▶ down    when the dial or the handshake fails; event `Unreachable`
 //! ```
 //!
-//! A link has a connection for short requests, and one for long requests that is dialed with the
-//! first long message. The link is up or down as a whole: when either connection is lost, both are
-//! closed, and there is one [`Event::Lost`] for all unanswered requests.
+//! A link has a small connection for short requests, and a bulk connection for long requests, hints
+//! and page requests, which is dialed with the first of these. The link is up or down as a whole:
+//! when either connection is lost, both are closed, and there is one [`Event::Lost`] for all
+//! unanswered requests.
 
 use std::collections::VecDeque;
 

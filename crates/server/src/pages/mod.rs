@@ -1,8 +1,9 @@
 //! Pages of a key range from this node's store, for range reads of this node and of others. A page
 //! is a fresh short scan, so that no snapshot is held while a client is slow.
 //!
-//! A page ends after a bounded amount of work, not only when it is full: over tombstones, or keys
-//! that other nodes send, it may be empty and only return the key at which the range continues.
+//! A page ends after a bounded amount of work, not only when it is full. A page over many
+//! tombstones, or over many keys that other nodes send, may therefore have no items, and only
+//! return the key at which the range continues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

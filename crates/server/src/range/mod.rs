@@ -2,9 +2,8 @@
 //! and a driver fetches them.
 //!
 //! ```text
-//!            ┌─ Ask ──▶ driver: a call ──▶ PageAsked ─┬─ busy: after a pause ─┐
-//!  Range ────┤                                        └───────────────────────┴─▶ Range::take
-//!            └─ Item, End, OutOfReach ──▶ the reader
+//!  Range ─┬─ Ask ─▶ the driver calls the node ─▶ PageAsked ─▶ Range::take (if Busy, after a pause)
+//!         └─ Item, End, OutOfReach ─▶ the reader
 //! ```
 
 use std::collections::BTreeMap;

@@ -1,23 +1,24 @@
 //! Removal of records that a wrong clock wrote, from a stopped node's directory.
 //!
 //! ```text
-//!  count the records ahead ─▶ mark the node as rebuilding ─▶ remove the records ─▶ lower the bound
+//!  count the records ahead ─▶ mark the node as rebuilding ─▶ remove the records
+//!    ─▶ lower the clock's bound (`clock.rs`)
 //! ```
 //!
 //! **Other nodes.** Nodes whose clocks were right refused those records, so they do not have them.
-//! Nodes whose clocks were ahead as well may have them; once all of those are repaired the records
-//! are gone for good, as the command's text says before it removes any.
+//! Nodes whose clocks were ahead as well may have them. Once all nodes with such records are
+//! repaired, the records are lost for good; the command says so before it removes any.
 //!
 //! **Hidden records.** Each removed record hid an older record of its key, which this node may have
 //! acknowledged, and which a compaction may have dropped since. If a dropped record was a
-//! tombstone, a value that it deleted may reappear, and once the tombstone was proven no other node
-//! has it any more. Hidden records that are proven are therefore removed too, and come back from
-//! the other nodes.
+//! tombstone, a value that it deleted may reappear. Once a repair round has proven the tombstone,
+//! the other nodes may have purged it, so they cannot correct such a value. Hidden records with
+//! proven times are therefore removed too, and the other nodes stream back those that still exist.
 //!
-//! **Afterwards.** From its next start on the node is not authoritative for the records it lacks,
-//! until the other nodes have streamed back those of its replicas. Each removed hint marks its
-//! partition as missing writes. The bound is lowered last: until then a start is refused, and the
-//! repair can be repeated.
+//! **Afterwards.** From its next start on, the node is not authoritative for the records that it
+//! lacks, until the other nodes have streamed them back. Each removed hint marks its target and
+//! partition as missing writes. The bound is lowered last: as long as it is ahead, a start is
+//! refused, and the repair can be repeated.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,9 @@
 //! The start of a node on a recovered store.
 //!
 //! ```text
-//!  store recovered ─▶ Starting::open: identity, and a clock above all versions issued
-//!                  ─▶ the driver waits for the wall clock ─▶ Starting::begin: a new process start
+//!  store recovered ─▶ Starting::open: opens the identity, and a clock above all issued versions
+//!                  ─▶ the driver waits until peers accept the clock's lead over the wall clock
+//!                  ─▶ Starting::begin: notes a new process start (boot)
 //! ```
 
 use std::sync::Arc;

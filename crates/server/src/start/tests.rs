@@ -1,4 +1,5 @@
-//! A node's identity from the layout on its disk, and the effects of being alone in that layout.
+//! Tests of a start: the layout on the node's disk determines the node's identity, and whether the
+//! node is alone in its cluster.
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
 use std::cell::RefCell;

@@ -2,10 +2,10 @@
 //! effects.
 //!
 //! ```text
-//!  seen, fenced ─▶ ┌───────────┐ ─▶ calls, through some loop's Protocol
-//!  time ─────────▶ │   Task    │ ─▶ hint reads, which may wait for the disk
-//!  results ──────▶ │           │ ─▶ records to store, retried if that fails
-//!                  └───────────┘
+//!  peers seen, fenced ──▶ ┌──────┐ ─▶ calls to nodes, through some event loop's Protocol
+//!  time ────────────────▶ │ Task │ ─▶ reads of hints, which may wait for the disk
+//!  results of effects ──▶ │      │ ─▶ records to store, retried if storing fails
+//!                         └──────┘
 //! ```
 
 use std::sync::Arc;

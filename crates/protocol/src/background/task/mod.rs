@@ -3,7 +3,7 @@
 //! ```text
 //!   spawn ──────────────▶ ┌───────┐ ─▶ polled: Context::call ─▶ BackgroundEffect::Call ─▶ a node
 //!   Returned (an answer) ▶│ Tasks │ ─▶ polled: the task that made the call         │
-//!   Tick ───────────────▶ └───────┘ ─▶ polled: all, for what they wait for         │
+//!   Tick ───────────────▶ └───────┘ ─▶ polled: all tasks, to test their conditions │
 //!        ▲                                                                        │
 //!        └────────────────────────────────────────────────────────────────────────┘
 //! ```

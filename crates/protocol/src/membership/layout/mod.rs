@@ -2,10 +2,12 @@
 //! decides the next one.
 //!
 //! ```text
-//!   settled ─plan─▶ prepare ──▶ read old ──▶ read new ──▶ settled    each an epoch later, decided
-//!                      └───abort─────┴──▶ settled, as before          by the metadata quorum of
-//!                                                                     its predecessor
+//!   settled ─plan─▶ prepare ──▶ read old ──▶ read new ──▶ settled
+//!                      └───abort─────┴──▶ settled, with the members from before the plan
 //! ```
+//!
+//! Each arrow makes a layout of the next epoch, decided by the metadata quorum of the layout before
+//! it.
 //!
 //! *Read old* and *read new* have two sets of members. A partition moves unless its replicas are
 //! the same in both sets. docs/design/membership.md describes the effect of each stage on requests.

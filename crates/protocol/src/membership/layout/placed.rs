@@ -1,6 +1,6 @@
-//! Cache of topologies by the nodes of a layout. Placing takes at least a microsecond per node and
-//! thousand partitions, and planning, applying and adopting a layout each need its topology. So the
-//! process computes a topology once, as long as a clone of it is in use.
+//! Cache of topologies by the nodes of a layout. Computing a topology takes at least a microsecond
+//! per node and thousand partitions, and planning, applying and adopting a layout each need its
+//! topology. So the process computes a topology once, and keeps it while a clone of it is in use.
 
 use parking_lot::Mutex;
 

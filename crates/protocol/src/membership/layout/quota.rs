@@ -1,7 +1,8 @@
 //! Storage quotas: limits on what clients store under a key prefix. A layout carries quotas as it
 //! carries tokens.
 //!
-//! Encoding, in the order of the prefixes, each: soft 8 │ hard 8 │ prefix 1 + n.
+//! Encoding of a quota, each field with its length in bytes: soft 8 │ hard 8 │ prefix 1 + n. Quotas
+//! are encoded in the order of their prefixes.
 
 use bytes::Buf;
 

@@ -2,13 +2,13 @@
 //! node.
 //!
 //! ```text
-//!   asked, learn ─▶ changed in memory ─▶ encoded ─▶ durable ─▶ kept: the reply is sent, and a
-//!                                                              later layout becomes active
+//!   a vote or a learned layout ─▶ changes the state in memory ─▶ the state is encoded, and stored
+//!     ─▶ durable ─▶ the reply is sent; a later layout becomes active
 //! ```
 //!
-//! The record on disk: form 1 │ first voter 1 │ node 2 │ voter 8 │ promise 8 │ accepted: ballot 8,
-//! layout │ known: layout, each layout as length 4 and bytes; length 0 = none │ rebalance progress
-//! (`layouts/pull_state.rs`).
+//! The record on disk, each field with its length in bytes: form 1 │ is first voter 1 │ node 2 │
+//! voter 8 │ promise 8 │ accepted ballot 8 │ accepted layout │ known layout │ rebalance progress
+//! (`layouts/pull_state.rs`). A layout is a length 4 and that many bytes; length 0 = no layout.
 
 mod pull_state;
 mod record;

@@ -2,14 +2,14 @@
 //! memory and on disk.
 //!
 //! ```text
-//!  enters read old ─▶ empty ─▶ fenced ─▶ pulls from each source ─▶ has all
-//!                       │         │                │                 │
-//!                       └─────────┴── kept on disk ┴── after data ───┘
+//!  `ReadOld` is in force ─▶ orphaned records dropped ─▶ repair fence raised
+//!                        ─▶ records of each source pulled ─▶ everything pulled
 //! ```
 //!
-//! On disk, after the vote: emptied as of 8 │ transition 8 │ step 1 │ sources: n 2, n × id 2 │
-//! joined 8 │ received: since 8, 0 or 8,192 bytes with a bit for each partition, as length 4 and
-//! bytes │ forgotten: the same.
+//! Each step is noted on disk once its data is durable. Encoding, in the layout record after the
+//! known layout, each field with its length in bytes: emptied 8 │ transition 8 │ step 1 │ sources:
+//! count 2, × node id 2 │ joined 8 │ received │ forgotten. The last two fields are each a time 8 │
+//! length 4 │ bitmap of partitions; a bitmap has 0 or 8,192 bytes.
 
 use std::collections::BTreeSet;
 

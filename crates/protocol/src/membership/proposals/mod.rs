@@ -3,9 +3,10 @@
 //! them.
 //!
 //! ```text
-//!   Propose ─▶ decide (a task): prepare, accept, decided ─▶ metadata quorum ─▶ replies
-//!   accepted, and no outcome learned ─▶ decide
-//!   a later epoch is reported ─▶ pull (a task): Ask ─▶ learned ─▶ KeepLayouts ─▶ active
+//!   a requested layout (Propose) ────────────────┐
+//!   an accepted layout whose outcome is unknown ─┴▶ task `decide`: prepare, accept, decided
+//!   a peer reports a later epoch ─▶ task `pull`: asks the peer for the layout ─▶ layout learned
+//!                                 ─▶ layout stored (KeepLayouts) ─▶ layout active
 //! ```
 
 use std::cell::RefCell;

@@ -2,13 +2,15 @@
 //! nodes for their progress, and propose the next layout once the stage is complete.
 //!
 //! ```text
-//!  prepare ─▶ all nodes of the new set are up, and have no orphaned records
-//!  read old ─▶ all nodes of the new set have pulled all
-//!  read new ─▶ most nodes of the old set have entered ─▶ settled
+//!  a stage    is complete once
+//!  ─────────────────────────────────────────────────────────────────────────────────────────
+//!  prepare    all nodes of the new set are up, and have no orphaned records
+//!  read old   all nodes of the new set have pulled all records of the partitions that move to them
+//!  read new   most nodes of the old set have entered the stage; the next layout is settled
 //! ```
 //!
-//! The first quorum member does this. If the stage lasts, each of the others begins a little after
-//! the one before it.
+//! The first quorum member polls from the beginning of a stage. If the stage lasts, the second
+//! member begins to poll 2 s later, the third 4 s later, and so on.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

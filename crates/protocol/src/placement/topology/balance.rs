@@ -1,17 +1,19 @@
 //! Balancing: the share of partitions that each node should hold, and the hash weights that achieve
 //! it.
 //!
-//! Hashing alone distributes unevenly: with 1,000 nodes the fullest holds a fifth more than its
-//! share. And of three nodes, one of weight 2 holds less than twice as much as another, because no
-//! node holds two copies of a partition. So nodes that are off get other hash weights:
+//! Hashing alone distributes unevenly: with 1,000 nodes, the fullest node holds a fifth more than
+//! its share. And of three nodes, a node of weight 2 holds less than twice as much as another node,
+//! because no node holds two copies of a partition. So nodes that deviate from their shares get
+//! other hash weights, in two steps:
 //!
-//! ```text
-//!   shares:  replicas × partitions, by weight, within what zones and single nodes can hold
-//!   tune:    hash weight × share / held, of nodes that are new or off by more than SLACK; again …
-//! ```
+//! 1. The shares divide `replicas` × partitions among the nodes by weight. A node's share is at
+//!    most one copy of each partition. A zone's share stays between the fewest and the most copies
+//!    that the order of nodes (`ranking.rs`) can put in the zone.
+//! 2. Tuning multiplies a node's hash weight by share / held, for each node that is new or deviates
+//!    by more than `SLACK`. Tuning repeats, because each change affects the other nodes too.
 //!
 //! A node that holds its share keeps its hash weight, and so most of its data: the placement stays
-//! a function of a few bytes per node, and little moves beyond the necessary.
+//! a function of a few bytes per node, and few partitions move needlessly.
 
 use std::collections::HashMap;
 

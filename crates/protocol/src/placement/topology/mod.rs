@@ -1,13 +1,14 @@
 //! Topology: the members of the cluster and the placement of partitions on them.
 //!
 //! ```text
-//!   key ──xxh3-64──▶ top 16 bits = partition ──▶ nodes in order of preference
-//!                                                ├─ 8 stored, 16 bits each ─┤ more: computed
-//!        from = 3:                               [ c  a  e ] b  d …
+//!   key ──xxh3-64──▶ top 16 bits = partition ──▶ the partition's order of nodes: c a e b d …
+//!                                                with from = 3, the replicas are c, a and e
 //! ```
 //!
-//! The placement is a function of the members alone: every node computes the same, on every
-//! platform and in every release. A change of the function requires a new [`FORM`].
+//! The first 8 nodes of each partition's order are stored, with 16 bits each; the rest of the order
+//! is computed when needed. The placement is a function of the members alone: every node computes
+//! the same placement, on every platform and in every release. A change of the function requires a
+//! new [`FORM`].
 
 mod balance;
 mod buckets;

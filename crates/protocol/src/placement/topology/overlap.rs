@@ -1,9 +1,9 @@
-//! Overlap of a set of nodes with the replicas of one partition: an upper bound by the zones alone,
-//! and whether any partition reaches it.
+//! Overlap of a set of nodes with the replicas of one partition: an upper bound computed from the
+//! zones alone, and a search for a partition whose overlap exceeds a number.
 //!
-//! The order of a partition has the first node of each zone, then the second of each, and so on
-//! (`ranking.rs`). So its first `from` nodes are `full` nodes of every zone (or all nodes of a
-//! smaller zone), and one more node of each of `rest` zones:
+//! The node order of a partition has the first node of each zone, then the second of each, and so
+//! on (`ranking.rs`). So the first `from` nodes of the order are `full` nodes of every zone (or all
+//! nodes of a smaller zone), and one more node of each of `rest` zones:
 //!
 //! ```text
 //!   zone x:  a b c      from = 4:  one node of each zone (full = 1), one more of x or y (rest = 1)
@@ -11,8 +11,9 @@
 //!   zone z:  f
 //! ```
 //!
-//! In a cluster with many partitions per set of nodes, some partition reaches the bound. In a large
-//! cluster there may be no such partition; then the partitions that the nodes hold are searched.
+//! In a cluster with many partitions per set of replicas, some partition reaches the bound. In a
+//! large cluster there may be no such partition; the search then tests the partitions that the
+//! nodes of the set hold.
 
 use super::{Member, PARTITIONS};
 

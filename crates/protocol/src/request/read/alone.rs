@@ -2,8 +2,9 @@
 //! replicas. Such reads have no slot and no votes, and get the same answer as other reads.
 //!
 //! ```text
-//!  reads_alone? ──yes──▶ the store's record ──▶ answer_alone ──some──▶ the answer
-//!      └─────no──────────────┴─ not at once ─────────┴─────none──────▶ Event::Get
+//!  reads_alone ──true──▶ read the store ──at once──▶ answer_alone ──Some──▶ the answer
+//!      │ false                  │ needs the disk          │ None
+//!      └────────────────────────┴─────────────────────────┴──▶ Event::Get: an ordinary read
 //! ```
 
 use super::{ASK_ALL_EVERY, Reads};

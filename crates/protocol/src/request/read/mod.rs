@@ -1,25 +1,25 @@
 //! Reads, which return the newest record that enough replicas report, once enough replicas hold it.
 //!
 //! ```text
-//!  ask `ack` ──▶ all replied ──▶ enough hold the newest ─────────────────▶ answer ──▶ the others
-//!     │ ▲                    └─▶ too few: write it to more (repair) ─────▶ answer    are repaired
-//!     ▼ │
-//!  one failed, or is later than usual (hedge): ask the next
+//!  ask `ack` replicas ─▶ all replied ─┬─ enough hold the newest record ─────▶ answer
+//!     │ ▲                             └─ too few: write it to more first ───▶ answer
+//!     ▼ │                                                                     └▶ repair the others
+//!  a replica failed, or is later than usual (hedge): ask the next replica
 //! ```
 //!
-//! **A future record** is further ahead of this node's wall clock than clocks may be, so its
-//! version comes from a clock that was wrong, and the other replicas refuse it until its time
-//! comes. It also hides the earlier records of its replica. A replica that reports a future record
-//! therefore does not count at first, and the next replica is asked. If `ack` other replicas reply,
-//! the future record can't have been acknowledged by a quorum that this read must see, because the
-//! two quorums have a replica in common: the answer is the newest record that the others reported.
-//! If fewer are left, the future record may have been acknowledged: the answer is then the future
-//! record if `ack` replicas hold it, and otherwise the read fails, because the next read might not
-//! find it.
+//! **A future record** is further ahead of this node's wall clock than `--max-clock-skew`, so its
+//! version comes from a clock that was wrong, and the other replicas refuse the record until its
+//! time comes. A future record also hides the earlier records of its key on the replica that holds
+//! it. A replica that reports a future record therefore does not count at first, and the next
+//! replica is asked. If `ack` other replicas reply, the future record can't have been acknowledged
+//! by a quorum that this read must see, because the two quorums have a replica in common: the
+//! answer is the newest record that the others reported. If fewer replicas are left, the future
+//! record may have been acknowledged: the answer is then the future record if `ack` replicas hold
+//! it, and otherwise the read fails, because the next read might not find the future record.
 //!
-//! Other nodes send records of up to `brief_bytes` whole, and outlines of longer ones. A long
-//! record is fetched only if it is the newest and this node does not have it, once memory for it is
-//! reserved.
+//! Other nodes send records of up to `brief_bytes` whole, and outlines of longer records. A long
+//! record is fetched only if it is the newest and this node does not have it, and only once memory
+//! for it is reserved.
 
 mod alone;
 mod read_repair;

@@ -2,9 +2,10 @@
 //! record.
 //!
 //! ```text
-//!  all `from` asked ──▶ `ack` hold it ────────────────────────▶ answer ──▶ those that missed it:
-//!        ▲        └──▶ one also holds a newer record ─┐                    hints
-//!        └───────────── a new version, once ──────────┘
+//!  ask all `from` replicas ─┬─ `ack` replicas store the write ─▶ answer
+//!        ▲                  │                                      └▶ hints for the other replicas
+//!        │                  └─ a replica holds a newer record ─┐
+//!        └── once, with a new version ◀────────────────────────┘
 //! ```
 //!
 //! A replica with a newer record shows that this node's clock is behind the clock that issued that

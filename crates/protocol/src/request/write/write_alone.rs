@@ -3,9 +3,9 @@
 //! time and under the same view, it becomes an ordinary write with the same version.
 //!
 //! ```text
-//!  writes_alone? ─yes─▶ the store ─ stored ──────────────▶ answer
-//!       │                   └─ refused, late, later view ─▶ a slot
-//!       └─no──▶ Event::Write
+//!  writes_alone ─true─▶ write to the store ─┬─ stored ────────────────────▶ answer
+//!       │ false                             └─ refused, late, later view ─▶ a slot
+//!       └──▶ Event::Write: an ordinary write
 //! ```
 
 use std::collections::VecDeque;

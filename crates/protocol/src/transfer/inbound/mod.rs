@@ -2,8 +2,8 @@
 //! state and its part in a transition.
 //!
 //! ```text
-//!  marked to lack something ─▶ rebuild ─▶ history ─▶ Member
-//!  a partition moves here   ─▶ (a member) rebalance ─▶ history ─▶ has all
+//!  this node has a mark of missing records ─▶ rebuild ─▶ history ─▶ it becomes a Member
+//!  a partition moves to this node, a Member ─▶ rebalance ─▶ history ─▶ it has pulled everything
 //! ```
 
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Requests that this node's store decides alone.
+//! Tests of requests that this node's store decides alone.
 
 use lsm::{Batch, Fields, Kind, Version};
 use protocol::{Clock, Topology, View};

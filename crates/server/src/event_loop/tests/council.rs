@@ -1,5 +1,5 @@
-//! A voter of the metadata quorum: its replies are durable, and it does not vote before it knows
-//! which votes it may have lost.
+//! Tests of a voter of the metadata quorum: the voter replies once its vote is durable, and does
+//! not vote before it knows which votes it may have lost.
 
 use protocol::layout::{Layout, PlanChange, VoteReply, VoteRequest, VoterId};
 use protocol::{Membership, MembershipState};

@@ -1,5 +1,5 @@
-//! A replica in repair rounds: the writes that a repair fence (seal) waits for and refuses, and the
-//! time from which tombstones may be purged.
+//! Tests of a replica in repair rounds: the writes that a repair fence (seal) waits for, the writes
+//! that it refuses, and the time from which tombstones may be purged.
 
 use protocol::{RoundId, RoundStep};
 

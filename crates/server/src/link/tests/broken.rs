@@ -1,4 +1,4 @@
-//! Malformed input from a peer.
+//! Tests of malformed input from a peer.
 
 use protocol::wire::{ENVELOPE_HEAD, Malformed, PIECE_MAX};
 use protocol::{Event, Reply};

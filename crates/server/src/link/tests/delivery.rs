@@ -1,4 +1,4 @@
-//! Pushed messages arrive once, whole, and within the agreed limits.
+//! Tests that sent messages arrive once, whole, and within the limits of credit and memory.
 
 use protocol::wire::{ENVELOPE_HEAD, WINDOW};
 use protocol::{Event, Reply, Request};

@@ -1,4 +1,4 @@
-//! Handshakes: misfits are refused, and accepted peers are recorded.
+//! Tests of handshakes: mismatched peers are refused, and accepted peers are recorded.
 
 use protocol::handshake::Reason;
 use protocol::{Claim, Proof, Reported, RoundId};

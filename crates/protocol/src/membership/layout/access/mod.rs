@@ -3,11 +3,12 @@
 //! stores them and knows them while the quorum is down.
 //!
 //! ```text
-//!   "kvorum_…" ─ SHA-256 ─▶ token: its methods × its key prefix × its kinds, until it expires
+//!   "kvorum_…" ─ SHA-256 ─▶ hash ─▶ token: methods, kinds of requests, key prefix, expiry
 //! ```
 //!
-//! Encoding, in the order of the ids, each: id 4 │ hash 32 │ methods 1 │ kinds 1 │ changed 8 │
-//! expires 8 │ requests per second 8 │ bytes per second 8 │ name 1 + n │ prefix 1 + n.
+//! Encoding of a token, each field with its length in bytes: id 4 │ hash 32 │ methods 1 │ kinds 1 │
+//! changed 8 │ expires 8 │ requests per second 8 │ bytes per second 8 │ name 1 + n │ prefix 1 + n.
+//! Tokens are encoded in the order of their ids.
 
 use bytes::Buf;
 use sha2::{Digest, Sha256};

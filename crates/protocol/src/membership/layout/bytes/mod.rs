@@ -1,20 +1,23 @@
 //! Encoding of layouts, as stored, sent, and hashed to a layout id.
 //!
-//! ```text
-//!   form = 1 │ epoch 8 │ base 16 │ stage 1 │ began 8 │ next id 4
-//!   forced layouts (`Decree`): n 1, n × (base 8, epoch 8, number 8)
-//!   metadata quorum (`Council`): n 1, n × (id 2, voter 8)
-//!   replicas 1 │ nodes: n 2, n × node │ while partitions move: replicas 1 │ old nodes
-//!   sections
+//! Each field is followed by its length in bytes. `count k, × (…)` is a count of k bytes and then
+//! that many elements; `1 + n` is a text of n bytes after its length.
 //!
-//!   node = id 2 │ weight 2 │ hash weight 4 │ first disk 8 │ lost 1
-//!          name 1 + n │ zone 1 + n │ URL 1 + n
-//!   sections = n 1, n × (kind 1 │ length 4 │ bytes), those that are not empty, in this order:
-//!     kind 1 = tokens, n 2, n × token (`access/mod.rs`)
-//!     kind 2 = quotas, n 1, n × quota (`quota.rs`)
+//! ```text
+//!   form 1 │ epoch 8 │ base 16 │ stage 1 │ began 8 │ next id 4
+//!   forced layouts (`Decree`): count 1, × (base 8, epoch 8, number 8)
+//!   metadata quorum (`Council`): count 1, × (id 2, voter 8)
+//!   replicas 1 │ nodes: count 2, × node
+//!   only while partitions move: old replicas 1 │ old nodes: count 2, × node
+//!   sections: count 1, × (kind 1 │ length 4 │ content), without the empty ones, in this order:
+//!     kind 1, tokens: count 2, × token (`access/mod.rs`)
+//!     kind 2, quotas: count 1, × quota (`quota.rs`)
+//!
+//!   node: id 2 │ weight 2 │ hash weight 4 │ first disk 8 │ lost 1
+//!         name 1 + n │ zone 1 + n │ URL 1 + n
 //! ```
 //!
-//! All numbers are little-endian. A node takes about 70 bytes.
+//! The value of `form` is 1. All numbers are little-endian. A node takes about 70 bytes.
 
 use std::sync::Arc;
 

@@ -11,11 +11,12 @@
 //!   ◀─ learned ─────────────────────────                                          ┘ done
 //! ```
 //!
-//! A proposer gives precedence to the layout accepted under the highest ballot. Two proposals may
-//! have the same ballot: a quorum member promises each ballot once, so only one of them can get a
-//! majority. A quorum member votes only on the successor of the layout that it knows, and does not
-//! learn layouts decided on a fork (`decree/mod.rs`). docs/design/membership.md lists each rule and
-//! the failure if it is left out; `crates/protocol/tests/membership` is the model of these rules.
+//! If any promise reports an accepted layout, the proposer proposes the one of the highest ballot
+//! in place of its own. Two proposals may have the same ballot, but only one of them can get a
+//! majority, because a quorum member promises each ballot once. A quorum member votes only on the
+//! successor of the layout that it knows, and does not learn layouts decided on a fork
+//! (`decree/mod.rs`). docs/design/membership.md lists each rule and the failure that it prevents;
+//! `crates/protocol/tests/membership` is the model of these rules.
 //!
 //! Lamport, "The Part-Time Parliament", ACM TOCS 16(2), 1998; a chain of single decisions:
 //! "Vertical Paxos and primary-backup replication", PODC 2009, section 3.

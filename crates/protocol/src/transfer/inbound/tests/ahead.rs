@@ -1,5 +1,6 @@
-//! Sources that hold records from a clock that is ahead. No node stores such a record before its
-//! time, and until then it hides what its holder may have acknowledged.
+//! Tests with sources that hold future records (from a clock that is ahead). No node accepts such a
+//! record before its time, and until then the record hides an earlier record that its holder may
+//! have acknowledged.
 
 use super::*;
 use crate::transfer::LOOK_AGAIN_MICROS;

@@ -1,5 +1,5 @@
-//! A node to which partitions move, with sources played by the test: its requests, their order, and
-//! when it reports that it holds everything.
+//! Tests of a node to which partitions move, with sources played by the test: the node's requests,
+//! their order, and the time at which the node reports that it holds everything.
 
 mod ahead;
 mod remembered;

@@ -1,4 +1,5 @@
-//! The sources' history of writes with an idempotency key, once all records are pulled.
+//! Tests of the pull of the sources' history of writes with an idempotency key, which begins once
+//! all records are pulled.
 
 use super::*;
 use crate::paxos::recent::Via;
