@@ -10,8 +10,9 @@
 //! have counted towards the acknowledgment of its write. Without any record of the key, that write
 //! would seem never to have happened here. The plain record therefore stays as a substitute for the
 //! hidden one; likewise, a repair round copies the plain record to the nodes that hold a record
-//! that it hides. A record of a conditional write is judged by its own copies only: it may be
-//! stored by no majority, and this node does not complete its write.
+//! that it hides. A record of a conditional write is no substitute, and is judged by its own copies
+//! only: perhaps no majority stores the record, and this node, which is not one of its replicas,
+//! does not complete the write.
 
 use std::sync::Arc;
 
