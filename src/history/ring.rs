@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  push ─▶ varints ─▶ │ oldest │ … │ newest │ ─▶ from(number) ─▶ samples
-//!                      └ dropped: past SAMPLES, or past HISTORY_BYTES
+//!                      └ dropped beyond SAMPLES samples or HISTORY_BYTES bytes
 //! ```
 //!
 //! A sample holds its non-zero values, each with its index, because most values are 0 in most

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  client ─▶ this node ─┬─ its own status
-//!                       └─▶ /v0/status of each other node, 16 at once ─▶ a row, or why not
+//!                       └─▶ /v0/status of each other node, 16 at once ─▶ its status, or an error
 //! ```
 
 use std::collections::{HashMap, HashSet};
