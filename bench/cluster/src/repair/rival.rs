@@ -3,8 +3,8 @@
 //! clients and beside them.
 //!
 //! ```text
-//!   a repeat   one node misses 1 % ─▶ a full repair ─▶ another one ─▶ clients ─▶ clients, and
-//!                                                                                full repairs
+//!   a repeat   one node misses 1 % ─▶ full repair ─▶ full repair of equal data
+//!              ─▶ load without repairs ─▶ load during full repairs
 //! ```
 //!
 //! Kvorum's node has lost its newest records. Cassandra's node was stopped while the others took

@@ -4,8 +4,8 @@
 //! node whose disk is lost for good is removed as dead.
 //!
 //! ```text
-//!   asks ──a layout has it──▶ joined ──removed──▶ leaves ──the new quorum knows──▶ gone
-//!                               └──── its disk is lost ──▶ lost ──removed as dead ────┘
+//!   asks ── a layout includes it ─▶ joined ── removed ─▶ leaves ── the new quorum knows ─▶ gone
+//!                                     └── its disk is lost ─▶ lost ── removed as dead ──────┘
 //! ```
 
 use std::sync::Arc;
