@@ -1,4 +1,4 @@
-//! A ring of a node's samples, the oldest first: one a second, of the last 15 minutes.
+//! A ring of a node's samples, the oldest first: one per second, for the last 15 minutes.
 //!
 //! ```text
 //!  push ─▶ varints ─▶ │ oldest │ … │ newest │ ─▶ from(number) ─▶ samples

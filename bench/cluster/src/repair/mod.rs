@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Two more clusters, one with the default settings and one without rounds, show the cost of repair
-//! between two rounds, which is lost in the noise. The space of deleted keys, and the same repair
-//! by Cassandra, are sections of their own.
+//! between two rounds, which is smaller than the noise. The space of deleted keys, and the same
+//! repair by Cassandra, are sections of their own.
 
 mod lose;
 pub(crate) mod purge;
