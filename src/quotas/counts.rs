@@ -1,5 +1,5 @@
-//! Storage quotas: estimates how much is stored under each prefix that has a quota, and decides
-//! which writes are refused.
+//! Storage quotas: estimates the bytes stored under each prefix that has a quota, and decides which
+//! writes are refused.
 //!
 //! ```text
 //!   layout in force ─▶ quotas ◀── bytes counted by the counting thread (recount.rs)
