@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  kvorum (main)   accepts connections, waits for signals
-//!  loop-N          connections, HTTP, reads that need no waiting, batches (`--loops`)
-//!  read-N          reads that need the disk, long values, pages of ranges (`--read-threads`)
-//!  stream-N        at a low priority: pages and comparisons for other nodes
+//!  loop-N          connections, HTTP, reads that never wait, batches of writes (`--loops`)
+//!  read-N          reads that may wait for the disk, long values, pages (`--read-threads`)
+//!  stream-N        reads at a low priority: pages and comparisons for other nodes
 //!  credentials     looks every second whether certificates and secrets have changed
-//!  quotas          counts what is stored under prefixes with a quota
+//!  quotas          counts the bytes stored under prefixes with a quota
 //!  history         takes a sample each second, for dashboards that connect later
 //!  clock           keeps the clock's bound durable ahead of the time
 //!  kv-commit       writes and syncs the log for the loops (`--sync always`)

@@ -5,10 +5,10 @@
 //! of that round, a later round must prove that all nodes are equal, compactions must purge, and no
 //! deleted key may ever be read.
 //!
-//! Some faults happen at any time of a round, others between two steps (`between.rs`). The latter
-//! leave the clocks unchanged, because a node with an adjustable clock reads a file whenever it
-//! reads the clock. strace would stop the node at each of these system calls, and rounds would
-//! proceed without the node.
+//! Some faults happen at any time of a round, others between two steps (`between.rs`). Faults
+//! between two steps leave the clocks unchanged, because a node with an adjustable clock reads a
+//! file whenever it reads the clock. strace would stop the node at each of these system calls, and
+//! rounds would proceed without the node.
 
 mod between;
 

@@ -1,7 +1,7 @@
 //! Expiring values: their time to live, and the clocks that may evaluate it.
 //!
 //! ```text
-//!  earliest    what the wall clock that is furthest behind shows, minus the duration of a request
+//!  earliest    the time of the wall clock that is furthest behind, minus the duration of a request
 //!  evaluation  of an operation, by some node's wall clock: between `earliest` and `latest`
 //!  latest      the latest time that any node's wall clock has shown so far
 //! ```
