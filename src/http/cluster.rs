@@ -1,6 +1,6 @@
 //! `GET /v0/cluster`: the self-reported state of every node, collected by this one. `kvorum status`
-//! shows it: a person who reaches one node (through a tunnel, from outside the containers) need not
-//! reach the addresses that the nodes use among themselves.
+//! shows the result. A user who can reach only one node (through a tunnel, or from outside the
+//! containers) does not need the addresses that the nodes use among themselves.
 //!
 //! ```text
 //!  client ─▶ this node ─┬─ its own status

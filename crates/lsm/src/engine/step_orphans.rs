@@ -2,8 +2,8 @@
 //!
 //! As for purging, a record is dropped only if no other record of its key exists elsewhere in the
 //! store, because otherwise older records that the dropped record hides would become visible. The
-//! step looks the key up in the other tables instead of comparing key ranges: tables of new writes
-//! overlap nearly all keys, so by ranges no record below them could be dropped.
+//! step looks the key up in the other tables. Comparing key ranges would not do: tables of new
+//! writes overlap nearly all keys, so no record below such a table could ever be dropped.
 //!
 //! **A plain record is dropped only if neither the record itself nor any record that it has hidden
 //! is placed here.** A hidden record may have had more copies ([`HiddenCopies`]), and this node may
