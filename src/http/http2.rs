@@ -4,7 +4,7 @@
 //!  hyper ── a stream's request ──▶ StreamState::begin ──▶ answer ──▶ TrackedBody
 //!    │                              (creates the watch)                │ each piece is a Sent
 //!    └── the stream's task ◀── pieces of the answer ───────────────────┘
-//!          when the stream's watch gives up, the task ends: RST_STREAM
+//!          if the sweep finds the stream too slow, the task ends: RST_STREAM
 //! ```
 //!
 //! A stream may hold the same resources as an HTTP/1 connection, and needs a slot too: a
