@@ -1,6 +1,6 @@
 //! The rows of `docs/results/reliability.md` that need a real process, in their short form. The
 //! long form: `cargo run --release -p torture`. Tests start in the order of their names. Tests that
-//! mostly wait have names that start first, so that the others run meanwhile.
+//! mostly wait have names that sort first, so that other tests run while they wait.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
 //! Request latencies in log-linear buckets: each doubling is divided into four buckets of equal
-//! width, so that a bound is off by at most a fifth, whatever its size.
+//! width, so that a latency lies at most a fifth below its bucket's upper bound. The upper bounds:
 //!
 //! ```text
 //!  ≤ 1.024 µs │ 1.28 │ 1.536 │ 1.792 │ 2.048 │ 2.56 │ 3.072 │ … │ 8.59 s │ more

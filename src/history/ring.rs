@@ -1,8 +1,8 @@
-//! A ring of a node's samples, the oldest first: one a second, of the last 15 minutes.
+//! A ring of a node's samples, the oldest first: one per second, for the last 15 minutes.
 //!
 //! ```text
 //!  push ─▶ varints ─▶ │ oldest │ … │ newest │ ─▶ from(number) ─▶ samples
-//!                      └ dropped: past SAMPLES, or past HISTORY_BYTES
+//!                      └ dropped beyond SAMPLES samples or HISTORY_BYTES bytes
 //! ```
 //!
 //! A sample holds its non-zero values, each with its index, because most values are 0 in most

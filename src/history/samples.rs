@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The page finds each value by its name ([`fields`]), and treats a sample like the difference of
-//! two snapshots. Only the page of the same release reads samples.
+//! two consecutive snapshots. Only the page of the same release reads samples.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

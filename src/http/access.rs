@@ -7,9 +7,9 @@
 //!                                   │ 401       │ 403                       │ 429
 //! ```
 //!
-//! Where no token is needed, a given token is not checked. Behind a proxy all clients seem to be on
-//! the node's machine. `--require-auth` is for such nodes; and once there is an admin token,
-//! administration from the node's own machine needs a token too.
+//! Where no token is needed, a given token is not checked. Requests from the node's own machine may
+//! need no token. Behind a proxy on that machine all clients seem to be local: such a node needs
+//! `--require-auth`. Once an admin token exists, local administration needs a token too.
 
 use std::rc::Rc;
 

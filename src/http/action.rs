@@ -1,6 +1,6 @@
 //! The action that a request asks for: method, path, query and `Accept`, parsed once. Admission and
-//! the handler read the same parsed keys, so no parameter of one route can hide a key from the
-//! prefix of a token or from a quota.
+//! the handler read the same parsed keys, so each key is checked against the token's prefix and the
+//! quota, whatever the parameters.
 
 use hyper::http::request::Parts;
 

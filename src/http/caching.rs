@@ -2,12 +2,12 @@
 //!
 //! | answer | `Cache-Control` | because |
 //! |---|---|---|
-//! | a value, and 304 | `private, no-cache` | readers keep it, and ask with its ETag at each use |
-//! | everything else that is read, 404 and errors | `no-store` | it has no ETag to ask with |
+//! | a value, and 304 | `private, no-cache` | a client may keep it, and revalidates by ETag |
+//! | everything else that is read, 404 and errors | `no-store` | no ETag allows to revalidate it |
 //! | files of the dashboard | `no-cache` | they change with a release |
 //! | writes | none | no cache keeps an answer to PUT or DELETE, nor to POST unless told to |
 //!
-//! A cache that many clients share must keep no value: `private`.
+//! `private` forbids caches that many clients share to keep a value.
 //!
 //! Without the header a cache may make up an answer's freshness lifetime (RFC 9111, 4.2.2), and
 //! some do for 404 too.

@@ -1,10 +1,10 @@
 //! `GET /v0/cluster`: the self-reported state of every node, collected by this one. `kvorum status`
-//! shows it: a person who reaches one node (through a tunnel, from outside the containers) need not
-//! reach the addresses that the nodes use among themselves.
+//! shows the result. A user who can reach only one node (through a tunnel, or from outside the
+//! containers) does not need the addresses that the nodes use among themselves.
 //!
 //! ```text
 //!  client ─▶ this node ─┬─ its own status
-//!                       └─▶ /v0/status of each other node, 16 at once ─▶ a row, or why not
+//!                       └─▶ /v0/status of each other node, 16 at once ─▶ its status, or an error
 //! ```
 
 use std::collections::{HashMap, HashSet};

@@ -3,8 +3,8 @@
 //! the node's own.
 //!
 //! ```text
-//!  OPTIONS, Origin, Access-Control-Request-Method ─▶ 204, on every existing path
-//!  any other request with such an Origin          ─▶ the same answer, readable by the page
+//!  OPTIONS with Origin and Access-Control-Request-Method ─▶ 204, on every existing path
+//!  any other request with an allowed Origin ─▶ its usual answer, which the page may read
 //! ```
 //!
 //! A browser sends preflights without a token; the answer contains only permissions.

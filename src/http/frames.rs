@@ -2,13 +2,14 @@
 //! may have any bytes, and a truncated response is told from a complete one.
 //!
 //! ```text
-//!  body  = "KVI" version(1) { item } ( end | next )         numbers are big-endian
+//!  body  = "KVI" 0x01 { item } ( end | next )      name(n): a big-endian number of n bytes
 //!  item  = 0x01 flags(1) etag_len(1) key_len(2) value_len(4) expires_ms(8) etag key value
 //!  end   = 0x02                       the range has no more items
-//!  next  = 0x03 cursor_len(2) cursor  the page ends here; after=cursor reads the next one
+//!  next  = 0x03 cursor_len(2) cursor  the page ends here; after=cursor reads the next page
 //! ```
 //!
-//! `flags`: 0x01, the value was left out (`values=false`). The other bits are 0.
+//! Bit 0 of `flags`: the value was left out (`values=false`). The other bits are 0. The format's
+//! version is the byte after "KVI".
 
 use std::io::{self, Read};
 

@@ -2,22 +2,23 @@
 //!
 //! ```text
 //!  hyper ── a stream's request ──▶ StreamState::begin ──▶ answer ──▶ TrackedBody
-//!    │                              (its watch)                        │ each piece: Sent
-//!    └── its task: ended when the watch is given up: RST_STREAM ◀──────┘
+//!    │                              (creates the watch)                │ each piece is a Sent
+//!    └── the stream's task ◀── pieces of the answer ───────────────────┘
+//!          if the sweep finds the stream too slow, the task ends: RST_STREAM
 //! ```
 //!
-//! A stream may hold the resources that an HTTP/1 connection may, and takes a slot like one: a
-//! connection's first stream has the connection's slot, each other one its own. Slots therefore
-//! bound the resources of all clients, whichever version they speak. One connection holds
-//! [`CONNECTION_WINDOW`] of bodies at most.
+//! A stream may hold the same resources as an HTTP/1 connection, and needs a slot too: a
+//! connection's first stream has the connection's slot, each further stream a slot of its own.
+//! Slots therefore bound the resources of all clients, whichever version they speak. One connection
+//! holds [`CONNECTION_WINDOW`] bytes of request bodies at most.
 //!
 //! Limits against floods:
 //!
-//! - of streams: [`MAX_STREAMS`], and slots
-//! - of resets: [`MAX_RESET_EARLY`] and [`MAX_WRONG`]
-//! - of CONTINUATION frames: the `h2` crate's limit, by [`MAX_HEAD_LEN`]
-//! - of DATA frames of hardly a byte: the `h2` crate's limit, by the window
-//! - of all other frames: the bytes that a client may send without a request ([`MAX_TALK`])
+//! - number of streams: [`MAX_STREAMS`], and slots
+//! - resets: [`MAX_RESET_EARLY`] and [`MAX_WRONG`]
+//! - CONTINUATION frames: the `h2` crate's limit, which follows from [`MAX_HEAD_LEN`]
+//! - DATA frames of hardly a byte: the `h2` crate's limit, which follows from the window
+//! - all other frames: the bytes that a client may send without a request ([`MAX_TALK`])
 
 use std::cell::RefCell;
 use std::error::Error as _;

@@ -1,4 +1,4 @@
-//! The keys that a request is about.
+//! The keys that a request reads or writes.
 
 /// The keys that an action reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

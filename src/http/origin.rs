@@ -11,9 +11,10 @@
 //!  no Origin ─▶ is Sec-Fetch-Site present, and another site's? ─yes─▶ 403
 //! ```
 //!
-//! Names count for requests from this machine only, because these may need no token. Elsewhere they
-//! add nothing: a page that pointed its own name at a node with TLS would need the node's
-//! certificate, and a node without TLS is open to any client that reaches it.
+//! The name in `Host` is checked for requests from this machine only, because such requests may
+//! need no token. For other requests the check would add nothing: a page that pointed its own name
+//! at a node with TLS would need the node's certificate, and a node without TLS is open to any
+//! client that reaches it.
 
 use std::net::{IpAddr, SocketAddr};
 

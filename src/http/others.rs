@@ -1,7 +1,7 @@
 //! Requests to other nodes' pages, by which this node answers clients that reach no other node: a
 //! browser at the end of a tunnel, a terminal outside the containers.
 //!
-//! Requests are HTTP/1.0, so that a body comes unencoded, to the end of the connection.
+//! Requests are HTTP/1.0, so that a body arrives unencoded, and ends with the connection.
 
 use std::io;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Percent-encoding of bytes in a query string (RFC 3986, 2.1).
 //!
 //! A raw `+` has two meanings: HTML forms and most query builders write it for a space, RFC 3986
-//! for a plus. It is refused, because a guess might store a value under another key.
+//! for a plus. A raw `+` is refused, because a guess might store a value under another key.
 
 use std::borrow::Cow;
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! `GET /admin/profile`: records the node, and answers when the recording is over. All work happens
-//! in the recorder's thread; the loop only waits.
+//! `GET /admin/profile`: records a profile of the node, and answers when the recording is over. The
+//! recorder's thread does all the work; the event loop only awaits the result.
 
 use std::time::Duration;
 

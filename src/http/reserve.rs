@@ -1,5 +1,5 @@
-//! Admission of requests without a client slot: of a connection that came when all were taken, or
-//! of an HTTP/2 stream that found none free beside those of its connection's other streams.
+//! Admission of requests without a client slot: requests of a connection that was accepted when all
+//! client slots were taken, and requests of HTTP/2 streams that found no free slot.
 
 use std::time::{Duration, Instant};
 

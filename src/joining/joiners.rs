@@ -1,9 +1,9 @@
 //! The list of nodes that ask to join the cluster, kept in memory for the operator who plans a
 //! change of the members.
 //!
-//! Each member has a list of its own. If two nodes ask under one name, different members may hear
-//! of them in different orders. All members must list the same node: the one that began to ask
-//! first.
+//! Each member has a list of its own. If two nodes ask under one name, their requests may reach
+//! different members in different orders. All members must list the same node: the node that began
+//! to ask first.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
 //! The join request of a node that belongs to no cluster: the request, its answer, and the proofs
-//! by which both sides show that they know the cluster's secret.
+//! by which both sides show that they know the cluster's secret. In the drawing, ¶ is a line break.
+//!
 //! ```text
 //!  joining node                                                  member
 //!  POST /admin/join ¶ X-Kvorum-Join: NONCE PROOF ¶ the node   ─▶ lists the node for operators

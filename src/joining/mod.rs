@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!      joining node                               member
-//!  ask ── message: JoinRequest, with proof ──▶ routes ─▶ answers ─▶ joiners, for a plan to add
+//!  ask ── message: JoinRequest, with proof ──▶ routes ─▶ answers ─▶ joiners: listed for plans
 //!      ◀── message: JoinAnswer, with proof ───
 //! ```
 

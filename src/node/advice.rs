@@ -1,5 +1,5 @@
 //! Advice on operating system errors. Such an error on a data directory says nothing about the
-//! directory's contents, so no advice here is to start without it.
+//! directory's contents, so no advice here is to start without the directory.
 
 use std::error::Error;
 use std::fmt;

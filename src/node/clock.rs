@@ -1,5 +1,5 @@
-//! The node's clock: reads the wall clock and, on a thread of its own, keeps the bound of
-//! [`server::BoundedClock`] durable ahead of the time.
+//! The node's clock: reads the wall clock and, on a thread of its own, stores the bound of
+//! [`server::BoundedClock`] in the store before the time reaches the bound.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};

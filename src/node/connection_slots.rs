@@ -2,18 +2,17 @@
 //! taken.
 //!
 //! ```text
-//!               client slots are free                         --connections
-//!   accepted ──▶ Client ◀───────────────────────────────┐
-//!       └──────▶ Reserve ── the first request of a client ┘     RESERVE_SLOTS more
-//!                  │       (waits a little, else 503)
+//!   accepted ─┬─▶ Client: one of the --connections client slots, if one is free
+//!             └─▶ Reserve: one of RESERVE_SLOTS more; its first request decides:
+//!                  ├── a client's request: waits briefly for a client slot, else gets 503
 //!                  ├── a peer: switches to the peer protocol, which has limits of its own
-//!                  └── a probe, a status request: answered, then closed
+//!                  └── a probe, a status request: is answered, then closed
 //! ```
 //!
-//! Clients therefore never keep out the other nodes, nor operators. A reserve slot admits
-//! a connection for a short time. Each connection that takes one closes the client that has been
-//! idle for longest, and a connection that finds none free closes the reserve connection that has
-//! been silent for longest.
+//! Clients therefore never keep out the other nodes, nor operators. A reserve slot admits a
+//! connection for a short time. For each connection that takes a reserve slot, the node closes the
+//! client connection that has been idle for longest. For a connection that finds no free reserve
+//! slot, the node closes the reserve connection that has been silent for longest.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

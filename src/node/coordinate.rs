@@ -2,8 +2,8 @@
 //! nodes, the store and timers, and carries out its effects.
 //!
 //! ```text
-//!  http ──▶ ask ──▶ ┌events┐ ──▶ server::Loop ──▶ driver ─┬─▶ the store: now, by the read pool,
-//!   ▲               └──────┘                            │    or as a batch
+//!  http ──▶ ask ──▶ ┌events┐ ──▶ server::Loop ──▶ driver ─┬─▶ the store: reads at once or by the
+//!   ▲               └──────┘                            │    read pool, writes as a batch
 //!   └── answers      ▲   ▲                              ├─▶ peers
 //!                    │   └──────── results ◀────────────┘
 //!                    └─ time

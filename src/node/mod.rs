@@ -1,13 +1,13 @@
 //! Node state that all of its threads share, and the drivers of [`server`] and [`lsm`].
 //!
 //! ```text
-//!  requests ─▶ coordinate, task    a loop's part, and what a node does once for all loops
-//!           ─▶ writes, reads       batches of a turn; what a loop must not wait for
-//!           ─▶ write_window, connection_slots, limits
-//!                                  limits: bytes of long writes, connections and streams
-//!  clock, comparison, store, life_file, advice
-//!                                  the clock; the directory, and advice on its errors
-//!  access, quotas, plans, joiners  tokens, quotas and plans of the layout; nodes that ask to join
+//!  requests                  a loop's interface to the node, which uses:
+//!    coordinate, task          the drivers of a loop's protocol instance, and of the node's task
+//!    writes, reads             the batch of a loop iteration; reads that a loop must not wait for
+//!    write_window              the limit on bytes of long writes
+//!    connection_slots, limits  the limits on connections, and on resources of requests
+//!  clock, comparison         the node's clock; its comparison with other nodes' at startup
+//!  store, life_file, advice  the engine; the directory's marker file; advice on disk errors
 //! ```
 
 pub(crate) mod advice;

@@ -4,7 +4,7 @@
 //!  http ─▶ get · write · scan · call · version ─▶ Requests ─┬─▶ coordinate: the loop's protocol
 //!                                                           │   instance (server::Loop)
 //!                              runtime: start, stop ──────▶ ├─▶ writes: the iteration's batch
-//!                                                           └─▶ peers: connections to others
+//!                                                           └─▶ peers: other nodes
 //! ```
 
 use std::cell::Cell;

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  all loops ── seen ─▶ ┌ channel ┐ ──▶ server::Task ──▶ driver ─┬─▶ calls, by this loop
-//!  time ──────────────▶ └─────────┘ ◀── results ◀──────────────┼─▶ hints, read off the loop
-//!                                                              └─▶ identity, written off it
+//!  time ──────────────▶ └─────────┘ ◀── results ◀──────────────┼─▶ hints, read by another thread
+//!                                                              └─▶ identity, written by another
 //! ```
 
 use std::rc::Rc;

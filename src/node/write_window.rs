@@ -1,11 +1,11 @@
-//! Congestion control for long writes: limits their bytes under way to what the replicas finish in
-//! good time.
+//! Congestion control for long writes: limits the bytes of unfinished long writes to the number
+//! that the replicas finish in good time.
 //!
 //! ```text
-//!            took long                        quick
-//!   window ───────────▶ a quarter less       window ──────▶ a bit more, up to the memory budget
-//!                                                           for bodies
-//!   enter ─▶ waits, nothing is sent yet ─▶ under way ─▶ leave
+//!   a write took long    the window shrinks by a quarter
+//!   a write was quick    the window grows a bit, up to the memory budget for bodies
+//!
+//!   enter ─▶ the write waits, nothing is sent yet ─▶ the write is sent ─▶ leave
 //! ```
 //!
 //! Data sent to replicas that are behind would only wait there until the write's deadline passes,

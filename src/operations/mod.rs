@@ -1,4 +1,5 @@
-//! Information and administration for a node's operators: metrics, status, the log, changes.
+//! Information and administration for a node's operators: metrics, status, the log, changes of the
+//! cluster.
 //!
 //! ```text
 //!  metrics, status, snapshot, history, usage   the node's reports of itself, now and lately

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  any thread ─ line ─▶ waiting, up to WAITING_BYTES ─▶ one thread ─ write ─▶ stderr, stdout
-//!                └─ no room: dropped, counted              └─ error: dropped, counted
+//!                └─ limit reached: dropped, counted        └─ error: dropped, counted
 //! ```
 
 use std::fs::File;

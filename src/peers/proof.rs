@@ -2,13 +2,14 @@
 //! token. Nodes do not verify TLS certificates, so over TLS the answering node proves itself too.
 //!
 //! ```text
-//!  GET /v0/status ¶ X-Kvorum-Node: NONCE TIME PROOF ─▶ TIME is now, NONCE is new; PROOF:
-//!                          over both, the page, the asked node's name, and the connection
-//!  200 ¶ X-Kvorum-Node: PROOF ◀─ over NONCE and the connection
+//!  ¶ is a line break
+//!  GET /v0/status ¶ X-Kvorum-Node: NONCE TIME PROOF ─▶ TIME must be now, NONCE must be new; PROOF
+//!             covers TIME, NONCE, the page, the asked node's name, and the TLS connection
+//!  200 ¶ X-Kvorum-Node: PROOF ◀─ PROOF covers NONCE and the TLS connection
 //! ```
 //!
-//! A replayed request is refused: the node that it was made for remembers the nonce for as long as
-//! it accepts the time.
+//! A replayed request is refused: the asked node remembers each NONCE for as long as it accepts the
+//! TIME of the request.
 
 use std::collections::VecDeque;
 use std::io;

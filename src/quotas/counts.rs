@@ -1,5 +1,5 @@
-//! Storage quotas: estimates how much is stored under each prefix that has a quota, and decides
-//! which writes are refused.
+//! Storage quotas: estimates the bytes stored under each prefix that has a quota, and decides which
+//! writes are refused.
 //!
 //! ```text
 //!   layout in force ─▶ quotas ◀── bytes counted by the counting thread (recount.rs)
@@ -10,7 +10,7 @@
 //!
 //! A replica counts each record that it stores, whichever node coordinates the write. A node
 //! extrapolates its own share of a prefix to all nodes, so each node knows the usage without asking
-//! the others.
+//! other nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

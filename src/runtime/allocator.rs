@@ -1,13 +1,13 @@
 //! Configuration of the system's allocator, so that it returns freed memory.
 //!
-//! By default glibc's allocator grows an arena for each thread, up to eight a core, and keeps freed
-//! memory. Large values would stay in the arenas forever, where no memory budget counts them. With
-//! the limits below, 64 MiB of `--memory` and values of up to 900 kB took 90 MiB at most, jemalloc
-//! 112 MiB, mimalloc 188 MiB, at the same CPU time per request; and the system's allocator needs no
-//! build.
+//! By default glibc's allocator grows an arena for each thread, up to eight per core, and keeps
+//! freed memory. The memory of large values would stay in the arenas forever, where no memory
+//! budget counts it. With the limits below, `--memory 64MiB` and values of up to 900 kB, a node
+//! with glibc's allocator took 90 MiB at most; with jemalloc, 112 MiB; with mimalloc, 188 MiB; all
+//! at the same CPU time per request. glibc's allocator also needs no separate build.
 //!
-//! musl's own allocator takes one lock for every call, and 2 to 9 % more instructions per request
-//! than jemalloc, which a static build has: packaging/README.md.
+//! musl's own allocator takes a global lock in every call, and costs 2 to 9 % more instructions per
+//! request than jemalloc. Static builds therefore use jemalloc (packaging/README.md).
 #![allow(unsafe_code, reason = "mallopt has no safe form")]
 
 #[cfg(not(target_env = "musl"))]

@@ -1,4 +1,5 @@
-//! Errors that end the process at its start or its stop: each is one line, the last that it prints.
+//! Errors that end the process at its start or its stop. Each error is one line, the last line that
+//! the process prints.
 
 use std::io;
 use std::net::SocketAddr;

@@ -2,21 +2,21 @@
 //!
 //! ```text
 //!  kvorum (main)   accepts connections, waits for signals
-//!  loop-N          connections, HTTP, reads that need no waiting, batches (`--loops`)
-//!  read-N          reads that need the disk, long values, pages of ranges (`--read-threads`)
-//!  stream-N        at a low priority: pages and comparisons for other nodes
+//!  loop-N          connections, HTTP, reads that never wait, batches of writes (`--loops`)
+//!  read-N          reads that may wait for the disk, long values, pages (`--read-threads`)
+//!  stream-N        reads at a low priority: pages and comparisons for other nodes
 //!  credentials     looks every second whether certificates and secrets have changed
-//!  quotas          counts what is stored under prefixes with a quota
+//!  quotas          counts the bytes stored under prefixes with a quota
 //!  history         takes a sample each second, for dashboards that connect later
 //!  clock           keeps the clock's bound durable ahead of the time
 //!  kv-commit       writes and syncs the log for the loops (`--sync always`)
 //!  kv-log          prepares the next log segment, syncs in intervals, watches the directory
-//!  kv-flush        memtables to tables
-//!  kv-compact      tables to tables, one compaction at a time
+//!  kv-flush        writes memtables as tables
+//!  kv-compact      merges tables, one compaction at a time
 //!  stderr          writes the log, so that no other thread waits for stderr
 //!  greeting        at the start: prints the address
 //!  profiler        while a profile is recorded
-//!  tokio-rt-worker what a loop must not wait for (`off_the_loop` in `node/task.rs`)
+//!  tokio-rt-worker work that would block a loop (`off_the_loop` in `node/task.rs`)
 //! ```
 //!
 //! `kv-log`, `kv-flush` and `kv-compact` yield their core every 16 KiB or so of work, unless they

@@ -1,5 +1,6 @@
-//! Reports to systemd by the protocol of `sd_notify` (a unit's `Type=notify`): the node serves,
-//! rereads its files, or stops. With `WatchdogSec=` also that all event loops make progress:
+//! Reports to systemd by the protocol of `sd_notify` (a unit's `Type=notify`) that the node serves,
+//! rereads its files, or stops. With `WatchdogSec=`, also reports that all event loops make
+//! progress:
 //!
 //! ```text
 //!  loop 0: sweeps ─┐
@@ -7,7 +8,7 @@
 //!  loop n: sweeps ─┘                                           └ no ──▶ nothing: systemd waits
 //! ```
 //!
-//! Without NOTIFY_SOCKET in the environment nothing is reported.
+//! Without `NOTIFY_SOCKET` in the environment, nothing is reported.
 
 use std::env;
 use std::fmt::Write;

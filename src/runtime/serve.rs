@@ -1,8 +1,8 @@
 //! `kvorum serve`: starts the node, and stops it in the reverse order.
 //!
 //! ```text
-//!  address taken ─▶ store recovered ─▶ identity, clock ─▶ pool, loops ─▶ port open
-//!     closed     ◀─  store closed   ◀─  clock stored  ◀─ loops drained ◀─ SIGTERM, ctrl-C
+//!  start  address bound ─▶ store recovered ─▶ identity, clock ─▶ read pool, loops ─▶ port open
+//!  stop   socket closed ◀─ store closed    ◀─ clock stored    ◀─ loops drained ◀─ SIGTERM, ctrl-C
 //! ```
 
 use std::hash::{BuildHasher, RandomState};

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  outdated-SECONDS.part made ─▶ everything moved into it ─▶ renamed to outdated-SECONDS
-//!        ▲ a start that finds it resumes here: half a directory is not a store
+//!        ▲ a start that finds outdated-SECONDS.part resumes here: half a directory is no store
 //! ```
 
 use std::ffi::{OsStr, OsString};

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  a file is damaged ─┬─ with other nodes: start with an empty directory and stream their records
-//!                     └─ without: start on a backup
-//!  it can't be read or written ─▶ the operating system's error, and its remedy
+//!                     └─ without other nodes: start on a backup
+//!  a file can't be read or written ─▶ the operating system's error, and its remedy
 //! ```
 
 use std::fmt;

@@ -145,7 +145,7 @@ impl Config {
 /// The logging configuration.
 #[derive(Debug, Clone)]
 pub(crate) struct Logging {
-    /// Least level of each module.
+    /// Least log level of each module.
     pub(crate) filter: Targets,
     /// Text or JSON.
     pub(crate) format: LogFormat,

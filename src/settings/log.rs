@@ -1,7 +1,7 @@
 //! `--log`: parses the log level of each module.
 //!
-//! A filter names levels and modules. A word that is neither is refused: a filter of unknown
-//! modules alone would turn all logging off.
+//! A filter names levels and modules. Any other word is refused, because a filter that names only
+//! unknown modules would turn all logging off.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;

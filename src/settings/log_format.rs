@@ -1,5 +1,5 @@
 //! Early detection of the log format, before the settings are checked, so that a node reports
-//! refused settings in its log format.
+//! invalid settings in its log format.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

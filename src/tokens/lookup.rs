@@ -1,5 +1,5 @@
 //! Token lookup and rate limiting. Indexes the tokens of the layout in force by the hash of their
-//! text, and limits each token's requests and bytes a second.
+//! text, and limits each token's requests per second and bytes per second.
 //!
 //! ```text
 //!  the layout in force ─▶ index: SHA-256 ─▶ token and its rates ◀─ requests of all loops

@@ -1,7 +1,8 @@
-//! The socket below TLS, with a limit on the bytes received without data.
+//! The socket below TLS, with a limit on the bytes received since the last application data.
 //!
 //! rustls buffers up to 64 KiB of an incomplete handshake message, before the handshake's end and
-//! after it, for anyone who can connect. That exceeds a connection's share of the memory plan.
+//! after it, for anyone who can connect. That exceeds a connection's share of `--memory`
+//! (`settings/memory.rs`).
 
 use std::io;
 use std::pin::Pin;
@@ -10,13 +11,13 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Limit on bytes received without application data: a handshake, or the messages between two
-/// pieces of data. A ClientHello takes 1.8 KiB with a post-quantum key share, and up to 2 KiB more
-/// with a ticket; a certificate 0.5 to 2 KiB, so that chains of five fit; a record with data 16.3
-/// KiB.
+/// Limit on bytes received since the last application data: those of a handshake, or of the TLS
+/// messages between two pieces of data. A ClientHello takes 1.8 KiB with a post-quantum key share,
+/// and up to 2 KiB more with a ticket; a certificate 0.5 to 2 KiB, so that chains of five fit; a
+/// record with data 16.3 KiB.
 pub(super) const MAX_WITHOUT_DATA: usize = 20 << 10;
 
-/// A socket with a limit on the bytes received without application data.
+/// A socket with a limit on the bytes received since the last application data.
 #[derive(Debug)]
 pub(crate) struct Bounded {
     socket: TcpStream,
@@ -37,8 +38,9 @@ impl Bounded {
         self.is_over = false;
     }
 
-    /// Pauses reading once. If the handshake is over, the caller gets the data received so far,
-    /// although the rest of a record is missing. A second call without data in between fails.
+    /// Ends a read at the limit. The first call returns `Pending`, so that after the handshake the
+    /// caller can take the data received so far, although the rest of a record is missing. A second
+    /// call without data in between fails.
     fn pause(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !std::mem::replace(&mut self.is_over, true) {
             cx.waker().wake_by_ref();

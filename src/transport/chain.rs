@@ -1,8 +1,8 @@
 //! Checks that clients make of a node's certificates: dates, names, and permitted uses.
 //!
-//! A file holds the node's own certificate first, then those between it and the CA. Nodes do not
-//! check each other's certificates ([`super::tls`]): these checks decide only whether clients
-//! accept the node.
+//! A file holds the node's own certificate first, then the intermediate certificates up to the CA.
+//! Nodes do not check each other's certificates ([`super::tls`]): these checks decide only whether
+//! clients accept the node.
 
 use std::time::Duration;
 

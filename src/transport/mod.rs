@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Certificates: [`tls`]; loading and reloading of files: [`files`]; checks that clients make:
-//! [`chain`]; the limit on bytes without data: [`bounded`].
+//! [`chain`]; the limit on bytes without application data: [`bounded`].
 
 mod bounded;
 mod chain;

@@ -5,9 +5,10 @@
 //! ([`Channel`](protocol::handshake::Channel)). A certificate would add nothing to that proof, and
 //! without verification its expiry can't separate nodes.
 //!
-//! Clients do verify. Files that no client would accept ([`super::chain`]) do not replace good ones
-//! while a node runs. At its start there are no good ones: the node serves with the given files and
-//! logs their errors, because the other nodes count on its replicas even if clients refuse it.
+//! Clients do verify certificates. While a node runs, files that no client would accept
+//! ([`super::chain`]) do not replace the loaded files. At its start a node has no loaded files: the
+//! node serves with the given files and logs their errors, because the other nodes count on its
+//! replicas even if clients refuse its certificate.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

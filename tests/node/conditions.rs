@@ -1,5 +1,5 @@
-//! The conditions of a request are honored or refused, but never ignored; an ambiguous head is
-//! refused.
+//! A request's conditions are honored or refused, but never ignored; a request with an ambiguous
+//! head is refused.
 
 use crate::client::{Client, Response};
 use crate::process::Node;

@@ -1,5 +1,5 @@
 //! More clients than client slots: peers, probes and operators are admitted, idle clients are
-//! closed to free slots, and a client that finds no slot is told so.
+//! closed to free slots, and a client that finds no slot gets 503.
 
 use crate::client::Client;
 use crate::cluster::Cluster;

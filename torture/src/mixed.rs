@@ -6,8 +6,8 @@
 //! wrote.
 //!
 //! ```text
-//!  PUT 2/3 ─▶ 201, version 7 ──▶ known: on 2 of 3, 7
-//!                                   │ begun after that:
+//!  PUT 2/3 ─▶ 201, version 7 ──▶ known: 2 of 3 replicas have version 7 or newer
+//!                                   │ requests that begin later:
 //!                                   ├ GET 2/3, 2 + 2 > 3: 7 or newer, or the row is broken
 //!                                   └ GET 1/3, 1 + 2 = 3: may be older; counted
 //! ```

@@ -4,8 +4,8 @@
 //! ```text
 //!   kvorum-PID-N-hub:  bridge 10.213.7.254 ── the clients
 //!        │          │          │
-//!     .7.1:8080  .7.2:8080  .7.3:8080      a node each, in kvorum-PID-N-1, -2, -3;
-//!                                          nft drops packets there that must not arrive
+//!     .7.1:8080  .7.2:8080  .7.3:8080      one node in each namespace kvorum-PID-N-1, -2, -3,
+//!                                          in which nft drops the packets of cut links
 //! ```
 //!
 //! The network is isolated from the machine's own. The hub is a network namespace too, which the

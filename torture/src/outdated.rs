@@ -1,12 +1,12 @@
 //! Row 38 of docs/results/reliability.md, with repair proofs: a node's directory is replaced by an
 //! older copy of itself, which was made in the middle of a round. Since then, more was proven, and
 //! deleted keys were purged on the other nodes. The copy's records of those keys must not reappear:
-//! the node must set the copy aside, and is rebuilt.
+//! the node must set the copy aside, and is rebuilt. The three nodes over time:
 //!
 //! ```text
-//!  A ─ base ─ killed in it, copied ─ deletes ┬ proof ┬ later ─ copy put back, started ─ rebuilt
-//!  B ─ base ─ drives a round ────── deletes ─┼ purge ┼ later ───── paused ───────── goes on
-//!  C ─ base ─ slow ─────────────── deletes ─┘       └ down ────── started
+//!  A ─ base ─ killed in B's round, copied ─ deletes ┬ proof ┬ later ─ copy put back ─ rebuilt
+//!  B ─ base ─ coordinates a round ───────── deletes ┼ purge ┼ later ─ paused ──────── goes on
+//!  C ─ base ─ slow ──────────────────────── deletes ┘       └ down ──────── started
 //! ```
 
 use std::fs;

@@ -4,7 +4,7 @@
 //! seconds.
 //!
 //! ```text
-//!  warm ─▶ peak: enough clients ─▶ half: the baseline ─▶ ten times as many ─▶ half
+//!  warm up ─▶ clients for the peak rate ─▶ half as many: the baseline ─▶ ten times as many ─▶ half
 //! ```
 //!
 //! The clients run beside the nodes, on the same cores, and take CPU from the nodes at the peak as

@@ -2,12 +2,12 @@
 //! longer than hints for it are stored. The node returns, a round proves that all nodes are equal,
 //! and compactions free the space. From then on nothing may bring deleted keys back, neither a late
 //! hint nor an old copy of a directory. [`crate::strikes`] tests faults in the middle of such
-//! rounds.
+//! rounds. The three nodes over time:
 //!
 //! ```text
-//!  A  old ─ older values, hints for C ─ down, copied ─────────── up ─┬─ proof ─ purge ─ copy
-//!  B  old ─ older values ────────────── deletes, hints dropped ──────┤                 of A,
-//!  C  old ─ copied, down ────────────── deletes ─────────────────────┘                 of C
+//!  A  old ─ older values, hints for C ─ down, copied ─────────── up ─┬─ proof ─ purge ─ copy of A
+//!  B  old ─ older values ────────────── deletes, hints dropped ──────┤                  put back,
+//!  C  old ─ copied, down ────────────── deletes ─────────────────────┘                  then of C
 //! ```
 
 use std::path::Path;

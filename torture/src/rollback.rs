@@ -1,6 +1,6 @@
 //! Row 38 of docs/results/reliability.md: a node's directory is replaced by an older copy of
 //! itself, after two of three nodes have acknowledged more writes. The node must not report missing
-//! keys as absent, and the others must return their values.
+//! keys as absent, and the others must return their values. The three nodes over time:
 //!
 //! ```text
 //!  A ─ base ─ copy ─ base+more ─ stopped, copy put back ─ started ── serves with less than it had

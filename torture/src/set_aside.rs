@@ -1,7 +1,7 @@
 //! Row 38 of docs/results/reliability.md, with kills: a node finds that its directory is an older
 //! copy, and sets the directory aside. The node is killed before each call that creates, moves or
-//! syncs a file. The restarted node must continue where it was, begin with an empty directory and
-//! be rebuilt, and the directory set aside must be complete.
+//! syncs a file. The restarted node must complete the move, start with an empty directory and be
+//! rebuilt, and the directory that was set aside must be complete. The three nodes over time:
 //!
 //! ```text
 //!  A ─ base, copied ─ deletes ┬ proof ┬ stopped, copy put back ─ started ─ killed ─ started

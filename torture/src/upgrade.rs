@@ -3,7 +3,8 @@
 //! joins.
 //!
 //! ```text
-//!  earlier ×3 ─▶ stop one, start it as this release ─▶ a plan is made ─▶ … ─▶ all: one joins
+//!  3 nodes of the earlier release ─▶ stop one, start it as this release, make a plan
+//!                                 ─▶ the same with the next … ─▶ a fourth node joins
 //! ```
 
 use std::fs;

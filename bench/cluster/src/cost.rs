@@ -1,5 +1,5 @@
 //! Costs of a request besides time: system calls of all nodes, and the counters of kvorum's nodes
-//! for their messages. A run of its own measures them, because counting has a cost too.
+//! for their messages. A separate run measures these costs, because counting has a cost too.
 
 use std::fs;
 use std::path::PathBuf;

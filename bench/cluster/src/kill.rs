@@ -6,8 +6,8 @@
 //!   ├─ load ─┼─ node 3 dead ─┼─ node 3 back: hints go out ──────┤
 //! ```
 //!
-//! Each client thread has a preferred node. If that node refuses, disconnects or answers 5xx, the
-//! client asks the next node, once.
+//! Each client thread has a preferred node. If the preferred node refuses, disconnects or answers
+//! 5xx, the client asks the next node, once.
 
 use std::io::{self, BufRead, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpStream};

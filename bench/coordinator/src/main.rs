@@ -5,8 +5,7 @@
 //!     cargo run --release -p bench-coordinator
 //!
 //! The goal is 300 ns for a request whose only replica is this node. A second table shows the cost
-//! of a range read before the request for its first page, which occurs again after each node that
-//! fails.
+//! of a range read before the request for its first page; each failed node causes this cost again.
 
 #![forbid(unsafe_code)]
 

@@ -1,1 +1,2 @@
-//! This file is empty: see `Cargo.toml`.
+//! This file is empty: the crate exists only so that cargo fetches RocksDB's sources (see
+//! `Cargo.toml`).

@@ -1,5 +1,5 @@
-//! System calls of a request, and its CPU time by layer. Runs of their own measure them, because
-//! counting has a cost.
+//! System calls of a request, and its CPU time by layer. Separate runs measure these costs, because
+//! counting has a cost too.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! Lower bound on the cost of `sync = always`: one loop writes due records into a file of zeros and
-//! calls `fdatasync`, beside a thread that writes tables at a given rate.
+//! calls `fdatasync`, while another thread writes tables at a given rate.
 //!
 //! ```text
 //!  requests, by plan ─▶ at most 64 wait ─▶ one write ─▶ one fdatasync ─▶ all 64 done

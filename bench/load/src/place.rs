@@ -1,4 +1,4 @@
-//! CPUs of servers and clients.
+//! Pins servers and clients to CPUs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,6 @@
 //! Checks the steps in tags: the conditional writes after a plain write have the steps 1, 2, 3 …,
-//! each exactly once, and of two writes, one after the other, the later has the higher step.
+//! each exactly once. If one write was answered before another began, the later write has the
+//! higher step.
 //!
 //! ```text
 //!  plain write: base version ─▶ step 1 ─▶ step 2 ─▶ (3: unknown writer) ─▶ step 4

@@ -1,9 +1,11 @@
 //! Unites base versions that denote the same state. A repair proof replaces a key's base version,
-//! but continues its steps. Therefore a state is identified by its last conditional write,
-//! whichever base version its tag has.
+//! but continues its steps. Therefore two tags with the same last conditional write denote one
+//! state, whatever their base versions.
 //!
 //! ```text
-//!  f: step 1 ─▶ 2 ─▶ 3 ═ g: 3 ─▶ 4 ─▶ 5        g is f
+//!  base version f: step 1 ─▶ step 2 ─▶ step 3
+//!                                        ║ the same conditional write: f and g denote one state
+//!  base version g:                     step 3 ─▶ step 4 ─▶ step 5
 //! ```
 
 use std::collections::BTreeMap;

@@ -117,7 +117,7 @@ pub enum End {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
     /// Expiry of the value written or found, in milliseconds; 0 = never. For an addition, 0 = the
-    /// expiry of the number before the addition.
+    /// value keeps its previous expiry.
     pub expiry_ms: u64,
     /// Bounds of the time of evaluation, in milliseconds.
     pub evaluated_ms: (u64, u64),

@@ -1,16 +1,18 @@
 //! Searches for an order in which a single copy could have executed the operations of a history.
 //!
 //! ```text
-//!  configurations: a state, and which of the open operations have taken effect
-//!      │  call: one more operation is open
-//!      ▼  answer: a configuration in which the operation has not taken effect continues in every
-//!  configurations    way until it has; if none is left, the history is not linearizable
+//!  configuration   a state of the key, and the set of open operations that have taken effect
+//!  call            adds an open operation to all configurations
+//!  answer          replaces each configuration in which the operation has not taken effect by all
+//!                  configurations that follow from it and in which the operation has
 //! ```
 //!
+//! If no configuration is left, the history is not linearizable.
+//!
 //! An operation without an answer stays open for ever, and need not take effect. If two
-//! configurations differ only in such operations, and those that have taken effect in the one are a
-//! subset of those in the other, then the first can do all that the other can, and the search drops
-//! the other.
+//! configurations differ only in such operations, and those that have taken effect in the first are
+//! a subset of those in the second, then every continuation of the second is possible from the
+//! first too, and the search drops the second.
 //!
 //! Many operations without an answer still leave too many configurations. Therefore the search
 //! first tries configurations that use few of them; any order found there is valid. If the search

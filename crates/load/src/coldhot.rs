@@ -1,10 +1,11 @@
 //! The `coldhot` command: measures the effect of warm caches in four runs: `PUT`s and `GET`s, each
 //! on a cold server and on a hot one.
 //!
-//! Two consecutive runs on one server differ in more than warmth: the second `PUT` run meets the
-//! data of the first. Each run therefore has a store of its own, and every store has the same
-//! history before the measurement: all keys are written once, and then the *rehearsal* sends the
-//! same requests as the measured run. The only difference is one restart:
+//! Two consecutive runs on one server differ in more than the warmth of caches: the second `PUT`
+//! run finds the data of the first. Each run therefore has a store of its own, and every store has
+//! the same history before the measurement: all keys are written once (*fill*), and then the
+//! *rehearsal* sends the same requests as the measured run. The only difference between a cold and
+//! a hot run is one restart:
 //!
 //! ```text
 //!  put-cold   fresh data ─ start ─ fill ─ rehearsal ─ idle ─ stop ─ start ─ idle ─ measured

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Values are in nanoseconds. The maximum in each line is in milliseconds, because it is meant for
-//! people. The crate's own writer is not used, because it borrows its file as long as it exists,
-//! and has no unit for the maximum.
+//! people. The hdrhistogram crate's own writer is not used, because the writer borrows its file as
+//! long as it exists, and has no unit for the maximum.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

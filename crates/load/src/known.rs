@@ -1,5 +1,5 @@
-//! Properties of a kind of server, which the caller gives. The load crate itself knows no kind of
-//! server.
+//! Properties of a kind of server, such as kvorum. The caller passes them: the load crate itself
+//! knows no kind of server.
 
 /// Paths and names by which a kind of server gives its keys, metrics and profiles. An empty field
 /// turns its feature off.

@@ -2,9 +2,9 @@
 //! the collector, nor creates or clears histograms.
 //!
 //! ```text
-//!  worker ── full tally ──▶ collector: adds it to the run's and the second's, clears it
-//!     ▲                        │
-//!     └────── empty tally ◀────┘      each worker has SPARES of them beside the one it fills
+//!  worker ── full tally ──▶ collector: adds the tally to those of the run and of the second,
+//!     ▲                        │       and clears it
+//!     └────── empty tally ◀────┘      a worker has SPARES empty tallies besides the one it fills
 //! ```
 
 use std::collections::BTreeMap;

@@ -5,9 +5,9 @@
 //!  DIR/run.json        this record: plan, machine, results, warnings
 //!  DIR/output.txt      the same for people, in wrk2's format
 //!  DIR/script.lua      the script, if one was used
-//!  DIR/intended.hdr    interval logs, a line per second and method: from the intended start,
-//!  DIR/written.hdr       from the write of the request, and the delay between the two
-//!  DIR/late.hdr
+//!  DIR/intended.hdr    latencies from the intended start       ┐ interval logs: one line
+//!  DIR/written.hdr     latencies from the request's write      ├ per second and method
+//!  DIR/late.hdr        delays from intended start to write     ┘
 //!  DIR/timeline.csv    a row per second: rate, errors, latencies, backlog, servers' metrics
 //!  DIR/profile/        HOST-PORT-EVENT.EXT
 //! ```

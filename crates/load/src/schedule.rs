@@ -6,9 +6,9 @@
 //!            thread     0  1   0   1   0   1   0   1      connection mod threads
 //!
 //!  poisson   each thread draws exponential intervals at its share of the rate (the sum of Poisson
-//!            processes is one); a slot goes to any of its free connections
+//!            processes is a Poisson process); a slot goes to any free connection of the thread
 //!
-//!  closed    due when the connection is free
+//!  closed    a request is due when its connection is free
 //! ```
 //!
 //! Two cursors advance over a thread's slots: `due` advances with time, and `taken` with the

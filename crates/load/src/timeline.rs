@@ -80,7 +80,7 @@ fn ms(histogram: &Histogram<u64>, quantile: f64) -> String {
     format!("{:.3}", histogram.value_at_quantile(quantile) as f64 / 1e6)
 }
 
-/// Quotes a field with commas or quotes (RFC 4180).
+/// Quotes a field if it contains commas or quotes (RFC 4180).
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))

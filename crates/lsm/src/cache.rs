@@ -1,7 +1,7 @@
 //! The block cache: uncompressed blocks of all tables, shared by all readers, limited in bytes.
 //!
 //! A block is identified by its table and its offset there. Table ids are never reused, so blocks
-//! of a removed table are not found again and simply age out.
+//! of a removed table are never found again, and are evicted like other unused blocks.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,8 +3,9 @@
 //!
 //! ```text
 //!  db ─▶ engine ─┬─ write ─▶ wal ─▶ memtable                                   ┐
-//!   threads      ├─ flush, compact ─▶ table, manifest: compaction chooses the  ├─▶ disk
-//!                │       tables, purge and orphans the records to drop         │
+//!   threads      ├─ flush, compact ─▶ table, manifest                          ├─▶ disk
+//!                │    compaction chooses the tables to merge;                  │
+//!                │    purge and orphans choose the records to drop             │
 //!                └─ read ─▶ memtable, table ─▶ cache ─▶ merge                  ┘
 //! ```
 

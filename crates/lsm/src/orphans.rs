@@ -1,7 +1,7 @@
 //! Orphaned records ("orphans"): user records whose keys are no longer placed on this node. While
-//! the owner has their dropping enabled, compactions drop them like purgeable records. A compaction
-//! of the whole store that starts in this time removes all orphaned records that existed at its
-//! start.
+//! the store's owner has dropping enabled, compactions drop orphaned records like purgeable ones. A
+//! compaction of the whole store that starts while dropping is enabled removes all orphaned records
+//! that existed at its start.
 //!
 //! ```text
 //!  drop_orphans ───▶ dropping: each compaction step checks for each record whether its key is
@@ -12,8 +12,8 @@
 //! A step drops every record that is not placed here when the step checks the record: values,
 //! tombstones and superseded records, of plain and conditional writes. A record of a plain write
 //! counts as placed here if a record that it has hidden is placed here (`local/hidden_copies.rs`).
-//! A record of a conditional write may stay if an older record that is placed here arrived in the
-//! meantime.
+//! A record of a conditional write may stay if an older record of its key that is placed here
+//! arrived in the meantime.
 //!
 //! A dropped record disappears when the step ends, which is later than the check of the record. The
 //! owner therefore keeps a contract from [`PurgeRule::drop_orphans`] until

@@ -10,10 +10,10 @@
 //!
 //! A rule starts in cluster mode. While the owner states that the node is alone, age decides.
 //!
-//! Tombstones of hints may be purged at once, because no other node holds them. Entries of
-//! idempotency keys are always purged by age. The owner sets the time by which their age is
-//! measured ([`PurgeRule::agree`]), in a cluster the time that most other nodes' clocks show: by a
-//! local clock that is ahead, entries that clients may still ask for would be purged.
+//! Tombstones of hints may be purged at once, because no other node holds these tombstones. Entries
+//! of idempotency keys are always purged by age. The owner sets the time by which the age of
+//! entries is measured ([`PurgeRule::agree`]): in a cluster, the time that most other nodes' clocks
+//! show. A local clock that is ahead would purge entries that clients may still ask for.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -2,8 +2,9 @@
 //! behind it. The driver of the engine (threads or a simulation) executes their steps.
 //!
 //! ```text
-//!  request ───────▶ current ──▶ a step … ──▶ last
-//!  request_anew ──▶ again ─────(it ends)───▶ current
+//!  request        starts a compaction as `current`, unless one is in progress
+//!  request_anew   the same, but sets `again` if a compaction is in progress
+//!  last step      `current` becomes `last`; if `again` is set, the next compaction starts
 //! ```
 
 use std::mem;

@@ -1,4 +1,4 @@
-//! Kinds of profiles.
+//! Kinds of profiles: CPU time, allocations, live memory, lock waits and wall time.
 
 use std::fmt;
 use std::str::FromStr;

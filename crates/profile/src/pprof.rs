@@ -1,4 +1,5 @@
 //! The `pprof` format: `profile.proto`, compressed with gzip, for `go tool pprof` and other tools.
+//! The fields that are written, each with its field number (* = repeated):
 //!
 //! ```text
 //!  Profile: 1 sample_type* (ValueType)  2 sample*  4 location*  5 function*  6 string_table*

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!  start ─▶ samplers on ─▶ drain the ring repeatedly ─▶ samplers off ─▶ symbolize ─▶ done
-//!    │                        │ dropped                                    │ dropped
-//!    └ Busy: requester, end   └──────────▶ samplers off, no result ◀───────┘
+//!
+//!  another recording is in progress:  `start` fails with its requester and its end (`Busy`)
+//!  the `Recording` is dropped:        samplers off, no result
 //! ```
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 

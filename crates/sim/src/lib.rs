@@ -3,8 +3,10 @@
 //! everything, so that every failure found by a sweep can be replayed event by event.
 //!
 //! ```text
-//!   seed ─▶ plan ─▶ world: faults during requests ─▶ all heals ─▶ it must serve, hold, agree
-//!                          └── ledger: the clients' answers ────────▶ verdict
+//!   seed ─▶ plan ─▶ world: faults during requests ─▶ all faults heal ─▶ final checks
+//!                          └── ledger: the clients' answers ─────────────▶ verdict
+//!
+//!   final checks: the cluster serves, holds all acknowledged writes, and its replicas agree
 //! ```
 
 #![forbid(unsafe_code)]

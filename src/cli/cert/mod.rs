@@ -1,14 +1,15 @@
 //! `kvorum cert`: creates a private CA and issues certificates from it, for users without a CA.
 //!
 //! ```text
-//!  cert ca     ─▶ ca.pem, which clients get; ca.key, which stays where it is
+//!  cert ca     ─▶ ca.pem, for all clients; ca.key, secret: stays where it was made
 //!  cert node   ─▶ node.pem, node.key: for the names and addresses in a node's URLs
 //!  cert client ─▶ client.pem, client.key: for a node with --tls-client-ca ca.pem
 //! ```
 //!
-//! A pair is replaced by another one of the same node or client, key first, each file atomically:
-//! nodes load the two files once they match. No other file is replaced, least of all a CA, because
-//! all certificates that the CA issued would become worthless.
+//! An existing pair is replaced only by a pair of the same node or client: first the key, then the
+//! certificate, each file atomically. A running node loads the two files once they match. No other
+//! file is replaced, least of all a CA, because all certificates that the CA issued would become
+//! worthless.
 
 mod existing;
 

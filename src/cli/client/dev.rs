@@ -2,8 +2,8 @@
 //! removes a node from it.
 //!
 //! ```text
-//!   add ─▶ socket: a node is started ─▶ it asks to join ─▶ plan, apply ─▶ settled
-//!   remove ─▶ plan, apply ─▶ settled ─▶ socket: its process is stopped
+//!   add     socket: start a node ─▶ the node asks to join ─▶ plan, apply ─▶ change complete
+//!   remove  plan, apply ─▶ change complete ─▶ socket: stop the node's process
 //! ```
 //!
 //! The plan is made and applied in the same way as by `kvorum cluster`. On ctrl-C the command

@@ -1,5 +1,5 @@
-//! `scan`: prints a range, one item a line, as the items arrive. A truncated response is an error,
-//! because a short list looks like a complete one.
+//! `kvorum scan`: prints a range, one item per line, as the items arrive. A truncated response is
+//! an error, because a short list looks like a complete one.
 
 use std::ffi::OsString;
 use std::fmt::Display;

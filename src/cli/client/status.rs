@@ -1,7 +1,7 @@
 //! `kvorum status`: an overview of the cluster, as one node collects it from the others.
 //!
 //! ```text
-//!  --url ─▶ /v0/cluster ─▶ a row for each node, and the problems below the table
+//!  node at --url ─▶ /v0/cluster ─▶ a table with a row for each node; below the table, the problems
 //! ```
 
 use std::fmt::Write;

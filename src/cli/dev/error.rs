@@ -1,4 +1,4 @@
-//! Errors that keep a `kvorum dev` from starting, or end it: each is one line.
+//! Errors that prevent the start of a `kvorum dev`, or end it. Each error is one line.
 
 use std::io;
 use std::net::SocketAddr;

@@ -7,7 +7,7 @@
 //!                       ▲     │ killed by hand
 //!                       └─────┘ restarted after a moment
 //!
-//!  kvorum dev add, kvorum dev remove ─▶ a socket in the data directory ─▶ nodes come and go
+//!  kvorum dev add, kvorum dev remove ─▶ a socket in the data directory ─▶ kvorum dev
 //! ```
 
 mod console;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  dev.json ─┐                              ┌─▶ the first nodes: --cluster
-//!  --nodes  ─┴─▶ nodes by number ─▶ words ──┤
+//!  --nodes  ─┴─▶ nodes by number ─▶ command ┤
 //!                    ▲                      └─▶ added nodes: --join
 //!                    └── add, remove: stored in dev.json
 //! ```

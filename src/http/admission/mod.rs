@@ -2,14 +2,14 @@
 //! reaches a handler.
 //!
 //! ```text
-//!  head ─▶ host, origin ─▶ who, rate ─▶ parse ─▶ keys ─▶ slot ─▶ quota ─▶ Admitted ─▶ handler
-//!            │ 4xx           │ 401 403     │ 400    │ 403    │ 503    │ 507
-//!            └───────────────┴─── 429 ─────┴────────┴────────┴────────┴─▶ Problem
+//!  head ─▶ host, origin ─▶ sender, rate ─▶ parse ─▶ keys ─▶ slot ─▶ quota ─▶ Admitted ─▶ handler
+//!            │ 4xx            │ 401 403 429  │ 400    │ 403    │ 503    │ 507
+//!            └────────────────┴──────────────┴────────┴────────┴────────┴─▶ Problem
 //! ```
 //!
 //! A request is parsed once, and an unparsable one is never admitted. A sender without a right
-//! learns nothing about how a request is parsed. [`Admitted`] has no other constructor than this
-//! module's, and every handler takes one.
+//! learns nothing about how a request is parsed. Only this module can construct an [`Admitted`],
+//! and every handler requires one as an argument.
 
 pub(crate) mod admitted;
 

@@ -1,7 +1,7 @@
 //! One client's connection, and the watch over its progress.
 //!
 //! ```text
-//!              bytes              request begins           answer ready
+//!              first byte         head complete            answer ready
 //!   Idle ───────────────▶ Head ─────────────────▶ Busy ─────────────────▶ Idle
 //!    ▲ accepted: Head      │                       │ ▲                     │
 //!    │                     │ too long              ▼ │ body complete       │ closing, more unread
@@ -9,11 +9,12 @@
 //!    └─ too long ────────▶ reaped ◀── too slow ────┘                    Linger ──▶ closed
 //! ```
 //!
-//! hyper's own header timeout counts from the end of the last answer, so that it can't tell a slow
-//! head from an idle connection, and costs a timer for each request. Here the socket notes its
-//! progress in a few cells, and one sweep per loop and tick (see `event_loop`) compares them.
+//! The limits on the time in each phase are the `…_TICKS` below. hyper's own header timeout counts
+//! from the end of the last answer, so that hyper can't tell a slow head from an idle connection,
+//! and costs a timer for each request. Here the socket notes its progress in a few cells, and one
+//! sweep per loop and tick (see `event_loop`) compares the cells with the limits.
 //!
-//! Over HTTP/2 a connection is busy while it has streams, and each of them has a watch of its own
+//! Over HTTP/2 a connection is busy while it has streams, and each stream has a watch of its own
 //! ([`streams`]).
 
 mod socket;

@@ -1,7 +1,8 @@
 //! Cursors, the values of `after=`: the position at which a range continues, opaque to clients.
 //!
 //! ```text
-//!  base64url(version 1 │ hash of the range 4 │ hash of all the rest 4 │ first remaining key)
+//!  base64url( version │ hash of the range │ hash of all other fields │ first remaining key )
+//!  bytes:     1         4                   4                          the key's length
 //! ```
 //!
 //! A cursor names a position between keys, so that it stays valid when the last key of a page is

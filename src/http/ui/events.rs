@@ -1,6 +1,7 @@
 //! `/ui/events`: server-sent events, for as long as the client is connected.
 //!
 //! ```text
+//!  ¶ is a line break
 //!  event: own ¶ data: {"node":NAME}                         the answering node, once
 //!  event: past ¶ data: {"node":NAME,"past":{…}}             a node's samples, in pieces, once
 //!  data: {"node":NAME,"snapshot":{…}}                        once a second from each node
@@ -9,9 +10,9 @@
 //! ```
 //!
 //! With `local=true` the stream has only this node's samples and snapshots, as `past: {…}` and
-//! `data: {…}`: the input of [`super::relay`]. A slow browser misses snapshots, which costs
-//! nothing, because the next one has the same counters; a browser that is gone is noticed by the
-//! watch over its connection. A stream requested with a token ends when that is revoked or expires.
+//! `data: {…}`: the input of [`super::relay`]. A slow browser may miss snapshots without a loss,
+//! because the next snapshot has the same counters. The watch over the connection notices a browser
+//! that is gone. A stream requested with a token ends when the token is revoked or expires.
 
 use std::rc::Rc;
 

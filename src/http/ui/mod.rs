@@ -8,9 +8,10 @@
 //!          ─▶ /ui/key?id=K ─▶ key ──▶ one read of each replica, by the peer protocol
 //! ```
 //!
-//! The other nodes are reached through this one, so that the page needs one address that the
-//! browser can reach, as through a tunnel, and no CORS rules. The page computes all rates itself;
-//! the samples from before it connected were stored by each node (`history`).
+//! The page reaches the other nodes through this one, so that the browser needs access to one node
+//! only (as through a tunnel), and the page needs no CORS rules. The page computes all rates
+//! itself. Each node stores the samples of the last 15 minutes for pages that connect later
+//! (`history`).
 
 mod assets;
 mod events;

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   loops ──▶ gets  (at most `--queue`; full = refused) ──┬▶ read-N ───▶ answers, each to its loop
-//!         ──▶ pages (one a range read, so bounded too)  ──┘                             ▲
+//!         ──▶ pages (one per range read, so bounded)    ──┘                             ▲
 //!         ──▶ pages and comparisons for nodes under ──────▶ stream-N, at a low ─────────┘
 //!             repair or rebalance                           priority
 //! ```
 //!
 //! Gets go before pages, but every fourth job is a page if one waits: neither starves the other.
-//! Background streams use the CPU that clients leave: a stream's receiver goes on only when data
-//! arrives, so the low priority of the reads paces the stream's whole cost, on all nodes.
+//! Background streams use the CPU that clients leave: the receiver of a stream does work only when
+//! data arrives, so the low priority of the reads limits the stream's cost on all nodes.
 
 use std::collections::VecDeque;
 use std::io;

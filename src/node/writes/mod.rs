@@ -2,9 +2,11 @@
 //! store.
 //!
 //! ```text
-//!  writes of an iteration ─▶ batch ─▶ committer (runs after them) ┬─ on the loop: one `write`
-//!                                                                 └─ always: to the log's thread,
-//!  the sink, for each write ◀── one wake-up ◀───────────────────── which syncs and calls back
+//!  writes of an iteration ─▶ one batch ─▶ committer: a task that runs after these writes
+//!
+//!  --sync always     the committer passes the batch to kv-commit, which syncs the log and wakes
+//!                    the loop once; the loop then calls the sink for each write
+//!  other sync modes  the committer writes the batch itself, then calls the sink for each write
 //! ```
 
 use std::cell::{Cell, RefCell};

@@ -1,6 +1,6 @@
-//! Tests that take ten seconds and more, mostly waiting. Tests start in the order of their names,
-//! and this module's name makes them start first, so that the others run meanwhile. If they started
-//! last, they would run alone.
+//! Tests that take ten seconds and more, mostly waiting. Tests start in the order of their names.
+//! This module's name sorts first, so that other tests run while the tests of this module wait. If
+//! the waiting tests started last, they would run alone.
 
 mod descriptors;
 mod grow;

@@ -7,10 +7,10 @@
 //!  may be found after:  b or c. Not a: b began after a had ended, so b is newer.
 //! ```
 //!
-//! Oracle A: a value found is that of an attempt after whose end no *acknowledged* attempt began.
-//! Oracle F: the value is that of an attempt on this key, byte by byte, and not that of an attempt
-//! that was refused. Oracle P: the lost writes are the last ones, without holes, and no older than
-//! the sync interval.
+//! Oracle A: a found value comes from an attempt that may be the newest one: no *acknowledged*
+//! attempt began after the end of that attempt. Oracle F: a found value equals, byte by byte, that
+//! of an attempt on this key that was not refused. Oracle P: the lost writes are the last ones,
+//! without holes, and no older than the sync interval.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
-//! A joining node's disk has no space for the data that moves to it. Requests must continue, and
-//! `kvorum cluster status` must name the node and the reason. The change can be reverted, and must
-//! complete without help once there is space.
+//! The row `fulljoiner`: a joining node's disk has no space for the data that moves to the node.
+//! Requests must continue, and `kvorum cluster status` must name the node and the reason. The
+//! change can be reverted, and must complete without help once there is space.
 
 use std::fs;
 use std::sync::Arc;

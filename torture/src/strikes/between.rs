@@ -3,10 +3,10 @@
 //! shows that it has done the wanted step.
 //!
 //! ```text
-//!  delayed is  a member                          the coordinator
-//!  seal        coordinator and one member wait   members are sealed, the coordinator is last
-//!  ready       a member and coordinator are      all others are, and nothing is proven
-//!  commit      one member knows the proof        members know it, the coordinator is last
+//!  step     a member is delayed                     the coordinator is delayed
+//!  seal     coordinator and other member wait       both members are sealed
+//!  ready    coordinator and other member are ready  both members are ready, nothing is proven
+//!  commit   the other member knows the proof        both members know the proof
 //! ```
 
 use std::fs;

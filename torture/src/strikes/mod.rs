@@ -1,14 +1,14 @@
 //! Row 28 of docs/results/reliability.md, with faults in the middle of rounds that prove something:
 //! nodes are killed, suspended, lose their disks or get older copies of them, their disks are full,
-//! their clocks are off, or another node coordinates a round too. Keys are deleted throughout, in
-//! half of the rounds with one node away, and clients continue. Whatever becomes of that round, a
-//! later round must prove, compactions must purge, all nodes must be equal, and no deleted key may
-//! ever be read.
+//! their clocks are wrong, or a second node coordinates a round at the same time. Keys are deleted
+//! throughout, in half of the rounds with one node away, and clients continue. Whatever the outcome
+//! of that round, a later round must prove that all nodes are equal, compactions must purge, and no
+//! deleted key may ever be read.
 //!
-//! Some faults happen at any time of a round, others between two steps (`between.rs`). The latter
-//! leave the clocks unchanged, because a node with an adjustable clock reads a file whenever it
-//! reads the clock. strace would stop the node at each of these system calls, and rounds would
-//! proceed without the node.
+//! Some faults happen at any time of a round, others between two steps (`between.rs`). Faults
+//! between two steps leave the clocks unchanged, because a node with an adjustable clock reads a
+//! file whenever it reads the clock. strace would stop the node at each of these system calls, and
+//! rounds would proceed without the node.
 
 mod between;
 

@@ -1,5 +1,5 @@
-//! The client in builds without the driver, which takes a minute to build. This client never
-//! connects.
+//! The Cassandra client in builds without the Cassandra driver, which takes a minute to build. This
+//! client never connects.
 
 use std::net::SocketAddr;
 use std::time::Duration;

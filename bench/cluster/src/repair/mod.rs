@@ -1,15 +1,16 @@
 //! Repair rounds: the cost of a full and of an incremental round while all replicas are equal, and
-//! the effect of a running round on clients.
+//! the effect of a running round on clients. Two clusters, *quiet* and *busy*, are measured in
+//! turn:
 //!
 //! ```text
-//!   quiet    --repair-interval off             full rounds on request, incremental ones
-//!            │ alternating, the other stopped  load: without rounds, with requested rounds
-//!   busy     --repair-interval 10s             load: with the scheduled rounds
+//!   quiet    --repair-interval off             full and incremental rounds on request;
+//!            │ alternating, the other stopped  load without rounds, load during requested rounds
+//!   busy     --repair-interval 10s             load during the scheduled rounds
 //! ```
 //!
 //! Two more clusters, one with the default settings and one without rounds, show the cost of repair
-//! between two rounds, which is lost in the noise. The space of deleted keys, and the same repair
-//! by Cassandra, are sections of their own.
+//! between two rounds, which is smaller than the noise. The space of deleted keys, and the same
+//! repair by Cassandra, are sections of their own.
 
 mod lose;
 pub(crate) mod purge;

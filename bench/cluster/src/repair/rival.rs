@@ -1,10 +1,10 @@
 //! The same repair by kvorum and by Cassandra, of the same data: three nodes hold the same keys,
 //! except that one node has missed one key in a hundred. Then a repair of equal data, without
-//! clients and beside them.
+//! clients and beside clients. One repeat:
 //!
 //! ```text
-//!   a repeat   one node misses 1 % ─▶ a full repair ─▶ another one ─▶ clients ─▶ clients, and
-//!                                                                                full repairs
+//!   a repeat   one node misses 1 % ─▶ full repair ─▶ full repair of equal data
+//!              ─▶ load without repairs ─▶ load during full repairs
 //! ```
 //!
 //! Kvorum's node has lost its newest records. Cassandra's node was stopped while the others took

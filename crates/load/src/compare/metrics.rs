@@ -2,7 +2,8 @@
 //!
 //! With one run of each side there are no repeats. Then each run is cut into stretches of seconds,
 //! which stand in for repeats (the method of *batch means*: Law, "Simulation Modeling and
-//! Analysis", 9.5.3). Neighbouring seconds are correlated; neighbouring stretches are so much less.
+//! Analysis", 9.5.3). Neighbouring seconds are correlated; neighbouring stretches are much less
+//! correlated.
 
 use crate::record::{Run, error_share};
 use crate::saved::{LoadedRun, SavedTimeline};

@@ -3,14 +3,15 @@
 //! ```text
 //!  A, B ─▶ saved ─┬─ parameters   parameters that differ: plan, machine, server, script
 //!                 ├─ metrics      a figure for each repeat
-//!                 ├─ rank         Mann–Whitney, Hodges–Lehmann, Holm
-//!                 └─ classify     differs, same, too few
+//!                 ├─ rank         rank statistics: Mann–Whitney, Hodges–Lehmann, Holm
+//!                 └─ classify     the verdict on each metric: differs, same, too few repeats
 //! ```
 //!
 //! A side is one run directory, or a directory with several: repeats of the same run. Other
 //! mixtures of runs are refused. With repeats, the noise is the variation between the runs of a
 //! side. With one run on each side, only the noise *within* the runs is visible, and only in runs
-//! that are long enough. The output then says so, and small differences do not count as real.
+//! that are long enough. With one run on each side, the output says so, and small differences do
+//! not count as real.
 
 mod classify;
 mod metrics;

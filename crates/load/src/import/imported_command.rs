@@ -1,4 +1,4 @@
-//! The command line that is quoted before an output, and its settings.
+//! The command line of wrk or wrk2 that a text quotes before an output, and the settings in it.
 
 use super::imported_figures::{count, seconds};
 

@@ -1,4 +1,5 @@
-//! Converts one output into a [`Run`], with a list of the missing and the guessed values.
+//! Converts one output of wrk or wrk2 into a [`Run`], with a list of the missing and the guessed
+//! values.
 
 use super::imported_command::ImportedCommand;
 use super::imported_figures::seconds;

@@ -1,10 +1,10 @@
 //! Finds the outputs of wrk and wrk2 in a text, and parses them.
 //!
 //! ```text
-//!  prose, `wrk2 -t4 …`      ◀─ before: searched for the command line
-//!  Running 3m test @ URL    ◀─ first line; if it is missing, any other line of an output opens one
-//!    …                         indented or not; any line may be missing
-//!  Transfer/sec: 3.26MB     ◀─ last line; ``` or the next first line end the output too
+//!  prose, `wrk2 -t4 …`      ◀─ text before an output, searched for the command line
+//!  Running 3m test @ URL    ◀─ first line; if missing, the first recognizable line begins it
+//!    …                         lines with figures, indented or not; each may be missing
+//!  Transfer/sec: 3.26MB     ◀─ last line; if missing, ``` or the next first line ends the output
 //! ```
 
 use super::imported_figures::{bytes, count, milliseconds};

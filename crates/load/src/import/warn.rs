@@ -1,8 +1,8 @@
 //! Warnings about an imported run, derived from its figures.
 //!
 //! Little's law is the main tool: at λ requests per second and mean latency W, λ·W requests are in
-//! flight or waiting at any moment. A connection of HTTP/1.1 carries one request. The others wait
-//! in the client for a connection, and their wait is part of the latencies.
+//! flight or waiting at any moment. A connection of HTTP/1.1 carries one request. All further
+//! requests wait in the client for a connection, and this wait is part of the latencies.
 
 use super::imported_command::ImportedCommand;
 use super::imported_figures;

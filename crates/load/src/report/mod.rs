@@ -5,9 +5,9 @@
 //!  DIR… ─▶ saved ─▶ shown ─┬─ overview      verdict and warnings first, then the figures
 //!                          ├─ percentiles   the curves of all runs
 //!                          ├─ series_page   searches and sweeps
-//!                          ├─ pairs         cold and hot
+//!                          ├─ pairs         cold runs beside hot runs
 //!                          ├─ details       each run: time line, servers, command, script
-//!                          └─ flames        side by side, and their differences
+//!                          └─ flames        flame graphs side by side, and their differences
 //!       page.css, page.js: style and interaction
 //! ```
 //!

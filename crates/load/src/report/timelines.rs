@@ -1,5 +1,5 @@
-//! A run second by second: rate, latency, backlog, and servers' metrics, as a stack of charts over
-//! one time axis with one cursor.
+//! The charts of a run second by second: rate, latency, backlog, and servers' metrics, as a stack
+//! of charts over one time axis with one cursor.
 
 use super::chart::{Axis, Chart, Line, Unit};
 use super::shown::RunView;

@@ -1,8 +1,8 @@
 //! The arguments of `done(summary, latency, requests)`.
 //!
 //! ```text
-//!  latency[i]    the i-th smallest value of all                           as wrk2
-//!  latency(i)    the i-th different value of #latency, and its count      as wrk
+//!  latency[i]    the i-th smallest of all values                               as in wrk2
+//!  latency(i)    the i-th of the #latency distinct values, and its count       as in wrk
 //!  latency.min .max .mean .stdev   latency:percentile(99.9)
 //! ```
 

@@ -1,12 +1,12 @@
 //! The verdict on one trial, by the first of these rules that applies:
 //!
 //! ```text
-//!  the server died, or errors above the objective      fail: no client causes that
+//!  the server died, or errors above the objective      fail: no slow client could cause this
 //!  a thread of the client was out of CPU               inconclusive
 //!  too few samples for the objective's percentile      inconclusive
 //!  objective met, ≥ 99 % of the plan, no backlog       pass
-//!  missed, but by no more than the client's lateness   inconclusive
-//!  missed                                              fail
+//!  objective missed by at most the client's lateness   inconclusive
+//!  objective missed by more                            fail
 //! ```
 //!
 //! A client that was merely late (its thread had CPU to spare, but other processes used its core)

@@ -7,15 +7,15 @@
 //!  disk          the server says that it delayed writes or refused them for flushes and
 //!                compactions; or tasks waited for the disk for half of the time while the server
 //!                had CPU to spare
-//!  cpu           its process took ≥ 90 % of its CPUs, or one of its threads ≥ 90 % of one; or it
-//!                and the client left the machine < 10 % idle
-//!  connections   answers take as long as at the lowest rates, so each connection carries one
-//!                after the other as fast as ever, and all are used (Little: rate × time)
+//!  cpu           the server's process took ≥ 90 % of its CPUs, or one of its threads ≥ 90 % of
+//!                one CPU; or server and client together left the machine < 10 % idle
+//!  connections   answers take hardly longer than at the lowest rates, but all connections are
+//!                busy (Little's law: rate × answer time = busy connections)
 //!  lock          answers take several times as long as at the lowest rates, while the machine
-//!                has CPU to spare, others (and the host of a virtual machine) take < 10 % of it,
-//!                no thread of the server was runnable without a CPU for ≥ 10 % of the time, and
-//!                the client was not itself held up: so requests wait for one another, by a
-//!                lock, a queue, a pool of threads
+//!                has CPU to spare, other processes (and the host of a virtual machine) take
+//!                < 10 % of it, no thread of the server was runnable without a CPU for ≥ 10 % of
+//!                the time, and the client was not held up: so requests must wait for one
+//!                another in the server, for a lock, a queue or a pool of threads
 //!  unknown       none of these
 //! ```
 //!

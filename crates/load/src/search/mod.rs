@@ -4,10 +4,10 @@
 //!   mod.rs            for each point of a sweep and each mix: a search; then the table
 //!   search_args.rs    the command line
 //!   slo.rs            the objective: p99<10ms,errors<0.1%
-//!   hunt.rs           one search: asks decide/ for the next trial, runs, classifies, prints it
-//!   decide/           pure: history ─▶ next trial
-//!   classify_step.rs  pure: figures of a trial ─▶ pass, fail, inconclusive
-//!   limit.rs          pure: figures of a failed trial ─▶ CPU, disk, lock, connections, client
+//!   hunt.rs           one search: runs, classifies and prints the trials that decide/ chooses
+//!   decide/           pure function: earlier trials ─▶ next trial
+//!   classify_step.rs  pure function: figures of a trial ─▶ pass, fail, inconclusive
+//!   limit.rs          pure function: figures of a failed trial ─▶ CPU, disk, lock, connections …
 //!   recorded.rs       commands that compare two recordings
 //!   sweep.rs          a flag of the server and its values
 //!   plot.rs           the curve as text

@@ -1,4 +1,4 @@
-//! The objective that a trial must meet: `p99<10ms,errors<0.1%`.
+//! The objective that a trial must meet, as in `p99<10ms,errors<0.1%`.
 
 use std::fmt;
 use std::str::FromStr;

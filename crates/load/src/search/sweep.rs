@@ -1,4 +1,4 @@
-//! A flag of the server and the values to search with: `loops=1,2,4`.
+//! A flag of the server and the values for which a sweep searches, as in `loops=1,2,4`.
 
 use std::str::FromStr;
 

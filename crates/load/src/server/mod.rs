@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   command.rs         'kvorum serve --data {data}' as words; a flag set for a sweep
-//!   process.rs         the process: start, wait until it listens, stop, never leave it behind
+//!   process.rs         the process: start, wait until it listens, stop; never outlives its owner
 //!   data.rs            the directory behind {data}, fresh for each start
 //!   look.rs            CPU, memory, disk of a process and its descendants: /proc
 //!   owner.rs           finds the process that listens on an address

@@ -1,9 +1,11 @@
 //! A server as a child process, which is started, awaited, stopped, and never left behind.
 //!
 //! ```text
-//!  start ── nothing listens there yet? ─ spawn ── connects? ──▶ serving ── TERM ── KILL ──▶ gone
-//!                │ else: refused           │ ended, or too late:   │ drop, ctrl-C, error: the same
-//!                                          ▼ its last lines        ▼ our own death: the kernel
+//!  start   fails if a process listens on the address already; otherwise spawns the server, and
+//!          waits until the server accepts connections. If the server ends first, or takes too
+//!          long, the error shows its last lines of output
+//!  stop    SIGTERM, then SIGKILL; also on drop, on ctrl-C and after an error
+//!  death   the kernel kills the server if this process dies
 //! ```
 
 use std::collections::VecDeque;

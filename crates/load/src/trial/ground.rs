@@ -1,8 +1,8 @@
 //! The server under trial: its starts and stops between trials, and its observation.
 //!
 //! ```text
-//!  before a trial:   (stop) ── (start, fresh data) ── (prepare) ── idle
-//!                     steps in brackets only if needed
+//!  before a trial:   (stop) ─▶ (start with fresh data) ─▶ (prepare) ─▶ wait until idle
+//!                    steps in brackets: only if needed
 //! ```
 
 use std::path::PathBuf;

@@ -4,10 +4,10 @@
 //! ```text
 //!   ground.rs         the server: started or already running, prepared, idle; observed
 //!   workload.rs       the requests
-//!   prepare.rs        the data written before
+//!   prepare.rs        the data written before the trial
 //!   trial_figures.rs  the results, as used by verdicts and limits
 //!   series.rs         the directory of the results
-//!   trial_args.rs     the flags for all this
+//!   trial_args.rs     the flags shared by all series
 //! ```
 
 mod ground;

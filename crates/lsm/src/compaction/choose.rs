@@ -1,7 +1,7 @@
 //! Chooses the next compaction, as a pure function of the levels' shape that can be tested and
 //! simulated without a disk. The strategy is leveled compaction as in LevelDB and RocksDB: level 0
-//! holds flushed memtables side by side; every level below is one sorted run, larger than the one
-//! above by a constant factor.
+//! holds flushed memtables side by side; every deeper level is one sorted run, larger than the
+//! level above it by a constant factor.
 
 use std::ops::RangeInclusive;
 

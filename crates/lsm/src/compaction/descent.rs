@@ -1,9 +1,11 @@
-//! Compaction of a whole tree on request: level by level, and within a level table by table in key
-//! order. No step is longer than a regular compaction, and regular compactions can run between the
-//! steps.
+//! Compaction of a whole tree on request: level by level from level 0 on, and within a level table
+//! by table in key order. No step is longer than a regular compaction, and regular compactions can
+//! run between the steps.
 //!
 //! ```text
-//!  level 0 as a whole ─▶ 1 · each table of 1 ─▶ 2 · … · purgeable tables of the deepest level
+//!  level 0: all its tables         ─▶ merged into level 1
+//!  level n: each table in turn     ─▶ merged into, or moved to, level n + 1
+//!  deepest level: purgeable tables ─▶ rewritten in place
 //! ```
 //!
 //! The descent ends even if writes continue: tables that appear behind its position stay where they

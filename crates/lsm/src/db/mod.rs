@@ -4,7 +4,9 @@
 //! ```text
 //!  put, write_batch, commit ──▶ ┌ commit queue ┐ ──▶ engine.commit, by the leader:
 //!  submit (never waits) ──────▶ └──────────────┘     a waiting caller, or the commit thread
-//!                     flush thread · compaction thread · log thread (next segment, interval sync)
+//!  background ─────────────────────────────────────────▶ flush thread: engine.flush_one
+//!                                                        compaction thread: engine.compact_one
+//!                                                        log thread: next segment, interval sync
 //! ```
 
 mod commit;

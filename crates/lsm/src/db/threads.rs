@@ -1,6 +1,7 @@
-//! The store's threads. Each thread waits for its signal, executes engine steps until no work is
-//! left, and waits again. Unless the backlog is large, the threads yield the CPU to threads that
-//! serve requests (`YieldBudget` in the engine).
+//! The store's threads: `kv-commit` commits the batches that no caller waits for; `kv-flush`,
+//! `kv-compact` and `kv-log` execute engine steps. Each thread waits for its signal, works until no
+//! work is left, and waits again. Unless the backlog is large, the threads that execute engine
+//! steps yield the CPU to threads that serve requests (`YieldBudget` in the engine).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -47,7 +47,7 @@ impl Health {
         }
         let cause = self.failed.get_or_init(|| {
             tracing::error!(%error, "the store accepts no more writes; reads continue");
-            // The process that reopens the store may have the same limit.
+            // Reopening the store fails too if the limit of open files stays.
             let limit = if error.is_over_file_limit() { OVER_LIMIT } else { "" };
             format!("{error}{limit}").into()
         });

@@ -29,9 +29,9 @@
 //!   becomes visible as a whole.
 //! * The record with the greatest version, then ballot, wins, whatever the order of arrival. A
 //!   record in a memtable or table is marked *late* unless its version is greater than all versions
-//!   in the older memtables and tables, those *below*; a read stops at the first hit that is not
-//!   late. A record of a conditional write has the version of the record that it continues, so it
-//!   is late as soon as the continued record lies below.
+//!   in the older memtables and tables (those *below* its own); a read stops at the first hit that
+//!   is not late. A record of a conditional write has the version of the record that it continues,
+//!   so it is late as soon as the continued record lies below.
 //! * Memtables of a tree are flushed in the order of their rotation. The manifest names a table
 //!   only after the table's content and name are durable. The table's inputs, and the log that it
 //!   replaces, are removed only after the manifest's edit is durable.

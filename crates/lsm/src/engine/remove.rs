@@ -1,21 +1,22 @@
 //! Removal of records that a wrong clock wrote: every record written after a given time, in a store
-//! that nobody else uses. A record hidden by a removed one becomes visible again if it still
-//! exists.
+//! that nobody else uses. If a removed record hid an older record of its key that still exists, the
+//! older record becomes visible again.
 //!
 //! ```text
-//!  level 0   the oldest table with such a record, and all newer tables, are rewritten,
-//!            oldest first, to keep their order            ─▶ one edit of the manifest
-//!  below     each table with such a record is rewritten   ─▶ one edit per table
+//!  level 0        the oldest table with a record to remove, and all newer tables, are
+//!                 rewritten, oldest first, to keep their order:  one edit of the manifest
+//!  deeper levels  each table with a record to remove is rewritten:  one edit per table
 //! ```
 //!
-//! Tables are rewritten, not merged: a merge would keep only the newest record of a key, and then
-//! that record would be removed too. A crash leaves whole tables, old or new; repeating the removal
-//! completes it.
+//! Tables are rewritten, not merged: a merge keeps only the newest record of each key, and the
+//! removal could then remove that only record. A crash leaves whole tables, old or new; repeating
+//! the removal completes it.
 //!
 //! A hidden record may also have been hidden by a third record that a compaction has dropped since:
 //! a tombstone, which leaves no trace on any replica once it is purged. The removal must not revive
-//! a record that such a tombstone deleted. Hidden records written up to the watermark are therefore
-//! removed first: those that no tombstone deleted still exist on the other replicas.
+//! a record that such a tombstone deleted. Hidden records written up to the watermark (the time up
+//! to which a repair round proved all replicas equal) are therefore removed before the wrong
+//! clock's records. Those that were not deleted still exist on other replicas.
 
 use std::sync::Arc;
 

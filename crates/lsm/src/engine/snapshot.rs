@@ -1,4 +1,4 @@
-//! Snapshots, and scans of them.
+//! Snapshots, and scans of snapshots.
 
 use std::sync::Arc;
 

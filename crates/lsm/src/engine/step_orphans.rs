@@ -2,16 +2,17 @@
 //!
 //! As for purging, a record is dropped only if no other record of its key exists elsewhere in the
 //! store, because otherwise older records that the dropped record hides would become visible. The
-//! step looks the key up in the other tables instead of comparing key ranges: tables of new writes
-//! overlap nearly all keys, so by ranges no record below them could be dropped.
+//! step looks the key up in the other tables. Comparing key ranges would not do: tables of new
+//! writes overlap nearly all keys, so no record below such a table could ever be dropped.
 //!
 //! **A plain record is dropped only if neither the record itself nor any record that it has hidden
 //! is placed here.** A hidden record may have had more copies ([`HiddenCopies`]), and this node may
 //! have counted towards the acknowledgment of its write. Without any record of the key, that write
 //! would seem never to have happened here. The plain record therefore stays as a substitute for the
 //! hidden one; likewise, a repair round copies the plain record to the nodes that hold a record
-//! that it hides. A record of a conditional write is judged by its own copies only: it may be
-//! stored by no majority, and this node does not complete its write.
+//! that it hides. A record of a conditional write is no substitute, and is judged by its own copies
+//! only: perhaps no majority stores the record, and this node, which is not one of its replicas,
+//! does not complete the write.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The trees of a store, and reads of the current records. No read waits for a writer.
+//! The trees of a store, and reads of current records from the trees. No read waits for a writer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -160,8 +160,8 @@ impl Trees {
 
     /// The first sequence that only the log holds, once the memtable `flushed` is a table.
     pub(super) fn floor_without(&self, flushed: Option<&Arc<Memtable>>) -> u64 {
-        // `next` is read before the memtables: a batch that is being applied has a greater
-        // sequence.
+        // `next` is read before the memtables: a batch that is applied while they are read has a
+        // sequence of `next` or greater.
         let next = self.sequence() + 1;
         let states: Vec<_> = self.trees.iter().map(|tree| tree.load_full()).collect();
         let memtables = states.iter().flat_map(|state| state.memtables());

@@ -2,18 +2,19 @@
 //! read from the disk and verified; an unreadable block is reported before the records of its keys.
 //!
 //! Tables and blocks without a record later than that time (`since`), by version or by ballot
-//! ([`RecordRef::latest`]), are skipped. Can a skipped record `s` outrank `c`, the newest record
-//! that was read and written after `since`?
+//! ([`RecordRef::latest`]), are skipped. Let `c` be the newest record of a key that the scan has
+//! read and that was written after `since`. Can a skipped record `s` of the same key outrank `c`?
 //!
 //! * The version time of `s` is ≤ `since`, and so is its ballot.
-//! * If `c` is a plain record, its write time, which is its version time, is > `since`: `c` has the
-//!   greater version. The same holds, whatever the ballot, if the version time of `c` is > `since`.
-//! * If a conditional write made `c` with an older version, the ballot of `c` is > `since`. If `s`
-//!   has the same version, the ballot decides for `c`. But `s` may have a greater version.
+//! * If the version time of `c` is > `since`, `c` has the greater version and outranks `s`. This
+//!   holds for every plain record, whose write time is its version time.
+//! * Otherwise a conditional write made `c`: the version time of `c` is ≤ `since`, and its ballot
+//!   is > `since`. If `s` has the same version, `c` has the greater ballot and outranks `s`. If `s`
+//!   has a greater version, `s` outranks `c`.
 //!
-//! In the last case the scan therefore looks the key of `c` up in all tables that cover the key and
-//! hold a greater version. If a skipped record turns out to be the newest, the key was not written
-//! after `since`, and the scan returns nothing for the key.
+//! If the version time of `c` is ≤ `since`, the scan therefore looks the key up in all tables that
+//! cover the key and hold a greater version. If a skipped record turns out to be the newest, the
+//! key's current record was not written after `since`, and the scan returns nothing for the key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

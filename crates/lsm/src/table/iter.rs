@@ -196,8 +196,8 @@ impl TableIter {
         let block_end = handle.offset + u64::from(handle.len);
         if handle.offset < self.chunk_at || block_end > chunk_end {
             let len = (end - handle.offset).min(CHUNK_LEN).max(u64::from(handle.len));
-            // The previous chunk's memory is reusable unless the current block is an uncompressed
-            // part of it.
+            // An uncompressed block is a slice of the chunk; the block is dropped first, so that
+            // the chunk's memory can be reused.
             self.data.drop_block();
             let mut chunk = std::mem::take(&mut self.chunk).try_into_mut().unwrap_or_default();
             chunk.resize(len as usize, 0);

@@ -326,8 +326,8 @@ impl VerifiedIter {
     }
 
     fn read_chunk(&mut self, offset: u64, len: u64) -> Result<(), Error> {
-        // The previous chunk's memory is reusable unless the current block is an uncompressed part
-        // of it.
+        // An uncompressed block is a slice of the chunk; the block is dropped first, so that the
+        // chunk's memory can be reused.
         self.data.drop_block();
         let mut chunk = std::mem::take(&mut self.chunk).try_into_mut().unwrap_or_default();
         chunk.resize(len as usize, 0);

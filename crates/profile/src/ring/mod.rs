@@ -2,8 +2,9 @@
 //! it, even in a signal handler or in the allocator.
 //!
 //! ```text
-//!  producers ─▶ │ lap 3: filled │ filled │ being filled │ free │ … │ ─▶ one consumer
-//!                 ownership of slots: `turns/`; if full, the sample is lost and counted
+//!  producers ─▶ │ filled │ filled │ being filled │ free │ … │ ─▶ one consumer
+//!
+//!  `turns/` decides who owns each slot; if the ring is full, a sample is lost, and counted
 //! ```
 //!
 //! The ring is static, so that late producers can still write after the end of a recording. Its

@@ -1,4 +1,4 @@
-//! Shares of CPU time, of allocated bytes and of waiting time.
+//! Tests of recorded shares of CPU time, allocated bytes and waiting time.
 
 use std::hint::black_box;
 use std::sync::Arc;

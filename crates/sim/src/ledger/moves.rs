@@ -7,11 +7,11 @@
 //!
 //! A node that is new among the first `from` replicas of a key has copied the key's records from
 //! all previous holders. A node that stays keeps its records, or has all of them if there are fewer
-//! replicas than before. So *h* of *f* becomes *h + g - f* of *g*, or *g* of *g* if *g < f*. The
-//! rule holds for the number of copies that the key's records are written with, if there is only
-//! one such number, because a receiver copies a record according to the record's own number of
-//! copies. The floors of reads from fewer replicas than hold the key therefore end: the first of
-//! those replicas may be another node now.
+//! replicas than before. So a floor held by *h* of *f* replicas becomes a floor held by *h + g - f*
+//! of *g*, or by *g* of *g* if *g < f*. The rule requires that all records of the key were written
+//! with one number of copies, and that *f* is this number, because a receiver copies a record
+//! according to the record's own number of copies. The floors of reads from fewer replicas than
+//! hold the key therefore end: the first of these replicas may be another node now.
 //!
 //! If a key is written with different numbers of copies, all its floors end whenever the placement
 //! changes, also when a change is reverted, and no floor begins until all nodes have dropped the
@@ -20,8 +20,8 @@
 //! neither record.
 //!
 //! A read from one of several replicas returns the records of that replica. While keys move, that
-//! replica may have the only copy: such reads then raise no floors, and floors that such reads
-//! raised before end.
+//! replica may have the only copy of a record: reads from one of several replicas then raise no
+//! floors, and the floors that such reads raised earlier end.
 //!
 //! While partitions move, a request's quorum is counted in both replica sets. A request may begin
 //! before reads switch, and end afterwards. The ledger then makes a claim only if the claim holds

@@ -1,4 +1,4 @@
-//! Clients of contended keys, which send reads, conditional writes, and plain writes between those.
+//! Clients of contended keys, which send reads, conditional writes, and now and then plain writes.
 //! A condition on tags names the last tags that the client saw.
 
 use std::collections::BTreeMap;

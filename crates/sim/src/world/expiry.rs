@@ -1,8 +1,9 @@
 //! Expiring values: their time to live, and the clocks that may evaluate it.
 //!
 //! ```text
-//!  the clock that is furthest behind ─┐               ┌─ the furthest that one has been ahead
-//!  ────────────── earliest ◀─ a round ┴─ evaluated … ─┴ latest ─────────────────────▶ time
+//!  earliest    the time of the wall clock that is furthest behind, minus the duration of a request
+//!  evaluation  of an operation, by some node's wall clock: between `earliest` and `latest`
+//!  latest      the latest time that any node's wall clock has shown so far
 //! ```
 
 use super::{LoopId, World};

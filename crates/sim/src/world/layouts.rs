@@ -3,9 +3,9 @@
 //! all nodes must use the last layout, with no keys moving.
 //!
 //! ```text
-//!  settled ─┬─ another quorum ──▶ settled
-//!           └─ weights, copies ─▶ read old ─┬─ by quorum ───▶ read new ─▶ settled
-//!                                           └─ reverted ────▶ settled
+//!  settled ─┬─ change of the quorum or tokens ──▶ settled
+//!           └─ change of weights or copies ─▶ read old ─┬─ decided ──▶ read new ─▶ settled
+//!                                                       └─ reverted ─▶ settled
 //! ```
 
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
-//! A loop's links to the other nodes. A link is dialed when there is a message to send, or to be
-//! kept open; pings watch it; and its loss has effects on the requests under way. [`server::link`]
-//! has the production code.
+//! A loop's links to the other nodes. A link is dialed when there is a message to send, or to keep
+//! the link open. Pings detect its loss, which affects the requests under way. [`server::link`] has
+//! the production code.
 
 use protocol::handshake::ConnectionKind;
 use protocol::{Message, NodeId, Reply};

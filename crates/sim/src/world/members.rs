@@ -1,11 +1,11 @@
-//! Nodes that join, leave, and are lost. A joining node does what `kvorum serve --join` does: it
-//! asks to join, with identity numbers that it has stored on its disk, until a layout includes it,
-//! and then starts. A removed node keeps running until it is switched off, and never returns. A
-//! node whose disk is lost for good is removed as dead.
+//! Nodes that join, leave, and are lost. A joining node acts like `kvorum serve --join`: the node
+//! asks to join, with identity numbers stored on its disk, until a layout includes the node, and
+//! then starts. A removed node keeps running until it is switched off, and never returns. A node
+//! whose disk is lost for good is removed as dead.
 //!
 //! ```text
-//!   asks ──a layout has it──▶ joined ──removed──▶ leaves ──the new quorum knows──▶ gone
-//!                               └──── its disk is lost ──▶ lost ──removed as dead ────┘
+//!   asks ── a layout includes it ─▶ joined ── removed ─▶ leaves ── the new quorum knows ─▶ gone
+//!                                     └── its disk is lost ─▶ lost ── removed as dead ──────┘
 //! ```
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The operator's response to a node whose clock was far ahead, which therefore refuses to start.
-//! The operator sets the clock, and removes the records that the node wrote meanwhile from its
-//! store, as `kvorum repair-clock` does.
+//! The operator sets the clock, and removes from the node's store the records written with the
+//! wrong clock, as `kvorum repair-clock` does.
 
 use protocol::{Clock, origin_of};
 use server::{Ahead, StartError};

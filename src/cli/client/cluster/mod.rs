@@ -1,11 +1,11 @@
 //! `kvorum cluster`: shows and changes the members of the cluster.
 //!
 //! ```text
-//!   status ─▶ GET /admin/layout, GET /v0/cluster ─▶ members, epoch by node, council
-//!   plan ─▶ POST /admin/layout/plan ─▶ the moves; an id
-//!   apply ID ─▶ POST /admin/layout/apply ─▶ decided by the council ─▶ done, or the reason why not
-//!   abort ─▶ POST /admin/layout/abort ─▶ the same
-//!   recover ─▶ a stopped node's directory (`cli/recover.rs`)
+//!   status    GET /admin/layout, GET /v0/cluster: the members, each node's epoch, the council
+//!   plan      POST /admin/layout/plan: the partitions that would move, and the plan's id
+//!   apply ID  POST /admin/layout/apply: the council decides the change, or refuses with a reason
+//!   abort     POST /admin/layout/abort: the council reverts the change, or refuses with a reason
+//!   recover   changes a stopped node's directory (`cli/recover.rs`)
 //! ```
 
 mod progress;

@@ -1,9 +1,9 @@
 //! Progress of a membership change, for commands that wait for its end.
 //!
 //! ```text
-//!   GET /admin/layout ─┬─ a terminal ─▶ a bar
-//!                      └─ a file or a pipe ─▶ a line for each stage, and every ten seconds a line
-//!                                             with the nodes it waits for: GET /v0/cluster
+//!   GET /admin/layout ─┬─▶ on a terminal: a bar
+//!                      └─▶ to a file or a pipe: a line for each stage, and each ten seconds a line
+//!   GET /v0/cluster ─────▶     with the nodes that the change waits for
 //! ```
 
 use std::cell::Cell;

@@ -1,5 +1,5 @@
-//! Encoders of items, one for each form. Chunks are bounded: a long value is sent in pieces where
-//! it must be encoded, and is not copied where it need not be.
+//! Encoders of items, one for each form. Chunks are bounded: a long value that must be encoded is
+//! sent in pieces; a long value that is sent as it is stored is not copied.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -5,7 +5,7 @@
 //!  this node's read pool ─▶ pages ─┐
 //!  other nodes ───────────▶ pages ─┴▶ protocol::Scan ─▶ Encoder ─▶ item ─▶ socket
 //!                            ▲                            │
-//!                            └── the next are requested ──┘ when most of these were taken
+//!                            └── requests next pages ─────┘ once most items of a page are taken
 //! ```
 
 mod encode;

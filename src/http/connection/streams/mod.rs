@@ -3,16 +3,18 @@
 //! ```text
 //!  connection's watch: its slot, idle or busy, whether the socket takes more, bytes moved
 //!     ├── stream's watch: whether client or node waits for the other; its memory ─▶ reset
-//!     └── stream's watch …     the first has the connection's slot, each other one its own
+//!     └── stream's watch …     the first stream has the connection's slot, the others their own
 //! ```
 //!
-//! A stream lives until its answer is in the connection's write buffer, or it is reset: until then
-//! its memory is held. A stream that is answered before its body arrived lingers: further input is
-//! discarded for a while, because clients that are reset behind an answer drop the answer.
+//! A stream holds its memory until its answer is in the connection's write buffer, or the stream is
+//! reset. A stream that is answered before its request's body has arrived lingers: the node
+//! discards further input for a while instead of a reset, because a reset right after an answer
+//! makes clients drop the answer.
 //!
-//! Streams share a link, so none is judged by its own pace: a stream is too slow if hardly anything
-//! moves on its whole connection while it waits for the client, or if nothing at all moves on the
-//! stream for far longer. While the socket takes nothing, the connection is judged, and no stream.
+//! The streams of a connection share its bandwidth, so no stream is judged by its own pace alone. A
+//! stream is too slow if hardly any bytes move on its whole connection while the stream waits for
+//! the client, or if no bytes at all move on the stream for far longer. While the socket accepts no
+//! output, the limits of the connection apply, and those of its streams do not.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::future::poll_fn;

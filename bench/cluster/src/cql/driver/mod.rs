@@ -1,4 +1,5 @@
-//! The client in builds with the driver: see the module above this one.
+//! The Cassandra client in builds with the Cassandra driver: conditional statements in a closed
+//! loop, on one thread (see `cql/mod.rs`).
 
 mod plain;
 

@@ -2,9 +2,10 @@
 //! clocks.
 //!
 //! ```text
-//!  ceiling   one closed loop yields the first rate: half its throughput. With --to there is no
-//!            closed loop, which could exceed it: the first rate is an eighth of --to
-//!  bracket   ×2 up while it passes, ÷2 down while it fails         ──●────●────────○──▶ rate
+//!  ceiling   a closed loop measures the ceiling: the first rate is half its throughput. With --to
+//!            no closed loop runs, because it could exceed --to: the first rate is --to / 8
+//!  bracket   doubles the rate while trials pass, halves it         ──●────●────────○──▶ rate
+//!            while trials fail                                       ● passes      ○ fails
 //!  bisect    the middle on a logarithmic scale, until the          ────────●──○────○──▶
 //!            gap is within the precision                                   ▲  ▲
 //!  confirm   both edges until a majority of the repeats agrees       holds ┘  └ breaks

@@ -168,7 +168,7 @@ fn a_server_that_is_not_monotone_breaks_where_it_breaks_first() {
     let mut tried_low = 0;
     let (found, _) = search(bounds, 22_000, |rate, _| {
         tried_low += u32::from(rate == 11_000);
-        // The server fails at the first rate too, whose upper neighbours passed by luck at first.
+        // The server fails at the first rate of 11,000/s, and passes at the rates above it.
         if (12_000..=40_000).contains(&rate) { StepVerdict::Pass } else { StepVerdict::Fail }
     });
     assert_eq!((found.passes, found.fails), (None, Some(11_000)));

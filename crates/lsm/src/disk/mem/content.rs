@@ -1,14 +1,14 @@
 //! The content of one file, and the states that a power cut can leave.
 //!
 //! ```text
-//!   cache   bytes that reads return     = medium, unless a sync has failed
-//!   medium  bytes that may be durable   ┐ undo, applied from its end, restores
-//!   undo    one entry per unsynced      ┘ the bytes that are durable for certain
-//!           change: the old bytes
+//!   cache   bytes that reads return; equal to `medium` unless a sync has failed
+//!   medium  bytes that may be durable
+//!   undo    one entry per unsynced change, oldest first: the bytes that the change replaced
 //! ```
 //!
-//! `undo` keeps only overwritten bytes, so a sync copies no bytes, and the allocation of a segment
-//! stores its zeros once. A crash resets each sector to its state at some moment since the last
+//! Undoing `undo` from its end turns `medium` into the certainly durable bytes. `undo` keeps only
+//! overwritten bytes, so a sync copies no bytes, and the allocation of a log segment stores the
+//! zeros once, in `medium`. A crash resets each sector to its state at some moment since the last
 //! sync, because a page cache may write a sector back at any time.
 
 use super::random::Random;

@@ -5,8 +5,9 @@
 //! all calls after the crash, so threads of the crashed store cannot reach the new disk.
 //!
 //! ```text
-//!   names ────▶ inode ──▶ Content    now
-//!   durable ──▶ inode                at the last sync_dir; a crash adds a prefix of `journal`
+//!   names ────▶ inode ──▶ Content    current names
+//!   durable ──▶ inode                names at the last sync_dir
+//!   journal                          changes of names since then; a crash applies a prefix of them
 //! ```
 //!
 //! Where a real disk is lenient, this one is strict: handles of a removed or replaced file fail,

@@ -1,6 +1,6 @@
 //! SplitMix64, a pseudorandom generator that repeats on every run. (Steele, Lea, Flood: "Fast
 //! splittable pseudorandom number generators", 2014.) The generator is implemented here because a
-//! seed must repeat its run regardless of a library's version.
+//! seed must yield the same run with every version of every library.
 
 /// A seeded sequence of pseudorandom numbers, for a [`MemDisk`](super::MemDisk) and for simulations
 /// around it.

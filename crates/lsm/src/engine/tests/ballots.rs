@@ -1,6 +1,6 @@
-//! Tests of conditional writes' records, mostly with an old version and a recent ballot. Of two
-//! records of a key, a read finds the greater one wherever the two lie, and the write time of a
-//! record is its ballot.
+//! Tests of conditional writes' records, mostly with an old version and a recent ballot. A read
+//! finds the greatest record of a key, in whichever memtable or table each record lies. The write
+//! time of such a record is its ballot.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,5 +1,6 @@
-//! Tests of values with an expiry. The engine stores and returns expired values like any others,
-//! and the reader decides whether they have expired. Only purging compactions consider the expiry.
+//! Tests of values with an expiry. The engine stores and returns expired values like all values,
+//! and the reader decides whether a value has expired. Only purging compactions consider the
+//! expiry.
 
 use super::*;
 

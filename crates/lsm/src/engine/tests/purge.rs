@@ -182,7 +182,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// Only records that the rule permits disappear, and hidden records do not reappear.
+    /// Only records that the rule allows to purge disappear, and hidden records do not reappear.
     #[test]
     fn only_what_the_watermark_allows_is_gone(steps in vec(step(), 1..150)) {
         let (disk, rule) = (MemDisk::new(), proven());
