@@ -225,10 +225,18 @@ mod tests {
         ] {
             assert_eq!(found(list), Some(true), "{list:?}");
         }
-        for list in [&["\"a\""][..], &["\"k-11\""], &[""], &["\"x, k-1\""]] {
+        for list in [&["\"a\""][..], &["\"k-11\""], &["\"x, k-1\""]] {
             assert_eq!(found(list), Some(false), "{list:?}");
         }
-        for list in [&["k-1"][..], &["\"k-1"], &["\"a\" \"k-1\""], &["'k-1'"], &["*, \"a\""]] {
+        for list in [
+            &["k-1"][..],
+            &[""],
+            &[", ,"],
+            &["\"k-1"],
+            &["\"a\" \"k-1\""],
+            &["'k-1'"],
+            &["*, \"a\""],
+        ] {
             assert_eq!(found(list), None, "{list:?}");
         }
     }

@@ -423,6 +423,7 @@ impl Acceptor {
                 credentials.look_now();
             }
         };
+        let slots = &node.limits.connection_slots;
         let served = self.runtime.block_on(async {
             tokio::select! {
                 () = hangup => Ok(()),
@@ -430,7 +431,7 @@ impl Acceptor {
                 _ = self.interrupt.recv() => Ok(()),
                 () = node.outdated.notified() => Ok(()),
                 () = notify::keep_alive(loops) => Ok(()),
-                ended = accept::run(listener, loops, &node.limits.connection_slots, &node.accepting) => ended,
+                ended = accept::run(listener, loops, slots, &node.accepting) => ended,
             }
         });
         node.stopping.store(true, Ordering::Relaxed);

@@ -651,10 +651,8 @@ mod tests {
         status.forgotten_idempotency_keys = Some(ForgottenKeys { until_ms, reason });
         let text = table(&cluster(vec![row.clone()]), None, "");
         let note = text.lines().last().unwrap();
-        assert!(
-            note.starts_with("a may have forgotten writes with an idempotency key, for another")
-        );
-        assert!(note.contains(": its disk was lost, and"), "{note}");
+        assert!(note.starts_with("a may not know of writes with an idempotency key, for another"));
+        assert!(note.contains(": its disk is new, and"), "{note}");
         // While the node is rebuilt, it will still recover the keys.
         row.status.as_mut().unwrap().membership = Membership::Rebuilding;
         let text = table(&cluster(vec![row]), None, "");

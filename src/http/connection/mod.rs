@@ -78,9 +78,9 @@ const EVICTED_TICKS: u32 = ticks(1);
 /// Age from which on a client may be closed that has not sent the first line of its request.
 const SILENT_TICKS: u32 = 2;
 
-/// Time that a connection in a reserve slot has for its request even while others wait:
-/// enough for the scheduler of a busy machine. With [`RESERVE_SLOTS`](crate::settings::memory::RESERVE_SLOTS)
-/// slots this admits 1,280 unknown connections a second.
+/// Time that a connection in a reserve slot has for its request even while others wait: enough for
+/// the scheduler of a busy machine. The 64 reserve slots then admit 1,280 unknown connections a
+/// second.
 const RESERVE_GRACE: Duration = Duration::from_millis(50);
 
 /// Time for which a refused client may go on sending before its answer is cut off: its connection
