@@ -15,7 +15,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(100);
 
 /// `--deadline` of a node whose test names none. On a busy machine a replica may answer later than
 /// the node's own default of 1 s.
-pub(crate) const DEADLINE: &str = "8s";
+pub(crate) const DEADLINE: &str = "4s";
 
 /// Returns a command for the binary with a clean environment.
 pub(crate) fn kvorum() -> Command {
