@@ -1,5 +1,4 @@
-//! Clients and their coordinators. Each client does one operation; if the layout changes, its
-//! coordinator tries again under the later layout.
+//! Clients and their coordinators: one operation each, under one layout after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
