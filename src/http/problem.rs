@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use server::NoVersion;
 
 use super::{Answer, Body, caching};
+use crate::operations::access::ChangeError;
 
 pub(crate) const CONTENT_TYPE: &str = "application/problem+json";
 
@@ -227,8 +228,21 @@ impl Problem {
     }
 
     /// Refuses a change of the quotas that can't be made.
-    pub(crate) fn no_quota(detail: impl Into<String>) -> Self {
-        Self::new(Type::QuotaRefused, detail.into())
+    pub(crate) fn no_quota(detail: String) -> Self {
+        Self::new(Type::QuotaRefused, detail)
+    }
+
+    /// Reports a change of tokens or quotas that failed; `refuse` makes the refusal of a change
+    /// that can't be made.
+    pub(crate) fn change_failed(error: ChangeError, refuse: fn(String) -> Self) -> Self {
+        match error {
+            ChangeError::Access(error) => refuse(error.to_string()),
+            ChangeError::NotBegun(why) => refuse(why),
+            ChangeError::Random(_) => Self::overload(&error.to_string()),
+            ChangeError::Undecided | ChangeError::UndecidedToken => {
+                Self::undecided(error.to_string())
+            }
+        }
     }
 
     /// Refuses a write under a prefix whose quota is full.

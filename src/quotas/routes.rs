@@ -53,12 +53,5 @@ pub(crate) async fn remove(service: &Service, query: Admitted<&str>) -> Result<A
 }
 
 fn refused(error: ChangeError) -> Problem {
-    match error {
-        ChangeError::Access(error) => Problem::no_quota(error.to_string()),
-        ChangeError::NotBegun(why) => Problem::no_quota(why),
-        ChangeError::Random(_) => Problem::overload(&error.to_string()),
-        ChangeError::Undecided | ChangeError::UndecidedToken => {
-            Problem::undecided(error.to_string())
-        }
-    }
+    Problem::change_failed(error, Problem::no_quota)
 }

@@ -28,12 +28,5 @@ pub(crate) async fn revoke(service: &Service, query: Admitted<&str>) -> Result<A
 }
 
 fn refused(error: ChangeError) -> Problem {
-    match error {
-        ChangeError::Access(error) => Problem::no_token(error.to_string()),
-        ChangeError::NotBegun(why) => Problem::no_token(why),
-        ChangeError::Random(_) => Problem::overload(&error.to_string()),
-        ChangeError::Undecided | ChangeError::UndecidedToken => {
-            Problem::undecided(error.to_string())
-        }
-    }
+    Problem::change_failed(error, Problem::no_token)
 }

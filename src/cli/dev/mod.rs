@@ -302,7 +302,7 @@ impl Nodes {
             self.data.display()
         );
         // The user's other terminal may be in another directory.
-        let absolute = |path: &Path| word(&absolute(path).unwrap_or_else(|_| path.to_owned()));
+        let absolute = |path: &Path| word(&anywhere(path));
         let data = absolute(&self.data);
         let pid = |number: u16| self.pid(number).unwrap_or_default();
         for number in &members {

@@ -81,7 +81,7 @@ impl World {
         Traffic { messages, bytes: self.network.bytes - bytes, micros: self.now - now }
     }
 
-    /// Returns the numbers of hints for a node on each other node that has any.
+    /// Returns how many hints for a node each other node holds, without the nodes that hold none.
     fn hints_for(&self, node: usize) -> Vec<u64> {
         let processes = self.machines.iter().filter_map(|machine| machine.process.as_ref());
         let hints = processes.map(|p| p.shared.transfer.hints.waiting(NodeId(node as u16)).0);

@@ -215,12 +215,20 @@ impl World {
     /// metadata quorum without a majority: the quorum of the last layout, or of a layout that may
     /// follow. While keys move, no seat can be reassigned, so the move would never end.
     pub(super) fn needs_vote_of(&self, node: usize) -> bool {
-        let needs = |layout: &Arc<Layout>| {
-            let others = layout.council.iter().filter(|seat| usize::from(seat.node.0) != node);
-            let left = others.filter(|seat| self.has_vote(seat)).count();
-            layout.stage != Stage::Settled && left <= layout.council.len() / 2
-        };
-        self.layouts.values().next_back().into_iter().chain(&self.wanted).any(needs)
+        let moves = |layout: &&Arc<Layout>| layout.stage != Stage::Settled;
+        self.may_follow().filter(moves).any(|layout| !self.has_majority_without(layout, node))
+    }
+
+    /// Returns the last layout, and those wanted after it, which may be decided already although no
+    /// node goes by them yet.
+    pub(super) fn may_follow(&self) -> impl Iterator<Item = &Arc<Layout>> {
+        self.layouts.values().next_back().into_iter().chain(&self.wanted)
+    }
+
+    /// Returns true if the other nodes of a layout's metadata quorum have the votes of a majority.
+    pub(super) fn has_majority_without(&self, layout: &Layout, node: usize) -> bool {
+        let others = layout.council.iter().filter(|seat| usize::from(seat.node.0) != node);
+        others.filter(|seat| self.has_vote(seat)).count() > layout.council.len() / 2
     }
 
     /// Returns true if the node with a seat still has the disk to which the seat was given.

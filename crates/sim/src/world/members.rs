@@ -8,8 +8,6 @@
 //!                                     └── its disk is lost ─▶ lost ── removed as dead ──────┘
 //! ```
 
-use std::sync::Arc;
-
 use lsm::{Engine, MemDisk};
 use protocol::layout::{Joiner, Layout, Node, PlanChange, Seat, Stage, VoterId};
 use protocol::{Incarnation, Member, NodeId, Topology};
@@ -160,23 +158,15 @@ impl World {
     }
 
     /// Returns true if a node may lose its disk for good, and be removed as dead: the metadata
-    /// quorum can decide without the node, and other nodes can take its place. That holds for the
-    /// metadata quorum of the last layout and for that of a wanted one, which may be decided
-    /// already although no node goes by it yet.
+    /// quorum of every layout that may follow can decide without the node, and other nodes can take
+    /// the node's place.
     pub(super) fn may_be_lost(&self, node: usize) -> bool {
         let Some(last) = self.layouts.values().next_back() else { return false };
         let machine = |seat: &Seat| &self.machines[usize::from(seat.node.0)];
-        let others = |layout: &Layout| -> Vec<Seat> {
-            let seats = layout.council.iter().filter(|seat| usize::from(seat.node.0) != node);
-            seats.copied().collect()
-        };
-        let has_majority = |layout: &Arc<Layout>| {
-            let votes = others(layout).iter().filter(|seat| self.has_vote(seat)).count();
-            votes > layout.council.len() / 2
-        };
-        let knows = others(last).iter().filter(|seat| machine(seat).epoch >= last.epoch).count();
+        let others = last.council.iter().filter(|seat| usize::from(seat.node.0) != node);
+        let knows = others.filter(|seat| machine(seat).epoch >= last.epoch).count();
         knows > last.council.len() / 2
-            && [last].into_iter().chain(&self.wanted).all(has_majority)
+            && self.may_follow().all(|layout| self.has_majority_without(layout, node))
             && self.has_ids_for(last, Some(node))
     }
 
