@@ -1,12 +1,13 @@
-//! Information and administration for a node's operators: metrics, status, the log, changes of the
-//! cluster.
+//! Information for a node's operators: metrics, status, the log. The features of administration
+//! have folders of their own beside this one (`quotas`, `tokens`, `layout` …).
 //!
 //! ```text
-//!  metrics, status, snapshot, history, usage   the node's reports of itself, now and lately
-//!  rounds, compact, layout, tokens, quotas     administration: requested work, changes, status
-//!  joining, warnings                           nodes that ask to join; warnings about a plan
-//!  output, stderr                              lines for people, written by a separate thread
-//!  manual                                      tables of the docs, generated from the code
+//!  metrics, status, snapshot, usage   the node's reports of itself
+//!  reports                            the interface of HTTP to these, and to the features
+//!  access                             changes of tokens and quotas, by the metadata quorum
+//!  output, stderr                     lines for people, written by a separate thread
+//!  words                              enums of words in a node's JSON
+//!  manual                             tables of the docs, generated from the code
 //! ```
 
 pub(crate) mod access;

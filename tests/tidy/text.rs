@@ -175,7 +175,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// Returns the code lines of a file outside of tests, with their numbers.
+/// Returns a file's code lines, without those of its tests, with their numbers.
 pub(crate) fn code<'a>(path: &'a str, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     let lines = File { path, text }.lines();
     let code = lines.filter(|(_, line, test)| !test && !line.trim_start().starts_with("//"));

@@ -1,7 +1,7 @@
 //! Row 38 of docs/results/reliability.md, with repair proofs: a node's directory is replaced by an
-//! older copy of itself, which was made in the middle of a round. Since then, more was proven, and
-//! deleted keys were purged on the other nodes. The copy's records of those keys must not reappear:
-//! the node must set the copy aside, and is rebuilt. The three nodes over time:
+//! older copy of itself, which was made in the middle of a round. After the copy was made, a later
+//! round was proven, and the other nodes purged the deleted keys. The copy's records of those keys
+//! must not reappear: the node must set the copy aside, and is rebuilt. The three nodes over time:
 //!
 //! ```text
 //!  A ─ base ─ killed in B's round, copied ─ deletes ┬ proof ┬ later ─ copy put back ─ rebuilt

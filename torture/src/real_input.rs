@@ -2,10 +2,10 @@
 //! another run, some keys overwritten and deleted, and everything read with `curl`. Then a data set
 //! many times the size of the memory.
 //!
-//! `put.lua` counts in each thread of wrk. One thread writes `key1`, `key2`, … (a trial call uses
-//! `key0`), and 64 connections send them in order. So if wrk reports N good answers, at least N of
-//! the first N + 64 keys must be there. This count serves as a ledger for wrk's keys; for other
-//! clients, which run beside wrk, there is a ledger proper.
+//! `put.lua` counts in each thread of wrk. One thread writes `key1`, `key2`, … (`key0` goes to the
+//! call that wrk makes on trial at its start), and 64 connections send them in order. So if wrk
+//! reports N good answers, at least N of the first N + 64 keys must be there. This count serves as
+//! a ledger for wrk's keys; for other clients, which run beside wrk, there is a ledger proper.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};

@@ -1,5 +1,6 @@
-//! One of three nodes is killed under load and restarted. Measures the errors and delays that
-//! clients see, and the time until the node has its missed writes.
+//! The kill of a node: the benchmark kills and restarts a node of a cluster of three under load. It
+//! measures the errors and delays that clients see, and the time until the node has its missed
+//! writes.
 //!
 //! ```text
 //!   0        1/4            1/2                               end

@@ -16,10 +16,10 @@ pub(crate) const LONG_VALUES: Write = |put, number, out| {
     if put { long("", number, out) } else { entity("", put, number, out) }
 };
 
-/// One key in this many is late: it is written anew after all others.
+/// Spacing of the late keys, which are overwritten after all keys were written.
 pub(crate) const LATE_OF: u64 = 100;
 
-/// Number of the first late key. The others follow at the spacing of [`LATE_OF`].
+/// Number of the first late key; the next late keys follow at the spacing of [`LATE_OF`].
 pub(crate) const LATE: u64 = 42;
 
 /// Writes the late key with this index, with a long value, to all replicas.

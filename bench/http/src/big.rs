@@ -1,4 +1,4 @@
-//! `GET`s over ten times as many data as fit the memory budget, or more.
+//! `GET`s from a data set at least ten times the memory budget.
 
 use bench_table::{Spread, Table, ratio};
 

@@ -1,5 +1,5 @@
-//! One connection: a non-blocking socket, the request that it sends, and the answer that it
-//! receives.
+//! A connection of the load generator: a non-blocking socket, the request that the connection
+//! sends, and the answer that it receives.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;

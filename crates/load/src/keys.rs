@@ -24,8 +24,8 @@ pub enum KeyOrder {
     Uniform,
     /// Zipf's law with a theta of 0.99; popular keys are scattered over the key space.
     Zipf,
-    /// `PUT`s in sequence. Other requests read one of this many keys that were last put and
-    /// answered.
+    /// `PUT`s take keys in sequence. Other requests take one of this many keys, those whose `PUT`s
+    /// were answered last.
     Latest(u64),
 }
 
@@ -111,7 +111,7 @@ enum Order {
 struct Latest {
     worker: u64,
     workers: u64,
-    /// Number of the thread's last keys that requests read.
+    /// Reads choose among this many keys, those of the thread's last answered writes.
     window: u64,
     /// Number of writes begun. `done` is the length of their prefix that is answered.
     begun: u64,

@@ -1,5 +1,5 @@
-//! Idempotency-key records: this node keeps each conditional write with an idempotency key that it
-//! has stored, for as long as a client may retry the write.
+//! Idempotency-key records. Each conditional write with an idempotency key that this node stores is
+//! remembered for as long as its client may retry the write.
 //!
 //! ```text
 //!  Space::Idempotency   key := hash of the user's key u64 │ id u64

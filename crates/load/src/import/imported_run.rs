@@ -120,8 +120,8 @@ fn duration(output: &Output, command: Option<&ImportedCommand>, missing: &mut Ve
     took
 }
 
-/// Returns the run's duration in seconds. If the other figures allow, it is more exact than the two
-/// printed decimals.
+/// Returns the run's duration in seconds: computed from requests and throughput if both are
+/// printed, which is more exact than the two decimals of the printed duration.
 fn elapsed(output: &Output) -> Option<f64> {
     let throughput = output.throughput.filter(|throughput| *throughput > 0.0);
     let exactly = throughput.zip(output.requests);

@@ -1,5 +1,5 @@
-//! One Lua state, which holds the table `wrk`, runs the script once, and has the functions that the
-//! generator calls.
+//! The Lua state of a thread: holds the table `wrk`, runs the script once, and has the functions
+//! that the load generator calls.
 #![allow(unsafe_code, reason = "scripts may load C modules, as wrk's may")]
 
 use std::net::{SocketAddr, TcpStream};

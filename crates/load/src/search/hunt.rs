@@ -1,5 +1,5 @@
-//! One search: runs the trials that `decide` chooses, has them classified, and prints a line for
-//! each.
+//! The search for the highest rate: runs the trials that `decide` chooses, has each trial
+//! classified, and prints a line for each trial.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;

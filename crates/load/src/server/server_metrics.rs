@@ -9,8 +9,8 @@ use super::ask::{Endpoint, ask};
 /// Longest answer in bytes: about ten thousand series.
 const MAX_LEN: usize = 8 << 20;
 
-/// One scrape: series as written (`name{label="value"}`) with their values. Buckets of histograms
-/// are left out.
+/// The metrics of a scrape: each series as written (`name{label="value"}`), with its value. Buckets
+/// of histograms are left out.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Metrics {
     series: BTreeMap<String, f64>,

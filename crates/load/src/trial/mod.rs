@@ -1,5 +1,5 @@
-//! One run of a series. The run sends requests to a prepared server, observes both sides, and
-//! stores its results on disk.
+//! A trial: a run of a series, which sends requests to a prepared server, observes client and
+//! server, and stores the results on disk.
 //!
 //! ```text
 //!   ground.rs         the server: started or already running, prepared, idle; observed

@@ -56,7 +56,7 @@ impl Above<'_> {
     }
 }
 
-/// One pass of the removal, by the records that it removes.
+/// A pass of the removal, named after the records that the pass removes.
 enum Removal<'a> {
     /// The pass removes the selected records.
     Selected(Above<'a>),

@@ -15,7 +15,7 @@ const CHUNK_LEN: u64 = 256 * 1024;
 /// The way in which an iterator reads data blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// One block at a time through the block cache, for scans of clients. A block too long for the
+    /// Reads block by block through the block cache, for scans of clients. A block too long for the
     /// cache is read into the buffer of the previous such block, because allocating new memory
     /// costs more than the read.
     Cached,

@@ -1,4 +1,4 @@
-//! One event loop's share of the protocol, which coordinates the requests of its clients and
+//! The protocol instance of an event loop: coordinates the requests of the loop's clients, and
 //! answers other nodes as a replica. The protocol is a pure state machine: an [`Event`] goes in,
 //! and the [`Effect`]s to carry out come out. Nothing in this folder waits, reads a clock or
 //! touches a socket.

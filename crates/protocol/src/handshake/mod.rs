@@ -383,7 +383,7 @@ impl Handshake {
             let itself = theirs.incarnation == ours.logs.own_incarnation();
             return Some(if itself { Reason::Itself } else { Reason::Namesake });
         }
-        // One of two different views is behind, and learns of the other.
+        // Of two nodes with different views, the node with the earlier view learns the later one.
         let is_of_another_time = theirs.view.epoch != self.view.epoch;
         if !is_of_another_time && !self.view.agrees_with(theirs.view) {
             // Decided layouts agree unless there is a fork.

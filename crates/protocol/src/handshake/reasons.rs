@@ -19,7 +19,7 @@ pub enum Reason {
     Topology,
     /// The other side is not the node that was dialed.
     Name,
-    /// One of the two nodes has left the cluster, as far as this node knows. On the wire, the code
+    /// As far as this node knows, the peer or this node has left the cluster. On the wire, the code
     /// is that of `Name`.
     Removed,
     /// The other side has this node's name but another disk.

@@ -58,10 +58,11 @@ pub enum Filter {
         /// [`MAX_KNOWN`](crate::MAX_KNOWN). The page leaves these records out.
         known: Vec<u64>,
     },
-    /// No keys, but the remembered writes with an idempotency key, under their names. Without
-    /// `lost`, these are the writes of partitions that move to the node, or that lose replicas and
-    /// keep the node as one; with `lost`, those of all partitions that the node holds. The page is
-    /// authoritative if the answering node has forgotten no such write within a day.
+    /// The remembered writes with an idempotency key, listed by name instead of keys. Without
+    /// `lost`, these are the writes of partitions that move to the node, or that lose other
+    /// replicas while the node stays a replica; with `lost`, those of all partitions that the node
+    /// holds. The page is authoritative if the answering node has forgotten no such write within a
+    /// day.
     Remembered {
         /// The node that the partitions move to, or that stays one of their replicas.
         node: NodeId,

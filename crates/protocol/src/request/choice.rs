@@ -24,8 +24,8 @@ pub(crate) fn asked<'a>(
     preference.iter().for_each(|node| is_missing[topology.place(*node)] = false);
     let missing: Vec<NodeId> =
         topology.ids().filter(|node| is_missing[topology.place(*node)]).collect();
-    // The nodes that are not asked before the node in question: the missing ones, the node itself,
-    // and all nodes after it.
+    // If only the nodes before some node are asked, these are not asked: the missing ones, that
+    // node, and all nodes after it.
     let mut behind = topology.overlap(quorum.from);
     missing.iter().for_each(|node| behind.add(topology.place(*node)));
     if behind.most() > spare && topology.have_more_than(spare, &missing, quorum.from) {

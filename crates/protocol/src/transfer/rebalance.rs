@@ -75,7 +75,8 @@ pub(crate) struct Rebalance {
 /// The progress of this node in one transition.
 #[derive(Debug, Default)]
 struct RebalanceProgress {
-    /// True if the first pass over the first replicas is done.
+    /// True if the first pass is done, which pulls from each source the keys whose first replica
+    /// the source is.
     first_is_done: Cell<bool>,
     /// Time when a source that failed, or is waited for, is asked again, in microseconds of the
     /// monotonic clock.

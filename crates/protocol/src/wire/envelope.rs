@@ -1,5 +1,5 @@
 //! Received envelopes and the items in them. The bytes may come from any process, so nothing here
-//! panics, or allocates as much memory as a received length says. The exception is
+//! panics, and no received length decides an allocation. The exception is
 //! [`Assembly`](super::Assembly): its caller has read the length of a long message
 //! ([`Announced`](super::Announced)) and reserved memory of that length before.
 

@@ -1,4 +1,5 @@
-//! Clients and their coordinators: one operation each, under one layout after the other.
+//! Clients and their coordinators. Each client does one operation; if the layout changes, its
+//! coordinator tries again under the later layout.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! The search of a model's worlds: breadth-first over their first states, and random walks to their
-//! ends.
+//! Searches a model; a *world* is one configuration of it. The search is breadth-first from the
+//! initial states, or follows random walks until nothing more can happen.
 
 use std::env;
 use std::fmt::Debug;

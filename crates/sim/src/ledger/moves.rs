@@ -7,11 +7,12 @@
 //!
 //! A node that is new among the first `from` replicas of a key has copied the key's records from
 //! all previous holders. A node that stays keeps its records, or has all of them if there are fewer
-//! replicas than before. So a floor held by *h* of *f* replicas becomes a floor held by *h + g - f*
-//! of *g*, or by *g* of *g* if *g < f*. The rule requires that all records of the key were written
-//! with one number of copies, and that *f* is this number, because a receiver copies a record
-//! according to the record's own number of copies. The floors of reads from fewer replicas than
-//! hold the key therefore end: the first of these replicas may be another node now.
+//! replicas than before. At most as many replicas lack the record as before, *f - h*. So a floor
+//! held by *h* of *f* replicas becomes a floor held by *h + g - f* of *g*, or by *g* of *g* if *g <
+//! f*. The rule requires that all records of the key were written with one number of copies, and
+//! that *f* is this number, because a receiver copies a record according to the record's own number
+//! of copies. The floors of reads from fewer replicas than hold the key therefore end: the first of
+//! these replicas may be another node now.
 //!
 //! If a key is written with different numbers of copies, all its floors end whenever the placement
 //! changes, also when a change is reverted, and no floor begins until all nodes have dropped the

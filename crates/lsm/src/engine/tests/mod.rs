@@ -361,7 +361,8 @@ fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
     });
 }
 
-/// One tree gets a single write, the other tree all other writes: the log must not grow forever.
+/// A tree with a single write must not keep the log from shrinking while the other tree gets all
+/// further writes.
 #[test]
 fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
     let (disk, options) = (MemDisk::new(), small_options());

@@ -12,7 +12,8 @@
 //! *Read old* and *read new* have two sets of members. A partition moves unless its replicas are
 //! the same in both sets. docs/design/membership.md describes the effect of each stage on requests.
 //!
-//! One node makes a layout (`plan/mod.rs`) and the metadata quorum decides it (`council/mod.rs`).
+//! The asked node makes a layout (`plan/mod.rs`), and the metadata quorum decides it
+//! (`council/mod.rs`).
 //! From then on every node stores the layout (`bytes/mod.rs`) and sends it to nodes that are
 //! behind. If the majority of the quorum is lost for good, an operator forces a layout without the
 //! quorum (`decree/mod.rs`).

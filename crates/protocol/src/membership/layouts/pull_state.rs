@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Each step is noted on disk once its data is durable. Encoding, in the layout record after the
-//! known layout, each field with its length in bytes: emptied 8 │ transition 8 │ step 1 │ sources:
-//! count 2, × node id 2 │ joined 8 │ received │ forgotten. The last two fields are each a time 8 │
-//! length 4 │ bitmap of partitions; a bitmap has 0 or 8,192 bytes.
+//! known layout, each field with its length in bytes: emptied 8 │ transition 8 │ step 1 │ count of
+//! sources 2 │ their node ids, 2 each │ joined 8 │ received │ forgotten. The last two fields are
+//! each a time 8 │ length 4 │ bitmap of partitions; a bitmap has 0 or 8,192 bytes.
 
 use std::collections::BTreeSet;
 

@@ -146,8 +146,8 @@ fn a_long_record_is_told_by_its_outline_and_a_cold_one_later() {
     assert_eq!(stage.replies(), [(4, Reply::Long { outline, authoritative: true })]);
 }
 
-/// A record here is so far ahead that no write can get a version above it, so the node reads
-/// whether that record is of the same key instead of assuming it.
+/// The newest record here is so far ahead that no write can get a version above it. So the node
+/// reads the key before it answers that a newer record is there.
 #[test]
 fn a_write_waits_for_the_disk_if_it_could_not_be_written_above_all_that_is_here() {
     let mut stage = TestNode::new();

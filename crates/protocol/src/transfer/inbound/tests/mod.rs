@@ -325,7 +325,7 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
     let expected: Vec<Asked> = [1, 2, 3].map(|of| page_of(of, true, "")).into();
     assert_eq!(first.iter().map(|(_, asked)| asked.clone()).collect::<Vec<_>>(), expected);
 
-    // Of the key with a conditional write's record, the record that a majority holds is stored.
+    // Key `b` has a conditional write's record: the node stores the record that a majority holds.
     own.reply(first[0].0, page(vec![record("a", 0), record("b", 9)], Some("c")));
     let call = own.only(Asked::Settle(1, "b".to_owned(), 0));
     let outline = RecordSummary { bytes: 7, ..record("b", 12).1.summary() };
