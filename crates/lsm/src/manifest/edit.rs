@@ -193,7 +193,7 @@ fn encode_placed(out: &mut Vec<u8>, placed: &Placed) {
     let meta = &placed.meta;
     out.push(placed.tree);
     out.push(placed.level);
-    put(out, &[meta.id, meta.bytes, meta.entries, meta.tombstones, meta.check]);
+    put(out, &[meta.id, meta.bytes, meta.entries, meta.values, meta.check]);
     put(out, &[meta.max_version.time]);
     out.extend_from_slice(&meta.max_version.origin.to_le_bytes());
     put(out, &[meta.min_write_time, meta.max_write_time]);
@@ -207,7 +207,7 @@ fn encode_placed(out: &mut Vec<u8>, placed: &Placed) {
 fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
     let (tree, level) = (input.u8()?, input.u8()?);
     let (id, bytes, entries) = (input.u64()?, input.u64()?, input.u64()?);
-    let (tombstones, check) = (input.u64()?, input.u64()?);
+    let (values, check) = (input.u64()?, input.u64()?);
     let max_version = Version { time: input.u64()?, origin: input.u32()? };
     let (min_write_time, max_write_time) = (input.u64()?, input.u64()?);
     let (deleted, expiring) = (decode_purgeable(input)?, decode_purgeable(input)?);
@@ -216,7 +216,7 @@ fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
         id,
         bytes,
         entries,
-        tombstones,
+        values,
         smallest: smallest.into(),
         largest: largest.into(),
         max_version,

@@ -16,7 +16,7 @@ fn placed(id: u64, key: &'static [u8]) -> Placed {
         id,
         bytes: 1000 + id,
         entries: 10,
-        tombstones: 1,
+        values: 1,
         smallest: key.into(),
         largest: [key, b"z"].concat().into(),
         max_version: Version { time: id, origin: 3 },

@@ -171,7 +171,7 @@ fn read(file: &dyn File, name: &str, from: u64, to: u64) -> Result<Vec<u8>, Erro
 }
 
 pub(super) fn put_properties(out: &mut Vec<u8>, meta: &TableMeta, raw_bytes: u64) {
-    for count in [meta.entries, meta.tombstones, raw_bytes, meta.max_version.time] {
+    for count in [meta.entries, meta.values, raw_bytes, meta.max_version.time] {
         out.extend_from_slice(&count.to_le_bytes());
     }
     out.extend_from_slice(&meta.max_version.origin.to_le_bytes());

@@ -16,8 +16,8 @@ pub(crate) struct TableMeta {
     pub(crate) bytes: u64,
     /// Number of keys, tombstones included.
     pub(crate) entries: u64,
-    /// Number of tombstones.
-    pub(crate) tombstones: u64,
+    /// Number of user keys that have a value.
+    pub(crate) values: u64,
     /// First internal key.
     pub(crate) smallest: Bytes,
     /// Last internal key.
@@ -69,12 +69,12 @@ impl TableMeta {
         self.min_write_time = self.min_write_time.min(write_time);
         self.max_write_time = self.max_write_time.max(write_time);
         self.entries += 1;
-        self.tombstones += u64::from(record.kind() == Kind::Tombstone);
         self.max_version = self.max_version.max(record.version());
         if ikey[0] != Space::Data as u8 {
             return;
         }
         let bytes = ikey.len() + record.raw().len();
+        self.values += u64::from(record.kind() == Kind::Value);
         if record.kind() != Kind::Value {
             self.deleted.add(bytes, record.latest());
         } else if record.expiry_ms() != 0 {

@@ -129,12 +129,19 @@ fn what_was_written_is_read_whatever_the_parameters() {
 
 #[test]
 fn the_meta_describes_the_table() {
-    let model = model(1_000, 3);
+    let mut model = model(1_000, 3);
+    let of_the_node = b"\x02id".to_vec();
+    model.insert(of_the_node.clone(), record(&of_the_node, 1, b"not a user's"));
     let (bytes, meta) = write(params(5), &model);
-    let tombstones = model.values().filter(|raw| raw[2] & 3 == Kind::Tombstone as u8).count();
-    assert!(tombstones > 0);
+    let is_tombstone = |raw: &&Vec<u8>| raw[2] & 3 == Kind::Tombstone as u8;
+    let is_user = |key: &Vec<u8>| key[0] == Space::Data as u8;
+    let users = || model.iter().filter(|(key, _)| is_user(key)).map(|(_, raw)| raw);
+    let tombstones = users().filter(is_tombstone).count();
+    let values = users().count() - tombstones;
+    assert!(tombstones > 0 && values > 0 && tombstones + values == 1_000);
     assert_eq!((meta.id, meta.bytes), (5, bytes.len() as u64));
-    assert_eq!((meta.entries, meta.tombstones), (1_000, tombstones as u64));
+    assert_eq!((meta.entries, meta.values), (1_001, values as u64));
+    assert_eq!(meta.deleted.records, tombstones as u64);
     assert_eq!(meta.smallest, model.keys().next().unwrap()[..]);
     assert_eq!(meta.largest, model.keys().next_back().unwrap()[..]);
     assert_eq!(meta.max_version, Version { time: 1_000, origin: 7 });
@@ -300,10 +307,11 @@ fn the_format_is_what_the_fixtures_say() {
     };
     let (_, meta) = insert(b"\0counter", &fields, b"41");
     assert_eq!((meta.min_write_time, meta.max_write_time), (1, 1 << 41));
-    insert(b"\0expires", &Fields { expiry_ms: 1, ..plain.clone() }, b"v");
+    let (_, before) = insert(b"\0expires", &Fields { expiry_ms: 1, ..plain.clone() }, b"v");
     let superseded = Fields { kind: Kind::Superseded, ..plain };
     let (bytes, meta) = insert(b"\0superseded", &superseded, b"");
-    assert_eq!((meta.deleted.records, meta.deleted.latest), (meta.tombstones + 1, 57));
+    assert_eq!((meta.deleted.records, meta.deleted.latest), (before.deleted.records + 1, 57));
+    assert_eq!(meta.values, before.values);
     assert_eq!((meta.expiring.records, meta.expiring.latest), (1, 1000 << 12));
     let (lz4, _) = write(TableParams { compress: true, ..params }, &model);
     if std::env::var_os("KVORUM_WRITE_FIXTURES").is_some() {
