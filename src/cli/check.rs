@@ -2,16 +2,23 @@
 
 use std::fmt::Write;
 use std::net::SocketAddr;
+use std::path::Path;
+use std::{fs, io};
 
 use protocol::layout::Kinds;
 
+use crate::node::store::InDirectory;
+use crate::runtime::error::ServeError;
+use crate::runtime::limits;
 use crate::settings::config::{Config, hears_loopback};
 use crate::tokens::lookup::Access;
-use crate::transport::{Tls, TlsError};
+use crate::transport::Tls;
 
 /// Returns the report. An error would also keep the node from starting.
-pub(crate) fn run(config: &Config) -> Result<String, TlsError> {
+pub(crate) fn run(config: &Config) -> Result<String, ServeError> {
     let mut text = String::new();
+    limits::refuse_too_few_files(config, limits::raise_file_limit())?;
+    refuse_unreadable(&config.data)?;
     let tls = config.tls.clone().map(Tls::load).transpose()?;
     let mut row = |what: &str, says: String| {
         let _ = writeln!(text, "{what:<18} {says}");
@@ -51,6 +58,16 @@ pub(crate) fn run(config: &Config) -> Result<String, TlsError> {
         let _ = writeln!(text, "\nwarning: {warning}");
     }
     Ok(text)
+}
+
+/// Refuses a data directory that cannot be listed. A start creates a missing one.
+fn refuse_unreadable(data: &Path) -> Result<(), ServeError> {
+    match fs::read_dir(data) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(InDirectory { data: data.to_owned(), source }.into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Origin of the requests that reach the listen address. Only requests from 127.0.0.1 and ::1 count

@@ -46,6 +46,8 @@ pub(crate) enum ServeError {
     #[error(transparent)]
     Place(#[from] InDirectory<StartError>),
     #[error(transparent)]
+    Unreadable(#[from] InDirectory<io::Error>),
+    #[error(transparent)]
     Members(#[from] TopologyError),
     #[error(transparent)]
     Config(#[from] ConfigError),

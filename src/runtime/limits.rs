@@ -18,7 +18,7 @@ pub(crate) fn file_size_is_an_error() {
 
 /// Raises the soft limit of open files to the hard limit, because connections and tables are files;
 /// returns the limit in force.
-pub(super) fn raise_file_limit() -> Option<u64> {
+pub(crate) fn raise_file_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
@@ -53,7 +53,7 @@ fn files_at_rest(config: &Config) -> u64 {
 
 /// Refuses a limit under which a node can't start or serve: not all of its parts report a lack of
 /// descriptors clearly.
-pub(super) fn refuse_too_few_files(config: &Config, limit: Option<u64>) -> Result<(), ServeError> {
+pub(crate) fn refuse_too_few_files(config: &Config, limit: Option<u64>) -> Result<(), ServeError> {
     let needed = files_at_rest(config) + FILES_TO_SERVE;
     let (loops, others) = (config.loops, config.members.nodes() - 1);
     match limit.filter(|limit| *limit < needed) {

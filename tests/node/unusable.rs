@@ -368,6 +368,27 @@ fn a_directory_that_others_can_read_is_warned_of() {
 }
 
 #[test]
+fn a_check_refuses_a_directory_that_is_a_file_and_too_few_descriptors() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("file");
+    fs::write(&file, "").unwrap();
+    let refused = |shell: &str, data: &Path| {
+        let script = format!("{shell}; exec \"$0\" serve --check --loops 2 --data \"$1\"");
+        let mut command = Command::new("bash");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_kvorum")]).arg(data);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = refused("true", &file);
+    assert!(said.contains(&format!("data directory {}: ", file.display())), "{said}");
+    assert!(said.contains("Not a directory") && said.contains("correct the path"), "{said}");
+    let said = refused("ulimit -n 16", &root.path().join("missing"));
+    assert!(said.contains("the limit of open files is 16") && said.contains("38"), "{said}");
+    assert!(!root.path().join("missing").exists());
+}
+
+#[test]
 fn more_memory_than_there_is_is_warned_of() {
     let check = |memory: &str| {
         let output = run(&["serve", "--check", "--memory", memory]);

@@ -109,7 +109,8 @@ impl Core {
             keys += state.memtables().map(|memtable| memtable.live()).sum::<i64>();
             // A deleted record in a table most likely hides a value in another table.
             let tables = state.levels.iter().flatten().map(|table| table.meta());
-            keys += tables.map(|meta| meta.values as i64 - meta.deleted.records as i64).sum::<i64>();
+            keys +=
+                tables.map(|meta| meta.values as i64 - meta.deleted.records as i64).sum::<i64>();
             stats.memtable_bytes += state.active.used() as u64;
             stats.immutable_memtables += state.immutables.len() as u64;
             stats.immutable_bytes += state.immutables.iter().map(|m| m.used() as u64).sum::<u64>();
