@@ -100,6 +100,7 @@ impl Principal {
 
     /// Refuses to continue if the right has ended since the request was admitted: its token was
     /// revoked, or has expired.
+    #[inline]
     pub(super) fn check(&self, service: &Service) -> Result<(), Problem> {
         let requests = &service.requests;
         match self.token() {

@@ -95,6 +95,7 @@ impl Deref for Value {
 
 impl Value {
     /// Returns the reservation without the value.
+    #[inline]
     pub(crate) fn into_held(self) -> Option<Held> {
         match self {
             Self::Whole(_, held) => held,
@@ -104,6 +105,7 @@ impl Value {
 }
 
 impl<'a> Upload<'a> {
+    #[inline]
     pub(super) fn new(body: Incoming, watch: &'a ConnectionState, right: &'a Principal) -> Self {
         let rest = UnreadPart::of(&body);
         Self {

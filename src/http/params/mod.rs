@@ -196,6 +196,7 @@ pub(crate) fn token_in_url() -> Problem {
         .to_owned())
 }
 
+#[inline]
 pub(crate) fn read(query: &str, replication: Replication) -> Result<ReadParams<'_>, Problem> {
     let [id, ack, from] = fill(query, READ)?;
     let key = key("id", required("id", id)?)?;
@@ -204,6 +205,7 @@ pub(crate) fn read(query: &str, replication: Replication) -> Result<ReadParams<'
 }
 
 /// Parses a write; `most` is the maximum time to live.
+#[inline]
 pub(crate) fn put(
     query: &str,
     replication: Replication,

@@ -226,6 +226,17 @@ impl Protocol {
         self.parts.writes.alone.get(id).map(|write| (&write.key, &write.record))
     }
 
+    /// Completes a write that needs no other node and that the store has stored. Returns the client's
+    /// answer; `None` = a later view, or a slot that the write has by now, leaves the decision to
+    /// [`Protocol::wrote_alone`]. Reads no clock: most writes of a single node end here.
+    pub fn stored_alone(&mut self, id: AloneId) -> Option<(ClientId, Answer)> {
+        if self.core.view.epoch != self.core.shared.membership.views.epoch() {
+            return None;
+        }
+        let write = self.parts.writes.alone.take(id)?;
+        Some((write.client, Writes::answer_alone(&self.core, &write)))
+    }
+
     /// Handles the store's result for a write that needs no other node. If the store failed, the
     /// write continues as an ordinary write, which counts as possibly stored if the store's log was
     /// written. Returns the client's answer, if the result decides it.

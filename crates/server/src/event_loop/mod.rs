@@ -184,6 +184,11 @@ impl Loop {
                 if outcome.is_ok() {
                     self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
                 }
+                if outcome.is_ok()
+                    && let Some((client, answer)) = self.protocol.stored_alone(id)
+                {
+                    return driver.answer(client, answer);
+                }
                 let now = driver.now();
                 let result = outcome.as_ref().copied().map_err(write_error);
                 self.wrote_alone(driver, now, id, result);
