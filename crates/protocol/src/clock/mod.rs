@@ -111,6 +111,9 @@ pub struct Clock {
     /// The latest time that most other nodes accept, in microseconds since 1970, at the zero of the
     /// monotonic clock ([`Clock::compared`]).
     limit_at_zero: AtomicI64,
+    /// The time that more than half of the other nodes' clocks have reached, in microseconds since
+    /// 1970, at the zero of the monotonic clock ([`Clock::reached`]).
+    reached_at_zero: AtomicI64,
     /// The number of other nodes whose clocks the limit was computed from.
     compared_with: AtomicUsize,
     origin: u32,
@@ -127,6 +130,9 @@ const LEAST_COMPARED: usize = 2;
 /// The limit if this clock was compared with no other.
 const NO_LIMIT: i64 = i64::MAX;
 
+/// The time that others have reached if this clock was compared with no other.
+const NOTHING_REACHED: i64 = i64::MIN;
+
 impl Clock {
     /// Starts a clock whose first version is above all versions that an earlier clock may have
     /// issued. `persisted` is the bound of that clock (0 = there was none). The clock issues
@@ -134,7 +140,7 @@ impl Clock {
     pub fn start(origin: u32, wall_micros: u64, persisted: u64) -> Self {
         let last = persisted.max(wall_micros << COUNTER_BITS);
         let [last, bound, slowest, lead, heard] = [last, persisted, 0, 0, 0].map(AtomicU64::new);
-        let (limit_at_zero, compared_with) = (AtomicI64::new(NO_LIMIT), AtomicUsize::new(0));
+        let [limit_at_zero, reached_at_zero] = [NO_LIMIT, NOTHING_REACHED].map(AtomicI64::new);
         let before_start = if persisted == 0 { wall_micros } else { Self::micros(persisted) };
         Self {
             last,
@@ -143,7 +149,8 @@ impl Clock {
             slowest,
             lead,
             limit_at_zero,
-            compared_with,
+            reached_at_zero,
+            compared_with: AtomicUsize::new(0),
             origin,
             before_start,
             at_start: Self::micros(persisted).max(wall_micros),
@@ -161,6 +168,19 @@ impl Clock {
     pub fn compared(&self, limit_at_zero: Option<i64>, others: usize) {
         self.limit_at_zero.store(limit_at_zero.unwrap_or(NO_LIMIT), Ordering::Relaxed);
         self.compared_with.store(others, Ordering::Relaxed);
+    }
+
+    /// Notes the time, in microseconds since 1970, that the clocks of more than half of the other
+    /// nodes have reached at least when the monotonic clock is at zero. `None` = there is no clock to
+    /// compare with. A clock that is behind others learns from it how late it is.
+    pub fn reached(&self, reached_at_zero: Option<i64>) {
+        self.reached_at_zero.store(reached_at_zero.unwrap_or(NOTHING_REACHED), Ordering::Relaxed);
+    }
+
+    /// Returns the time that more than half of the other nodes' clocks have reached, in
+    /// microseconds since 1970; 0 = this clock was compared with no other.
+    fn reached_by_most(&self, now: Now) -> u64 {
+        now.mono.saturating_add_signed(self.reached_at_zero.load(Ordering::Relaxed))
     }
 
     /// Returns the greatest time of a version that most other nodes accept now.
@@ -205,22 +225,19 @@ impl Clock {
 
     /// Returns the time by which conditional writes judge whether a value has expired, in
     /// microseconds since 1970: the wall clock's, or that of most other nodes' clocks if it is
-    /// less. A single clock that is ahead therefore expires no value early. A correct clock among
-    /// others that are behind judges at most `max_skew_micros` late.
+    /// less. A single clock that is ahead, by any amount, therefore expires no value early. A
+    /// correct clock among others that are behind judges as late as they do.
     ///
     /// The time steps back when those clocks do, so no decision may rely on it before the time is
     /// stored.
     pub(crate) fn time_of_expiries(&self, now: Now, max_skew_micros: u64) -> u64 {
-        let most = Self::micros(self.limit_of_most(now));
-        let others = most.saturating_sub(max_skew_micros);
-        let least = now.wall.saturating_sub(max_skew_micros);
-        now.wall.min(others.max(least)).min(most)
+        now.wall.min(Self::micros(self.limit_of_most(now)).saturating_sub(max_skew_micros))
     }
 
     /// Returns the time to which a time to live is added, in microseconds since 1970: the wall
-    /// clock's time, or the greatest time that another node sent if that is later, but at most the
-    /// time that most other nodes accept. Another node's clock may judge the expiry, and no value
-    /// may expire early.
+    /// clock's time; if later, the greatest time that another node sent, or the time that more than
+    /// half of the other nodes' clocks have reached; but at most the time that most other nodes
+    /// accept. Another node's clock may judge the expiry, and no value may expire early.
     ///
     /// The times that this clock issued count too, as far as most other nodes accept them, because
     /// a wall clock that was set back may be the wrong one. Without another clock to compare with,
@@ -230,7 +247,8 @@ impl Clock {
         let is_compared = self.compared_with.load(Ordering::Relaxed) > 0;
         let issued = if is_compared { self.last() } else { 0 };
         let heard = self.heard.load(Ordering::Relaxed);
-        let base = issued.max(heard).max(Self::time_of(now.wall));
+        let wall = now.wall.max(self.reached_by_most(now));
+        let base = issued.max(heard).max(Self::time_of(wall));
         Self::micros(base.min(self.limit_of_most(now)))
     }
 

@@ -82,9 +82,9 @@ fn values_expire_by_the_wall_clock_unless_most_others_show_less() {
         (WALL, WALL + 400_000, WALL),
         (WALL + 400_000, WALL, WALL),
         (WALL + 400_000, WALL - 100_000, WALL - 100_000),
-        (WALL + 400_000, WALL - 3_600_000_000, WALL - 3_600_000_000 + skew),
-        (WALL + 700_000, WALL, WALL + 200_000),
-        (WALL + 3_600_000_000, WALL, WALL + skew),
+        (WALL + 400_000, WALL - 3_600_000_000, WALL - 3_600_000_000),
+        (WALL + 700_000, WALL, WALL),
+        (WALL + 3_600_000_000, WALL, WALL),
     ] {
         others(most);
         assert_eq!(time(own), expected, "{own} {most}");
@@ -355,6 +355,21 @@ fn a_time_to_live_is_added_to_the_wall_clock_or_to_what_other_nodes_sent() {
     set_back.issue(at(WALL)).unwrap();
     set_back.compared(Some((WALL + skew) as i64), 2);
     assert_eq!(set_back.base_of_expiries(at(WALL - year)), WALL, "no value expires early");
+}
+
+#[test]
+fn a_clock_that_is_behind_adds_times_to_live_to_the_time_that_most_others_have_reached() {
+    let (skew, minute) = (500_000, 60_000_000);
+    let clock = running(WALL - minute, 0);
+    let now = |shows: u64, mono: u64| Now { wall: shows, mono };
+    clock.compared(Some((WALL + skew) as i64), 2);
+    clock.reached(Some(WALL as i64 - 3));
+    assert_eq!(clock.base_of_expiries(now(WALL - minute, 0)), WALL - 3);
+    assert_eq!(clock.base_of_expiries(now(WALL - minute + 9, 9)), WALL + 6, "they go on");
+    assert_eq!(clock.base_of_expiries(now(WALL + 10, 9)), WALL + 10, "this one is not behind");
+    clock.compared(None, 0);
+    clock.reached(None);
+    assert_eq!(clock.base_of_expiries(now(WALL - minute, 9)), WALL - minute, "nobody is left");
 }
 
 #[test]

@@ -228,19 +228,29 @@ impl PeerTable {
     }
 
     /// Compares this node's clock with those of the nodes with known clocks, to find the limit
-    /// above which more than half of them refuse versions.
+    /// above which more than half of them refuse versions, and the time that more than half of them
+    /// have reached.
     fn compare(&self) {
         // Of two loops that compare one after the other, the second sees the observations of both.
         let _alone = self.comparing.lock();
         let own = self.own();
-        let mut limits: Vec<i64> = self.shared.membership.views.with(|view| {
-            let others = view.ids().filter(|node| *node != own);
-            let latest = others.filter_map(|node| self.seen.with(node, Seen::compared_at_zero));
-            latest.map(|latest| latest.saturating_add_unsigned(self.max_skew_micros)).collect()
-        });
+        let (mut limits, mut earliest): (Vec<i64>, Vec<i64>) =
+            self.shared.membership.views.with(|view| {
+                let others = view.ids().filter(|node| *node != own);
+                let seen = others.filter_map(|node| self.seen.with(node, Seen::compared_at_zero));
+                let tolerance = self.max_skew_micros / COMPARED_TO;
+                let bounds = |(latest, rtt): (i64, u64)| {
+                    let earliest = latest.saturating_sub_unsigned(rtt + tolerance);
+                    (latest.saturating_add_unsigned(self.max_skew_micros), earliest)
+                };
+                seen.map(bounds).unzip()
+            });
         limits.sort_unstable();
+        earliest.sort_unstable();
         let limit = limits.get(limits.len() / 2).copied();
+        let reached = earliest.get(earliest.len().saturating_sub(1) / 2).copied();
         self.shared.clock.compared(limit, limits.len());
+        self.shared.clock.reached(reached);
     }
 
     /// Returns the lead of a node's wall clock over this node's, in microseconds, within half of
@@ -306,10 +316,11 @@ impl Seen {
         (self.links() > 0 && self.rtt_micros() > 0).then_some(latest)
     }
 
-    /// Returns the value of `latest_at_zero` at the last comparison; `None` if `latest_at_zero` is
-    /// unknown.
-    fn compared_at_zero(&self) -> Option<i64> {
-        self.latest_at_zero().map(|_| self.compared_at_zero.load(Ordering::Relaxed))
+    /// Returns the value of `latest_at_zero` at the last comparison, and the round trip of the last
+    /// ping; `None` if `latest_at_zero` is unknown.
+    fn compared_at_zero(&self) -> Option<(i64, u64)> {
+        self.latest_at_zero()
+            .map(|_| (self.compared_at_zero.load(Ordering::Relaxed), self.rtt_micros()))
     }
 
     /// Records that the peer has dialed this node: the peer is up, and may be dialed.
