@@ -186,6 +186,9 @@ fn complete(
     secret_variable: Option<OsString>,
     token_variable: Option<OsString>,
 ) -> Result<(Config, Logging), ConfigError> {
+    if settings.data.as_ref().is_some_and(|data| data.as_os_str().is_empty()) {
+        return Err(ConfigError::NoData);
+    }
     let (wants_full, settings) = (settings.repair_full_interval.is_some(), settings.chosen());
     let (listen, replicas) = (settings.listen.0, settings.replicas.0 as u8);
     let (cluster, advertise) = (settings.cluster.as_deref(), settings.advertise.as_deref());

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::ServerName;
 use rustls::version::TLS13;
-use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+};
 
 use super::files::{FileError, TlsError, certificates, private_key, read, refuse_ca, roots};
 use super::tls::provider;
@@ -170,11 +172,27 @@ impl Read for Blocking {
     }
 }
 
+/// Names the cause of a refused handshake. The kind of such an error is `PermissionDenied`: the node
+/// has read no request.
 fn refused(error: io::Error) -> io::Error {
+    use AlertDescription::{
+        AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked,
+        CertificateUnknown, DecryptError, UnknownCA, UnsupportedCertificate,
+    };
     let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match cause {
-        Some(rustls::Error::AlertReceived(alert)) => io::Error::new(
-            error.kind(),
+        Some(rustls::Error::AlertReceived(
+            alert @ (AccessDenied
+            | BadCertificate
+            | CertificateExpired
+            | CertificateRequired
+            | CertificateRevoked
+            | CertificateUnknown
+            | DecryptError
+            | UnknownCA
+            | UnsupportedCertificate),
+        )) => io::Error::new(
+            io::ErrorKind::PermissionDenied,
             format!(
                 "the node refuses the connection ({alert:?}): it asks clients for a certificate of \
                  its --tls-client-ca (--client-cert, --client-key)"

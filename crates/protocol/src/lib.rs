@@ -47,6 +47,7 @@ pub use event::{
 };
 pub use membership::cluster_id::{ClusterId, OwnCluster};
 pub use membership::disk_ids::{BootId, Incarnation, LogPosition};
+pub use membership::former_disks::FormerDisks;
 pub use membership::known_disk::KnownDisk;
 pub use membership::layout;
 pub use membership::layouts::{ChangeReport, Layouts, LayoutsKept, LayoutsRecord, Progress};

@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::args::ConnectionArgs;
 use super::connection::{ClientConnection, Head, malformed};
 use super::problem::{ProblemDetails, UncertainRequest, Unknown};
-use super::{BY, CommandFailure, connect, unreachable_node, unreachable_text};
+use super::{
+    BY, CommandFailure, connect, is_refused_handshake, unreachable_node, unreachable_text,
+};
 use crate::operations::stderr;
 
 /// Interval at which the node is asked for the progress.
@@ -139,8 +141,12 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Reports that a node did not answer, so that the outcome of a change is unknown.
+/// Reports that a node did not answer. The outcome of the change is unknown, unless the node refused
+/// the connection.
 fn unknown_change(ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
+    if is_refused_handshake(error) {
+        return unreachable_node(ask, error);
+    }
     let why = unreachable_text(&ask.url, error, BY);
     Unknown::of(error).report(UncertainRequest::Change, &why, ask)
 }

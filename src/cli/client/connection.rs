@@ -4,6 +4,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
+use super::is_refused_handshake;
 use crate::http::etags;
 use crate::http::expires::{self, EXPIRES};
 use crate::http::receipt::{RECEIPT, Receipt};
@@ -201,9 +202,12 @@ impl ClientConnection {
             outcome = outcome.and_then(|()| stream.write_all(step));
             sent(step.len());
         }
-        // A node that stops reading a body may already have answered with the reason.
+        // A node that stops reading a body may already have answered with the reason, or has refused
+        // the connection.
         let head = match self.final_head() {
-            Err(_) if outcome.is_err() => Err(outcome.expect_err("just seen")),
+            Err(error) if outcome.is_err() && !is_refused_handshake(&error) => {
+                Err(outcome.expect_err("just seen"))
+            }
             head => head,
         };
         head.map_err(|error| in_words(error, "connected, but no response", self.patience))

@@ -17,7 +17,7 @@ use super::{
     AddArgs, CommandFailure, ConnectionArgs, DelArgs, KeyArgs, ProblemDetails, PutArgs, connect,
     fail, key_bytes, print_done,
 };
-use super::{BY, is_closed, unreachable_node, unreachable_text};
+use super::{BY, is_closed, is_refused_handshake, unreachable_node, unreachable_text};
 use crate::http::receipt::{RECEIPT, Receipt};
 use crate::operations::stderr;
 use crate::settings::config::MAX_VALUE;
@@ -268,7 +268,7 @@ impl<'a> EntityClient<'a> {
         bar.finish_and_clear();
         let answer = head.and_then(|head| connection.body(&head).map(|body| (head, body)));
         let answer = answer.map_err(|error| {
-            if method == "GET" {
+            if method == "GET" || is_refused_handshake(&error) {
                 return unreachable_node(self.ask, &error);
             }
             let why = unreachable_text(&self.ask.url, &error, BY);

@@ -137,6 +137,11 @@ fn connect(ask: &ConnectionArgs) -> Result<ClientConnection, CommandFailure> {
 /// Hint at the settings that name another node, for all commands except `profile`.
 const BY: &str = " (--url, KVORUM_URL)";
 
+/// Returns true if a node refused the connection in the TLS handshake, and so has read no request.
+fn is_refused_handshake(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
+
 /// Reports, to the user or as JSON, that a node is unreachable or has sent no response.
 fn unreachable_node(ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
     Unknown::of(error).report_unchanged(&unreachable_text(&ask.url, error, BY), ask)

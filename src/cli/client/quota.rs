@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use indicatif::HumanBytes;
 
 use super::admin::Worker;
@@ -37,13 +37,14 @@ enum QuotaCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("limit").args(["soft", "hard"]).required(true).multiple(true))]
 struct SetArgs {
     /// Prefix of the keys, up to 128 bytes; "" = all keys
     #[arg(value_name = "PREFIX")]
     prefix: String,
 
     /// Soft limit: above it metrics and alerts warn, as in 8GiB [default: none]
-    #[arg(long, value_name = "SIZE", required_unless_present = "hard")]
+    #[arg(long, value_name = "SIZE")]
     soft: Option<Size>,
 
     /// Hard limit: from it on writes are refused with 507, as in 10GiB [default: none]

@@ -160,6 +160,9 @@ impl Identity {
         self.note_check(peer, Check::Seen);
         match cx.shared().membership.logs.lost(knows_us.as_ref()) {
             Some(since) => {
+                if let Some(claim) = &knows_us {
+                    cx.shared().membership.logs.note_former(claim);
+                }
                 let voter = cx.shared().membership.layouts.voter().id;
                 let is_before = |claim| cx.shared().membership.logs.is_before_voter(claim, voter);
                 let keeps_votes = knows_us.as_ref().is_some_and(is_before);
@@ -192,6 +195,8 @@ impl Identity {
             // The store operation under way may not contain this mark, so another one follows it.
             self.stores_again = self.state_under_way == Some(MembershipState::Rebuilding);
             self.store_state(cx, MembershipState::Rebuilding);
+        } else {
+            cx.shared().membership.logs.begin_former();
         }
         match peer {
             Some(peer) if self.state_under_way.is_some() => self.unsettled.push(peer),
@@ -246,6 +251,7 @@ impl Identity {
             return;
         }
         if state == MembershipState::Member {
+            cx.shared().membership.logs.settle_former();
             for marked in cx.shared().transfer.missed.of(cx.shared().own) {
                 if marked.mark.partition.is_none() {
                     cx.shared().transfer.missed.done(cx.shared().own, None, marked.number);

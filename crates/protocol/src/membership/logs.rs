@@ -24,6 +24,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::by_node::ByNode;
 use crate::membership::disk_ids::{BootId, Incarnation, LogPosition};
+use crate::membership::former_disks::FormerDisks;
 use crate::membership::layout::VoterId;
 use crate::message::NodeId;
 use record::COUNTER_BITS;
@@ -158,12 +159,22 @@ struct Known {
     incarnation: Option<Incarnation>,
     /// The disk seen since the start, and the highest boot id seen of it.
     seen: Option<(Incarnation, BootId)>,
+    /// The last report, of the stored disk or of one seen since.
     reported: Reported,
+    /// The last report of the stored disk, if `reported` is another disk's.
+    of_stored_disk: Option<Reported>,
     kept: Reported,
     /// True if another disk of the peer was seen before, or that is unknown.
     had_another: bool,
     /// Number of connections to and from the peer.
     connections: u32,
+}
+
+impl Known {
+    /// Returns the last report of the stored disk.
+    fn claimed(&self) -> Reported {
+        self.of_stored_disk.unwrap_or(self.reported)
+    }
 }
 
 /// The log positions known of all nodes, shared by the loops of a node.
@@ -172,6 +183,8 @@ pub struct Logs {
     /// The incarnation of this node's disk.
     incarnation: Incarnation,
     lineage: BootHistory,
+    /// The former disks of this node.
+    former: Mutex<FormerDisks>,
     /// The position up to which this node's log holds everything acknowledged.
     position: AtomicU64,
     peers: ByNode<PeerLog>,
@@ -181,7 +194,8 @@ impl Logs {
     /// Creates the state from this node's `incarnation` and the stored `claims` about the others.
     pub fn new(incarnation: Incarnation, lineage: BootHistory, claims: &[(NodeId, Claim)]) -> Self {
         let position = AtomicU64::new(lineage.current().begins.0);
-        let logs = Self { incarnation, lineage, position, peers: ByNode::default() };
+        let former = Mutex::default();
+        let logs = Self { incarnation, lineage, former, position, peers: ByNode::default() };
         for (node, Claim { incarnation, reported }) in claims {
             let (incarnation, reported) = (Some(*incarnation), *reported);
             let had_another = true;
@@ -190,6 +204,12 @@ impl Logs {
             logs.with(*node, |held| *held = known);
         }
         logs
+    }
+
+    /// Sets the former disks of this node, as stored.
+    pub fn with_former(mut self, former: FormerDisks) -> Self {
+        self.former = Mutex::new(former);
+        self
     }
 
     /// Returns the state of a disk's first boot, which knows no peer.
@@ -244,10 +264,41 @@ impl Logs {
     /// version time that may be lost, or `None` if nothing is.
     pub fn lost(&self, claim: Option<&Claim>) -> Option<u64> {
         let claim = claim?;
-        // Another disk of this name came before or after this one, and its contents are unknown.
-        // (The claim of a peer that has streamed all its records to this disk names this disk.)
-        let other = claim.incarnation != self.incarnation;
-        if other { Some(0) } else { self.lineage.lost(&claim.reported) }
+        if claim.incarnation == self.incarnation {
+            return self.lineage.lost(&claim.reported);
+        }
+        // Another disk of this name came before or after this one, and its contents are unknown,
+        // unless a rebuild has made up for them. (The claim of a peer that has streamed all its
+        // records to this disk names this disk.)
+        if self.former.lock().covers(claim) { None } else { Some(0) }
+    }
+
+    /// Notes the claim, because of which this node is rebuilt, if it is about another disk.
+    pub(crate) fn note_former(&self, claim: &Claim) {
+        if claim.incarnation != self.incarnation {
+            self.former.lock().note(claim);
+        }
+    }
+
+    /// Notes that the rebuild is complete, durably.
+    pub(crate) fn settle_former(&self) {
+        self.former.lock().settle();
+    }
+
+    /// Notes that the rebuild for which a claim was noted is under way, durably.
+    pub(crate) fn begin_former(&self) {
+        self.former.lock().begin_rebuild();
+    }
+
+    /// Returns the former disks to store together with the membership state: *Member* once a rebuild
+    /// is complete, otherwise a state in which the node is rebuilt.
+    pub fn former_disks(&self, is_member: bool) -> FormerDisks {
+        let mut former = self.former.lock();
+        if is_member {
+            return former.after_rebuild();
+        }
+        former.begin_rebuild();
+        former.clone()
     }
 
     /// Notes that everything acknowledged so far is in the log up to `position`.
@@ -350,6 +401,11 @@ impl Logs {
         self.with(node, |known| {
             let is_current = known.seen == Some((incarnation, life));
             if is_current && position > LogPosition::START {
+                let is_stored = known.incarnation.is_none_or(|disk| disk == incarnation);
+                known.of_stored_disk = match is_stored {
+                    true => None,
+                    false => Some(known.claimed()),
+                };
                 if known.reported.life != Some(life) {
                     let late = LogPosition::START;
                     known.reported = Reported { life: Some(life), position, late };
@@ -375,7 +431,7 @@ impl Logs {
     pub fn know(&self, node: NodeId, incarnation: Incarnation) {
         self.with(node, |known| {
             if known.incarnation != Some(incarnation) {
-                known.incarnation = Some(incarnation);
+                (known.incarnation, known.of_stored_disk) = (Some(incarnation), None);
                 // The reports so far belong to the new disk only if that disk was seen when it made
                 // them.
                 let by = known.reported.life;
@@ -387,15 +443,16 @@ impl Logs {
         });
     }
 
-    /// Returns this node's knowledge of another node's disk, sent as a claim in the handshake.
+    /// Returns this node's knowledge of another node's disk, sent as a claim in the handshake. A
+    /// claim about a disk has that disk's report, also if another disk has reported since.
     pub fn claim(&self, node: NodeId) -> Option<Claim> {
-        let (incarnation, reported) = self.with(node, |known| (known.incarnation, known.reported));
+        let (incarnation, reported) = self.with(node, |known| (known.incarnation, known.claimed()));
         Some(Claim { incarnation: incarnation?, reported })
     }
 
     /// Returns the claim about a node if it is not stored yet.
     pub fn unkept(&self, node: NodeId) -> Option<Claim> {
-        let is_kept = self.with(node, |known| known.reported == known.kept);
+        let is_kept = self.with(node, |known| known.claimed() == known.kept);
         self.claim(node).filter(|_| !is_kept)
     }
 
@@ -480,6 +537,31 @@ mod tests {
         assert!(lineage.lost(&reported(1, 50)).is_some());
         assert_eq!(BootHistory::decode(&[0; 23]), None);
         assert_eq!(BootHistory::decode(&[1; 48]), None, "two of one number");
+    }
+
+    #[test]
+    fn a_claim_about_a_disk_never_has_the_report_of_another_disk() {
+        let (peer, other) = (NodeId(1), Incarnation(78));
+        let claim = |boot, position| {
+            Some(Claim { incarnation: THEIRS, reported: reported(boot, position) })
+        };
+        let stored = claim(3, 40).map(|claim| (peer, claim));
+        let lineage = BootHistory::new(Vec::new(), life(1, 0));
+        let logs = Logs::new(DISK, lineage, stored.as_slice());
+        logs.saw(peer, other, BootId(9));
+        for position in [7, 8] {
+            assert!(logs.received(peer, other, BootId(9), LogPosition(position)));
+            assert_eq!((logs.claim(peer), logs.unkept(peer)), (claim(3, 40), None));
+        }
+        logs.know(peer, other);
+        let of_other = Claim { incarnation: other, reported: reported(9, 8) };
+        assert_eq!(logs.claim(peer), Some(of_other));
+        // The first disk is put back.
+        logs.saw(peer, THEIRS, BootId(10));
+        assert!(logs.received(peer, THEIRS, BootId(10), LogPosition(50)));
+        assert_eq!(logs.claim(peer), Some(of_other));
+        logs.know(peer, THEIRS);
+        assert_eq!(logs.claim(peer), claim(10, 50));
     }
 
     #[test]

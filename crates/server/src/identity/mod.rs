@@ -44,8 +44,8 @@ use lsm::{Batch, Engine, PurgeRule, Space, Version};
 use parking_lot::{Mutex, MutexGuard};
 use protocol::layout::Layout;
 use protocol::{
-    Boot, BootHistory, BootId, Claim, Clock, ClusterId, Incarnation, LayoutsKept, LogPosition,
-    MembershipState, NodeId, OwnCluster, Proof, Shared, Topology, Unreadable,
+    Boot, BootHistory, BootId, Claim, Clock, ClusterId, FormerDisks, Incarnation, LayoutsKept,
+    LogPosition, MembershipState, NodeId, OwnCluster, Proof, Shared, Topology, Unreadable,
 };
 
 use crate::clock::BOUND_KEY;
@@ -73,6 +73,9 @@ const PROOF: &[u8] = b"proof";
 
 /// Key of the time up to which this node has recovered idempotency-key records from its peers.
 const RECOVERED_WORDS: &[u8] = b"recovered-words";
+
+/// Key of the former disks of this node, and whether a rebuild has made up for each.
+const FORMER_DISKS: &[u8] = b"former-disks";
 
 /// Key prefix of the record of a peer; the peer's name follows.
 const PEER: &[u8] = b"peer/";
@@ -129,6 +132,8 @@ pub struct Identity {
     rules: Option<Layout>,
     /// The value of [`Identity::recovered_words`] at the start.
     recovered_words: u64,
+    /// The former disks at the start.
+    former_disks: FormerDisks,
     /// The store's rule for dropping tombstones: by age only while the node is alone.
     purge: Arc<PurgeRule>,
     state: Mutex<IdentityState>,
@@ -336,7 +341,8 @@ impl Identity {
         let purge = Arc::clone(engine.purge_rule());
         let state = Mutex::new(state);
         let recovered_words = recovered_words(engine)?;
-        Ok(Self { incarnation, own, name, rules, recovered_words, purge, state })
+        let former_disks = former_disks(engine)?;
+        Ok(Self { incarnation, own, name, rules, recovered_words, former_disks, purge, state })
     }
 
     /// Returns the node's id.
@@ -397,6 +403,11 @@ impl Identity {
         self.recovered_words
     }
 
+    /// Returns the former disks of the node at its start.
+    pub(crate) fn former_disks(&self) -> &FormerDisks {
+        &self.former_disks
+    }
+
     /// Returns the node's membership state.
     pub fn state(&self) -> MembershipState {
         self.lock().kept.state
@@ -441,11 +452,14 @@ impl Identity {
         let (layouts, layouts_kept) = shared.membership.layouts.encode();
         let proof = format::encode_proof(&held.proof);
         let recovered_words = format::encode_time(shared.membership.state.recovered_words());
-        let items: [(&[u8], &[u8]); 5] = [
+        let is_member = state == MembershipState::Member;
+        let former = format::encode_former(&shared.membership.logs.former_disks(is_member));
+        let items: [(&[u8], &[u8]); 6] = [
             (KEY, &kept.encode()),
             (&lacks_key, &lacks),
             (PROOF, &proof),
             (RECOVERED_WORDS, &recovered_words),
+            (FORMER_DISKS, &former),
             (layouts::KEY, &layouts),
         ];
         let mut batch = held.batch(&items);
@@ -717,6 +731,14 @@ fn recovered_words(engine: &Engine) -> Result<u64, StartError> {
     let stored = engine.read(Space::Node, RECOVERED_WORDS).map_err(in_store)?;
     let stored = stored.map(|record| format::decode_time(&record.value())).transpose();
     let what = "what the node has learned anew of idempotency keys (recovered-words)";
+    stored.map(Option::unwrap_or_default).map_err(|why| unreadable(what, why))
+}
+
+/// Reads the former disks of this node.
+fn former_disks(engine: &Engine) -> Result<FormerDisks, StartError> {
+    let stored = engine.read(Space::Node, FORMER_DISKS).map_err(in_store)?;
+    let stored = stored.map(|record| format::decode_former(&record.value())).transpose();
+    let what = "the former disks of the node (former-disks)";
     stored.map(Option::unwrap_or_default).map_err(|why| unreadable(what, why))
 }
 

@@ -95,7 +95,8 @@ impl Starting {
         };
         let claim = |(node, name): &(NodeId, String)| Some((*node, identity.known(name)?));
         let claims: Vec<_> = members.iter().filter_map(claim).collect();
-        let logs = Arc::new(Logs::new(identity.incarnation(), lineage, &claims));
+        let logs = Logs::new(identity.incarnation(), lineage, &claims);
+        let logs = Arc::new(logs.with_former(identity.former_disks().clone()));
         for (node, _) in members.iter().filter(|(_, name)| identity.knows_first(name)) {
             logs.note_first(*node);
         }
