@@ -50,11 +50,11 @@ fn main() -> ExitCode {
     stderr::begin(log_format::wanted(&words));
     let command = match Cli::read(words) {
         Ok(cli) => cli.command,
-        Err(error) => return refused(&error),
+        Err(error) => return report_usage_error(&error),
     };
     // A node logs the warning itself.
     if !matches!(command, Command::Serve(_) | Command::Dev(_))
-        && let Some(warning) = variables::unknown()
+        && let Some(warning) = variables::unknown_variables_warning()
     {
         stderr::say(format_args!("kvorum: {warning}"));
     }
@@ -96,9 +96,9 @@ fn abort_on_panic() {
 }
 
 /// Reports an invalid command line, with a hint if the command has moved to `kvorum-bench`.
-fn refused(error: &clap::Error) -> ExitCode {
+fn report_usage_error(error: &clap::Error) -> ExitCode {
     let first = env::args_os().nth(1);
-    match first.as_deref().and_then(OsStr::to_str).and_then(bench::moved) {
+    match first.as_deref().and_then(OsStr::to_str).and_then(bench::bench_command_hint) {
         Some(line) => {
             stderr::say(format_args!("kvorum: {line}"));
             ExitCode::from(USAGE)
@@ -124,14 +124,14 @@ fn run_node(args: ServeArgs) -> ExitCode {
     let check = args.check;
     match config::load(args) {
         Ok((mut config, _)) if check => {
-            config.warnings.extend(variables::unknown());
+            config.warnings.extend(variables::unknown_variables_warning());
             let outcome = check::run(&config);
             let is_refused = outcome.is_err();
             let code = reported(outcome, "");
             if is_refused { ExitCode::from(USAGE) } else { code }
         }
         Ok((mut config, logging)) => {
-            config.warnings.extend(variables::unknown());
+            config.warnings.extend(variables::unknown_variables_warning());
             let outcome = serve::run(config, &logging);
             let is_of_settings = outcome.as_ref().is_err_and(ServeError::is_of_settings);
             let code = ended(outcome);

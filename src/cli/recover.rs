@@ -71,7 +71,7 @@ pub(super) enum RecoverError {
 
 /// Runs the command; returns the text to print.
 pub(super) fn run(args: &RecoverArgs) -> Result<String, InDirectory<RecoverError>> {
-    recovered(args).map_err(|source| InDirectory { data: args.data.clone(), source })
+    try_recover(args).map_err(|source| InDirectory { data: args.data.clone(), source })
 }
 
 /// Returns the outcome to report if the text of [`run`] can't be printed.
@@ -85,7 +85,7 @@ pub(super) fn outcome(args: &RecoverArgs) -> &'static str {
     }
 }
 
-fn recovered(args: &RecoverArgs) -> Result<String, RecoverError> {
+fn try_recover(args: &RecoverArgs) -> Result<String, RecoverError> {
     let engine = open_stopped(&args.data)?;
     let survivor = Survivor::look(&engine, &DataDirectory(&args.data))?;
     if survivor.cluster().is_none() && survivor.state() == MembershipState::Joining {
@@ -96,13 +96,13 @@ fn recovered(args: &RecoverArgs) -> Result<String, RecoverError> {
         return Err(RecoverError::Itself(survivor.name().to_owned()));
     }
     let without_vote = ids(&survivor, &args.without_vote)?;
-    let voting = voting(&survivor, &[&lost[..], &without_vote].concat());
+    let voting = voting_members(&survivor, &[&lost[..], &without_vote].concat());
     refuse(survivor.layout(), &voting)?;
     let voter = VoterId(RandomState::new().hash_one("voter").max(1));
     let decreed = survivor.decreed(voter, &lost)?;
     let any_lost = !lost.is_empty();
-    let text =
-        state(&survivor, &voting, &lost, &without_vote) + &cost(&survivor, &decreed, any_lost);
+    let text = state(&survivor, &voting, &lost, &without_vote)
+        + &losses_text(&survivor, &decreed, any_lost);
     if !args.yes {
         let off = if any_lost { "the lost nodes are off for good, and that " } else { "" };
         return Ok(format!(
@@ -135,7 +135,7 @@ fn ids(survivor: &Survivor, names: &[String]) -> Result<Vec<NodeId>, RecoverErro
 
 /// Returns the quorum members that can still vote: all but those in `without`, which the operator
 /// named. This node's own directory tells whether this node has a vote.
-fn voting(survivor: &Survivor, without: &[NodeId]) -> Vec<NodeId> {
+fn voting_members(survivor: &Survivor, without: &[NodeId]) -> Vec<NodeId> {
     let seats = survivor.layout().council.iter().map(|seat| seat.node);
     let votes = |node: &NodeId| match *node == survivor.node() {
         true => survivor.has_vote(),
@@ -206,7 +206,7 @@ fn state(
 }
 
 /// Describes the effects of the forced layout, and the data and changes that it may lose.
-fn cost(survivor: &Survivor, decreed: &Layout, any_lost: bool) -> String {
+fn losses_text(survivor: &Survivor, decreed: &Layout, any_lost: bool) -> String {
     let (layout, name) = (survivor.layout(), survivor.name());
     let (epoch, next) = (layout.epoch, decreed.epoch);
     let who = if any_lost { "the lost nodes" } else { "other nodes" };

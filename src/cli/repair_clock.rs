@@ -25,7 +25,7 @@ pub(crate) enum RepairError {
 
 /// Runs the command; returns the text to print.
 pub(crate) fn run(args: &RepairClockArgs) -> Result<String, InDirectory<RepairError>> {
-    repaired(args).map_err(|source| InDirectory { data: args.data.clone(), source })
+    try_repair(args).map_err(|source| InDirectory { data: args.data.clone(), source })
 }
 
 /// Returns the outcome to report if the text of [`run`] can't be printed.
@@ -36,7 +36,7 @@ pub(crate) fn outcome(args: &RepairClockArgs) -> &'static str {
     }
 }
 
-fn repaired(args: &RepairClockArgs) -> Result<String, RepairError> {
+fn try_repair(args: &RepairClockArgs) -> Result<String, RepairError> {
     let shown = args.data.display();
     let engine = open_stopped(&args.data)?;
     let wall = wall_micros();

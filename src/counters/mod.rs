@@ -62,7 +62,7 @@ impl RequestKind {
     }
 
     /// True if the request reads or writes data.
-    pub(crate) fn is_of_data(self) -> bool {
+    pub(crate) fn is_data_request(self) -> bool {
         self.is_write() || matches!(self, Self::Get | Self::Range)
     }
 

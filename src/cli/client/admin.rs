@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::args::ConnectionArgs;
 use super::connection::{ClientConnection, Head, malformed};
-use super::problem::{ProblemDetails, UncertainRequest, Unknown};
-use super::{BY, CommandFailure, connect, unreachable_node, unreachable_text};
+use super::problem::{ProblemDetails, UncertainRequest, UnknownOutcome};
+use super::{CommandFailure, URL_HINT, connect, unreachable_node, unreachable_text};
 use crate::operations::stderr;
 
 /// Interval at which the node is asked for the progress.
@@ -39,7 +39,7 @@ struct Accepted {
 }
 
 /// Formats the number of a requested task as the node does.
-pub(super) fn asked_json(number: u64) -> String {
+pub(super) fn task_number_json(number: u64) -> String {
     serde_json::to_string(&Accepted { number }).expect("numbers always serialize") + "\n"
 }
 
@@ -121,7 +121,7 @@ impl<'a> Worker<'a> {
         let (head, body) =
             self.answer("POST", target).map_err(|error| unknown_change(ask, &error))?;
         if head.status != status {
-            return Err(ProblemDetails::report_of(
+            return Err(ProblemDetails::report_with_outcome(
                 UncertainRequest::Change,
                 head.status,
                 &body,
@@ -141,8 +141,8 @@ impl<'a> Worker<'a> {
 
 /// Reports that a node did not answer, so that the outcome of a change is unknown.
 fn unknown_change(ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
-    let why = unreachable_text(&ask.url, error, BY);
-    Unknown::of(error).report(UncertainRequest::Change, &why, ask)
+    let why = unreachable_text(&ask.url, error, URL_HINT);
+    UnknownOutcome::of(error).report(UncertainRequest::Change, &why, ask)
 }
 
 /// Returns a progress bar, hidden unless stderr is a terminal.
@@ -163,7 +163,7 @@ pub(super) fn show(bar: &ProgressBar, done: u64, of: Option<u64>, message: Strin
 }
 
 /// Formats a duration for the user.
-pub(super) fn took_text(took_ms: Option<u64>) -> String {
+pub(super) fn duration_text(took_ms: Option<u64>) -> String {
     let took = Duration::from_millis(took_ms.unwrap_or(0));
     if took < Duration::from_secs(10) {
         format!("{:.1} s", took.as_secs_f64())

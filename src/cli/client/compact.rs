@@ -2,7 +2,7 @@
 
 use indicatif::HumanBytes;
 
-use super::admin::{Worker, asked_json, show, took_text};
+use super::admin::{Worker, duration_text, show, task_number_json};
 use super::{CommandFailure, CompactArgs, fail, print_done};
 use crate::compact::status::{Compaction, Compactions};
 
@@ -14,7 +14,10 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), CommandFailure> {
     let mut worker = Worker::new(&args.ask)?;
     let number = worker.ask(TARGET)?;
     if !args.wait && args.ask.json {
-        return print_done(&asked_json(number), format_args!("compaction {number} was requested"));
+        return print_done(
+            &task_number_json(number),
+            format_args!("compaction {number} was requested"),
+        );
     }
     if !args.wait {
         return print_done(
@@ -48,7 +51,8 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), CommandFailure> {
 /// Describes the result in one line.
 fn summary(ended: &Compaction) -> String {
     let Compaction { took_ms, bytes_before, bytes, records, .. } = ended;
-    let (took, before, now) = (took_text(*took_ms), HumanBytes(*bytes_before), HumanBytes(*bytes));
+    let (took, before, now) =
+        (duration_text(*took_ms), HumanBytes(*bytes_before), HumanBytes(*bytes));
     if *records == 0 {
         return format!("nothing to compact in {now} of tables\n");
     }

@@ -83,7 +83,7 @@ impl Read for ResponseBody<'_> {
         }
         let most = usize::try_from(self.left).map_or(into.len(), |left| left.min(into.len()));
         let read = self.connection.stream.read(&mut into[..most]);
-        let read = read.map_err(|error| self.connection.stalled(error))?;
+        let read = read.map_err(|error| self.connection.stall_error(error))?;
         if read == 0 {
             self.has_ended = true;
             let is_whole = self.length == Length::Connection;
@@ -155,7 +155,9 @@ impl ClientConnection {
                     let stream = if url.starts_with("https://") {
                         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
                         let secured = certificates.secure(stream, name);
-                        secured.map_err(|error| in_words(error, "no TLS handshake", patience))?
+                        secured.map_err(|error| {
+                            describe_timeout(error, "no TLS handshake", patience)
+                        })?
                     } else {
                         Blocking::Plain(stream)
                     };
@@ -169,7 +171,7 @@ impl ClientConnection {
                 Err(error) => last = error,
             }
         }
-        Err(in_words(last, "no connection", patience))
+        Err(describe_timeout(last, "no connection", patience))
     }
 
     /// Adds header lines, with line ends, to all further requests.
@@ -206,7 +208,7 @@ impl ClientConnection {
             Err(_) if outcome.is_err() => Err(outcome.expect_err("just seen")),
             head => head,
         };
-        head.map_err(|error| in_words(error, "connected, but no response", self.patience))
+        head.map_err(|error| describe_timeout(error, "connected, but no response", self.patience))
     }
 
     /// Reads the head of the final response, behind the interim ones (RFC 9110, section 15.2) that
@@ -295,21 +297,21 @@ impl ClientConnection {
     fn line(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
         let read = self.stream.by_ref().take(MAX_LINE).read_until(b'\n', &mut line);
-        read.map_err(|error| self.stalled(error))?;
+        read.map_err(|error| self.stall_error(error))?;
         match line.strip_suffix(b"\r\n") {
             Some(line) => String::from_utf8(line.to_vec()).map_err(|_| malformed("a line")),
             None => Err(ErrorKind::UnexpectedEof.into()),
         }
     }
 
-    fn stalled(&self, error: io::Error) -> io::Error {
-        in_words(error, "the response stalled: no more data", self.patience)
+    fn stall_error(&self, error: io::Error) -> io::Error {
+        describe_timeout(error, "the response stalled: no more data", self.patience)
     }
 }
 
 /// Replaces "resource temporarily unavailable", a socket timeout's text, by a description of the
 /// wait.
-fn in_words(error: io::Error, missing: &str, patience: Duration) -> io::Error {
+fn describe_timeout(error: io::Error, missing: &str, patience: Duration) -> io::Error {
     if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
         return error;
     }

@@ -140,7 +140,7 @@ fn takes<'a>(
 
 /// Refuses requests for data if this node has no part in the cluster any more.
 fn serves(service: &Service, kind: RequestKind) -> Result<(), Problem> {
-    if !kind.is_of_data() {
+    if !kind.is_data_request() {
         return Ok(());
     }
     let problem = if service.requests.is_fenced() {

@@ -27,8 +27,8 @@ use crate::layout::status::{
     ChangeProgress, ChangeStatus, LayoutPlan, LayoutStage, LayoutStatus, PlannedNode,
 };
 use crate::operations::status::Cluster;
-use progress::{PATIENCE, held_up};
-pub(super) use progress::{come_to_rest, settled};
+use progress::{PATIENCE, holdups_text};
+pub(super) use progress::{wait_for_plan, wait_until_settled};
 
 /// Everything after `cluster`.
 #[derive(Debug, Args)]
@@ -162,7 +162,7 @@ fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
     } else {
         let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
         let votes = lost_votes(&cluster, &args.ask.flags());
-        let held_up = held_up(&layout, &cluster, &args.ask.flags());
+        let held_up = holdups_text(&layout, &cluster, &args.ask.flags());
         let notes = held_up.into_iter().chain(problems).chain(votes);
         let notes: String = notes.map(|line| line + "\n").collect();
         let goes_by = |name: &str| {
@@ -332,7 +332,7 @@ fn apply(args: &ApplyArgs) -> Result<(), CommandFailure> {
             ASKED,
         );
     }
-    let epoch = settled(&mut worker, &args.plan)?;
+    let epoch = wait_for_plan(&mut worker, &args.plan)?;
     let done = format_args!("the change is done: epoch {epoch}");
     if args.ask.json {
         print_done(&format!("{{\"epoch\":{epoch}}}\n"), done)
@@ -368,12 +368,12 @@ fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
                 LayoutStage::Prepare | LayoutStage::ReadOld if layout.epoch > asked.epoch => {
                     Some(Ok(None))
                 }
-                _ if layout.epoch > asked.epoch => Some(Err(NotDone::GoesForward)),
-                _ if Instant::now() > until => Some(Err(NotDone::NoMajority {
+                _ if layout.epoch > asked.epoch => Some(Err(ChangeFailure::GoesForward)),
+                _ if Instant::now() > until => Some(Err(ChangeFailure::NoMajority {
                     council: layout.council,
                     without_vote: Vec::new(),
                 })),
-                _ => NotDone::for_want_of_votes(&layout).map(Err),
+                _ => ChangeFailure::from_missing_votes(&layout).map(Err),
             }
         })?;
         if let Some(ended) = ended.transpose() {
@@ -402,7 +402,7 @@ fn layout_json(layout: &LayoutStatus) -> String {
 
 /// Reason why a requested change was not made.
 #[derive(Debug, thiserror::Error)]
-enum NotDone {
+enum ChangeFailure {
     #[error("another change was decided before: plan again")]
     Overtaken,
     #[error("the change was aborted (kvorum cluster abort)")]
@@ -421,7 +421,7 @@ enum NotDone {
     NoVotes { council: Vec<String>, without_vote: Vec<String> },
 }
 
-impl NotDone {
+impl ChangeFailure {
     /// Returns the reason, with the command to continue with. `flags` are the connection's flags.
     fn told(&self, flags: &str) -> String {
         match self {
@@ -435,7 +435,7 @@ impl NotDone {
     /// Returns the reason why the council can never decide the requested change: so many of its
     /// nodes have reported to have no vote that no majority is left. `None` = a majority may have
     /// votes.
-    fn for_want_of_votes(layout: &LayoutStatus) -> Option<Self> {
+    fn from_missing_votes(layout: &LayoutStatus) -> Option<Self> {
         let asks = |change: &&ChangeStatus| change.progress == ChangeProgress::Asking;
         let without_vote = &layout.change.as_ref().filter(asks)?.without_vote;
         has_lost_majority(layout.council.len(), without_vote.len()).then(|| Self::NoVotes {
