@@ -20,7 +20,7 @@ pub(crate) struct Budget {
 
 /// A reservation from a [`Budget`], released on drop.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct MemoryReservation {
     permit: OwnedSemaphorePermit,
     bytes: usize,
 }
@@ -55,20 +55,20 @@ impl Budget {
     }
 
     /// Reserves `bytes` if they are free.
-    pub(crate) fn take(&self, bytes: usize) -> Option<Held> {
+    pub(crate) fn take(&self, bytes: usize) -> Option<MemoryReservation> {
         let permit = Arc::clone(&self.free).try_acquire_many_owned(self.share(bytes)).ok()?;
-        Some(Held { permit, bytes })
+        Some(MemoryReservation { permit, bytes })
     }
 
     /// Reserves `bytes`, waiting until they are free.
-    pub(crate) async fn get(&self, bytes: usize) -> Held {
+    pub(crate) async fn get(&self, bytes: usize) -> MemoryReservation {
         let _wanted = QueuedRequest::new(&self.wanted, bytes);
         let permit = Arc::clone(&self.free).acquire_many_owned(self.share(bytes)).await;
-        Held { permit: permit.expect("a budget is never closed"), bytes }
+        MemoryReservation { permit: permit.expect("a budget is never closed"), bytes }
     }
 
     /// Reserves `bytes`, waiting until they are free, but not longer than `patience`.
-    pub(crate) async fn wait(&self, bytes: usize, patience: Duration) -> Option<Held> {
+    pub(crate) async fn wait(&self, bytes: usize, patience: Duration) -> Option<MemoryReservation> {
         match self.take(bytes) {
             Some(held) => Some(held),
             None => tokio::time::timeout(patience, self.get(bytes)).await.ok(),
@@ -86,7 +86,7 @@ impl Budget {
     }
 }
 
-impl Held {
+impl MemoryReservation {
     /// Adds `more` to this reservation, to be released together.
     pub(crate) fn merge(&mut self, more: Self) {
         self.bytes += more.bytes;
@@ -101,7 +101,7 @@ impl Held {
     }
 }
 
-impl Room for Held {
+impl Room for MemoryReservation {
     fn bytes(&self) -> usize {
         self.bytes
     }

@@ -168,7 +168,7 @@ fn admit_to(
         return Ok(right);
     }
     // Permission for a page to read and write keys does not make it an administrator.
-    let near = is_near(watch) && !(by_page && kind == Kinds::ADMIN);
+    let near = is_on_this_machine(watch) && !(by_page && kind == Kinds::ADMIN);
     if !requests.access().is_needed(kind, near) {
         return Ok(if near { Principal::Loopback } else { Principal::Open });
     }
@@ -195,7 +195,7 @@ fn admit_to(
     })?;
     watch.connection().token.replace(Some(Rc::clone(&known)));
     if let Err(problem) = allows(&known.known.token, kind, &head.method) {
-        if is_act(route, &head.method) {
+        if is_admin_act(route, &head.method) {
             audit(watch, head, &token_text(&known.known.token), problem.status());
         }
         return Err(problem);
@@ -206,7 +206,7 @@ fn admit_to(
 }
 
 /// True if the other end is on this machine.
-pub(super) fn is_near(watch: &ConnectionState) -> bool {
+pub(super) fn is_on_this_machine(watch: &ConnectionState) -> bool {
     watch.client.get().is_some_and(|client| client.ip().to_canonical().is_loopback())
 }
 
@@ -347,7 +347,7 @@ fn lies_within(prefix: &[u8], start: &[u8], end: Option<&[u8]>) -> bool {
 }
 
 /// True if the request is an act of administration.
-fn is_act(route: Route, method: &Method) -> bool {
+fn is_admin_act(route: Route, method: &Method) -> bool {
     route.scope == Scope::Admin && (*method == Method::POST || route.path == "/admin/profile")
 }
 
@@ -360,7 +360,7 @@ pub(super) fn note(
     right: &Principal,
     status: StatusCode,
 ) {
-    if is_act(route, &head.method) {
+    if is_admin_act(route, &head.method) {
         audit(watch, head, &right.text(), status);
     }
 }

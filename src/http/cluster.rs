@@ -16,7 +16,7 @@ use protocol::NodeId;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::others::{NodePage, Unread};
+use super::others::{FetchError, NodePage};
 use super::problem::Problem;
 use super::{Answer, Service};
 use crate::node::requests::Requests;
@@ -75,13 +75,13 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
 }
 
 /// Requests another node's status.
-async fn ask(requests: &Requests, node: NodeId) -> Result<Status, Unread> {
+async fn ask(requests: &Requests, node: NodeId) -> Result<Status, FetchError> {
     let asked = async {
         let stream = requests.reach(node).await?;
         let page = NodePage::get(stream, requests, node, TARGET, PATIENCE).await?;
         Ok(serde_json::from_slice(&page.body(MAX_STATUS).await?)?)
     };
-    timeout(PATIENCE, asked).await.unwrap_or(Err(Unread::Silent(PATIENCE)))
+    timeout(PATIENCE, asked).await.unwrap_or(Err(FetchError::Silent(PATIENCE)))
 }
 
 /// The answers collected so far.
@@ -156,7 +156,7 @@ impl Clocks {
 }
 
 impl Rows {
-    fn add(&mut self, requests: &Requests, node: NodeId, answer: Result<Status, Unread>) {
+    fn add(&mut self, requests: &Requests, node: NodeId, answer: Result<Status, FetchError>) {
         let name = requests.name(node);
         let url = requests.url(node);
         let mut row = Row { name, url, ..Row::default() };

@@ -35,7 +35,7 @@ pub(super) async fn get(
         Refused::Busy { .. } => Problem::recording_runs(error.to_string()),
         Refused::Thread(_) => Problem::no_recording(error.to_string()),
     })?;
-    watch.heed_leaving(true);
+    watch.set_leave_check(true);
     let written = loop {
         tokio::select! {
             biased;
@@ -47,7 +47,7 @@ pub(super) async fn get(
             return Err(Problem::no_recording("the client disconnected".to_owned()));
         }
     };
-    watch.heed_leaving(false);
+    watch.set_leave_check(false);
     let failed = |why: String| Problem::no_recording(why);
     let written = written.map_err(|_| failed("the recording ended unexpectedly".to_owned()))?;
     let written = written.map_err(|error| failed(error.to_string()))?;

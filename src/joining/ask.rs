@@ -25,7 +25,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::counters::clocks::wall_micros;
 use crate::http::waiting;
-use crate::joining::message::{self, JoinReply, JoinRequest, Unanswered};
+use crate::joining::message::{self, AskFailure, JoinReply, JoinRequest};
 use crate::node::store::InDirectory;
 use crate::runtime::error::ServeError;
 use crate::runtime::serve::{self, WAITS, random};
@@ -76,13 +76,13 @@ pub(crate) fn place(
     let new = Candidate { incarnation, voter };
     let candidate = Candidate::of(db, new).map_err(in_data)?;
     let Some(candidate) = candidate else { return Ok(JoinEnd::Placed) };
-    let asker = asker(unlisted, config.at(address), candidate);
+    let asker = join_request(unlisted, config.at(address), candidate);
     if unlisted.join.iter().all(|url| *url == asker.url) {
         return Err(ServeError::JoinsItself { url: asker.url });
     }
     tracing::info!(name = asker.name, url = asker.url, "asking to join the cluster");
     if config.greets {
-        greet(unlisted, &asker);
+        print_instructions(unlisted, &asker);
     }
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let runtime = runtime.map_err(ServeError::Asking)?;
@@ -111,7 +111,7 @@ pub(crate) fn place(
     Ok(JoinEnd::Placed)
 }
 
-fn asker(unlisted: &Unlisted, at: At, candidate: Candidate) -> JoinRequest {
+fn join_request(unlisted: &Unlisted, at: At, candidate: Candidate) -> JoinRequest {
     let url = unlisted.url.clone().unwrap_or_else(|| at.url());
     let member = unlisted.member(&url);
     let Candidate { incarnation, voter } = candidate;
@@ -128,7 +128,7 @@ fn asker(unlisted: &Unlisted, at: At, candidate: Candidate) -> JoinRequest {
 }
 
 /// Prints that the node waits, and the commands that add it.
-fn greet(unlisted: &Unlisted, asker: &JoinRequest) {
+fn print_instructions(unlisted: &Unlisted, asker: &JoinRequest) {
     let (name, url, first) = (&asker.name, &asker.url, &unlisted.join[0]);
     serve::say(format!(
         "kvorum {} at {url}{WAITS}{first}, as node {name}. It serves nothing until then. Run:\n\
@@ -217,7 +217,7 @@ impl JoinAttempt<'_> {
     /// Asks each node once, up to the limit of one round.
     async fn round(&mut self) -> Result<Option<Placed>, ServeError> {
         let mut asked = JoinSet::new();
-        for url in self.due() {
+        for url in self.nodes_to_ask() {
             let asker = JoinRequest { clock_ms: wall_micros() / 1000, ..self.asker.clone() };
             let secret = self.secret.clone();
             let token = self.token.map(<[u8]>::to_vec);
@@ -239,7 +239,7 @@ impl JoinAttempt<'_> {
                     let others = members.into_iter().filter(|member| *member != self.asker.url);
                     self.targets.extend(others);
                 }
-                Err(Unanswered::Refused(why)) => {
+                Err(AskFailure::Refused(why)) => {
                     return Err(ServeError::Refused { url, why });
                 }
                 Err(error) => self.say(&url, &error.to_string()),
@@ -249,7 +249,7 @@ impl JoinAttempt<'_> {
     }
 
     /// Returns the nodes to ask in this round, in rotation.
-    fn due(&mut self) -> Vec<String> {
+    fn nodes_to_ask(&mut self) -> Vec<String> {
         let after = self.last.clone().unwrap_or_default();
         let (before, behind): (Vec<_>, Vec<_>) =
             self.targets.iter().cloned().partition(|url| *url <= after);

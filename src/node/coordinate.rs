@@ -34,7 +34,7 @@ use slab::Slab;
 use tokio::task::spawn_local;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
-use crate::counters::budget::Held;
+use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
 use crate::node::reads::ReadError;
 use crate::node::requests::Requests;
@@ -162,7 +162,7 @@ pub(crate) struct Coordination {
     clients: PendingRequests<Answer>,
     calls: PendingRequests<Result<Reply, FailureKind>>,
     /// Memory reserved for the read being dispatched, for this node's part of it.
-    room: Cell<Option<Held>>,
+    room: Cell<Option<MemoryReservation>>,
     /// The next wake-up of the ticker, by the monotonic clock.
     armed: Cell<Option<u64>>,
     ticker: RefCell<Option<Waker>>,
@@ -195,7 +195,10 @@ impl Requests {
     /// Reserves memory for a long value while other reads wait for memory. The reservation comes
     /// before any node is asked for the value, because the other nodes' work would otherwise be
     /// wasted. Returns `None` if no memory is needed, or if the read itself will reserve it.
-    pub(crate) async fn room_for(&self, key: &Bytes) -> Result<Option<Held>, ReadError> {
+    pub(crate) async fn reserve_for_read(
+        &self,
+        key: &Bytes,
+    ) -> Result<Option<MemoryReservation>, ReadError> {
         let node = &self.node;
         let deadline = node.config.deadline;
         if node.answers.wanted() == 0
@@ -228,7 +231,7 @@ impl Requests {
         self: &Rc<Self>,
         key: Bytes,
         quorum: AskedQuorum,
-        room: Option<Held>,
+        room: Option<MemoryReservation>,
     ) -> Answer {
         let slot = self.coordination.clients.open();
         self.coordination.room.set(room);
@@ -347,7 +350,7 @@ impl Requests {
         op: OpId,
         wanted: &Wanted,
         demand: Demand,
-        mut room: Option<Held>,
+        mut room: Option<MemoryReservation>,
     ) -> Result<Option<Record>, ReadError> {
         let node = &self.node;
         let owner = match op {
@@ -358,7 +361,7 @@ impl Requests {
         let left = || deadline.saturating_duration_since(Instant::now());
         let (space, key) = wanted.place();
         loop {
-            let within = room.as_ref().map_or(0, Held::bytes);
+            let within = room.as_ref().map_or(0, MemoryReservation::bytes);
             match node.reads.get(space, key, within, left()).await? {
                 Lookup::Found(mut record) => {
                     if let Some(mut held) = room.filter(|_| record.byte_len() > LONG_RECORD) {
@@ -396,7 +399,7 @@ impl Requests {
             this.peers.fetch(peer, message, room);
             // After `left` no request waits for the reply any more.
             sleep(left).await;
-            drop(this.peers.take_room(peer, id));
+            drop(this.peers.take_reservation(peer, id));
         });
     }
 }

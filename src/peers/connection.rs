@@ -13,7 +13,7 @@ use server::link::{Connection, Direction, Round};
 
 use super::facts::Facts;
 use crate::counters::Counters;
-use crate::counters::budget::Held;
+use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
 
 /// One connection to or from another node.
@@ -21,7 +21,7 @@ pub(super) struct PeerConnection {
     pub(super) counters: Arc<Counters>,
     pub(super) peer: NodeId,
     pub(super) way: Direction,
-    pub(super) machine: RefCell<Connection<Held>>,
+    pub(super) machine: RefCell<Connection<MemoryReservation>>,
     driver: RefCell<Option<Waker>>,
 }
 

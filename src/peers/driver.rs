@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::PeerConnection;
 use super::{FromPeers, PeerConnections};
-use crate::counters::budget::Held;
+use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
 use crate::transport::Stream;
 
@@ -44,7 +44,7 @@ pub(super) enum LinkEnd {
 }
 
 /// A pending reservation of memory.
-type CallWaiter = Option<Pin<Box<dyn Future<Output = Held>>>>;
+type CallWaiter = Option<Pin<Box<dyn Future<Output = MemoryReservation>>>>;
 
 /// Reads and writes a connection's socket.
 pub(super) struct Driver {
@@ -66,13 +66,13 @@ struct Lent<'a, 'c> {
 }
 
 impl Host for Lent<'_, '_> {
-    type Room = Held;
+    type Room = MemoryReservation;
 
     fn now(&self) -> Now {
         clocks::now()
     }
 
-    fn room_for_request(&mut self, bytes: usize) -> Option<Held> {
+    fn room_for_request(&mut self, bytes: usize) -> Option<MemoryReservation> {
         let received = &self.peers.inner.facts.received;
         if self.waiting.is_none() {
             if let Some(held) = received.take(bytes) {
@@ -86,8 +86,8 @@ impl Host for Lent<'_, '_> {
         Some(held)
     }
 
-    fn room_for_reply(&mut self, peer: NodeId, id: u64) -> Option<Held> {
-        self.peers.take_room(peer, id)
+    fn room_for_reply(&mut self, peer: NodeId, id: u64) -> Option<MemoryReservation> {
+        self.peers.take_reservation(peer, id)
     }
 }
 

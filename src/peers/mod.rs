@@ -44,7 +44,7 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
 
 use crate::counters::Counters;
-use crate::counters::budget::Held;
+use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
 use crate::transport::Stream;
 use connection::PeerConnection;
@@ -102,7 +102,7 @@ struct Inner {
     entries: RefCell<BTreeMap<NodeId, Rc<PeerEntry>>>,
     accepted: RefCell<HashMap<u64, Rc<PeerConnection>>>,
     /// Memory reserved for the long records that replies will bring, by node and request.
-    fetching: RefCell<HashMap<(NodeId, u64), Held>>,
+    fetching: RefCell<HashMap<(NodeId, u64), MemoryReservation>>,
     next_connection: Cell<u64>,
     /// Handshakes of incoming connections, the oldest first.
     greeting: RefCell<VecDeque<AbortHandle>>,
@@ -181,13 +181,13 @@ impl PeerConnections {
     /// Sends a read. Its answer is received into the reservation `room`, whose size is the limit of
     /// the answer. A long record without a reservation, or with a withdrawn one, is discarded as it
     /// arrives.
-    pub(crate) fn fetch(&self, peer: NodeId, message: Message, room: Held) {
+    pub(crate) fn fetch(&self, peer: NodeId, message: Message, room: MemoryReservation) {
         self.inner.fetching.borrow_mut().insert((peer, message.id), room);
         self.send(peer, message);
     }
 
     /// Withdraws the reservation of a fetch, unless the answer has used it already.
-    pub(crate) fn take_room(&self, peer: NodeId, id: u64) -> Option<Held> {
+    pub(crate) fn take_reservation(&self, peer: NodeId, id: u64) -> Option<MemoryReservation> {
         let mut fetching = self.inner.fetching.borrow_mut();
         // Nearly always there are no reservations.
         if fetching.is_empty() { None } else { fetching.remove(&(peer, id)) }

@@ -38,7 +38,7 @@ pub(crate) async fn answer(
     query: Admitted<&str>,
 ) -> Result<Answer, Problem> {
     if *method != Method::POST {
-        params::none(query.into_params())?;
+        params::refuse_parameters(query.into_params())?;
         return Ok(Answer::json(StatusCode::OK, &service.reports.quotas()));
     }
     let quota = super::params::quota(query.into_params())?;

@@ -21,9 +21,9 @@ use tokio::sync::mpsc;
 
 use crate::counters::Counters;
 use crate::http::connection::streams::Watches;
-use crate::http::connection::{ConnectionState, Scratch, Security, Socket, TICK};
+use crate::http::connection::{ConnectionState, ScratchBuffer, Security, Socket, TICK};
 use crate::http::etags::Etags;
-use crate::http::{self, Names, Service, http2};
+use crate::http::{self, OwnNames, Service, http2};
 use crate::node::Node;
 use crate::node::connection_slots::ConnectionSlot;
 use crate::node::requests::Requests;
@@ -87,11 +87,11 @@ pub(crate) struct EventLoop {
     now: Rc<Cell<u32>>,
     stopping: Rc<Cell<bool>>,
     watches: Watches,
-    scratch: Scratch,
+    scratch: ScratchBuffer,
 }
 
 /// Starts loop `number` of `node`.
-pub(crate) fn start(node: &Arc<Node>, names: &Arc<Names>, number: usize) -> io::Result<Handle> {
+pub(crate) fn start(node: &Arc<Node>, names: &Arc<OwnNames>, number: usize) -> io::Result<Handle> {
     let (commands, received) = mpsc::channel(HANDOVER);
     let counters = Arc::clone(&node.counters[number]);
     let (node, names, own) = (Arc::clone(node), Arc::clone(names), Arc::clone(&counters));
@@ -115,7 +115,7 @@ pub(crate) fn start(node: &Arc<Node>, names: &Arc<Names>, number: usize) -> io::
 }
 
 impl EventLoop {
-    fn new(node: Arc<Node>, names: Arc<Names>, counters: Arc<Counters>) -> Rc<Self> {
+    fn new(node: Arc<Node>, names: Arc<OwnNames>, counters: Arc<Counters>) -> Rc<Self> {
         let requests = Requests::new(Arc::clone(&node), &counters);
         let stopping = Rc::new(Cell::new(false));
         Rc::new_cyclic(|this: &Weak<Self>| {
@@ -144,7 +144,7 @@ impl EventLoop {
                 now: Rc::new(Cell::new(0)),
                 stopping,
                 watches: Watches::default(),
-                scratch: Scratch::default(),
+                scratch: ScratchBuffer::default(),
             }
         })
     }
@@ -162,7 +162,9 @@ impl EventLoop {
             match commands.recv().await {
                 Some(LoopCommand::Serve(stream, slot)) => self.serve(stream, slot),
                 Some(LoopCommand::CloseIdleClient) => self.close_idle_client(),
-                Some(LoopCommand::CloseReserve) => self.close_longest(ConnectionState::owing),
+                Some(LoopCommand::CloseReserve) => {
+                    self.close_longest(ConnectionState::request_overdue)
+                }
                 Some(LoopCommand::Stop) | None => break,
             }
         }
@@ -189,7 +191,7 @@ impl EventLoop {
     /// Ends the remaining connections, each in a way that its client notices.
     async fn cut_off(&self) {
         for watch in self.watches.all().iter() {
-            watch.break_off();
+            watch.mark_incomplete();
             watch.give_up();
         }
         // The connections' tasks run before this one resumes.
@@ -206,16 +208,16 @@ impl EventLoop {
             self.counters.sweeps.add(1);
             for watch in self.watches.all().iter().chain(self.service.streams.all().iter()) {
                 if watch.sweep() {
-                    self.counters.reaped.add(1);
+                    self.counters.timed_out.add(1);
                 }
             }
             self.report_idle();
-            self.make_way();
+            self.abort_slow_transfers();
         }
     }
 
     /// Takes memory back from the slowest connections while others wait for memory.
-    fn make_way(&self) {
+    fn abort_slow_transfers(&self) {
         let node = &self.node;
         let (watches, streams) = (self.watches.all(), self.service.streams.all());
         let all = || watches.iter().chain(streams.iter());
@@ -229,14 +231,14 @@ impl EventLoop {
                 if given >= wanted {
                     break;
                 }
-                given += watch.give_way();
-                self.counters.gave_way.add(1);
+                given += watch.abort_upload();
+                self.counters.transfers_aborted.add(1);
             }
         }
         if node.answers.wanted() > 0 {
             for watch in all().filter(|watch| watch.is_unread()) {
                 watch.cut_off();
-                self.counters.gave_way.add(1);
+                self.counters.transfers_aborted.add(1);
             }
         }
     }
@@ -249,7 +251,7 @@ impl EventLoop {
 
     fn close_longest<T: Ord + Copy>(&self, time: impl Fn(&ConnectionState) -> Option<T>) {
         let watches = self.watches.all();
-        let left = watches.iter().filter(|watch| !watch.reaped());
+        let left = watches.iter().filter(|watch| !watch.is_given_up());
         let longest = left.filter_map(|watch| Some((time(watch)?, watch)));
         if let Some((_, watch)) = longest.max_by_key(|(time, _)| *time) {
             watch.give_up();
@@ -260,7 +262,7 @@ impl EventLoop {
     /// Publishes the longest idle time of this loop's clients, for the acceptor.
     fn report_idle(&self) {
         let watches = self.watches.all();
-        let left = watches.iter().filter(|watch| !watch.reaped());
+        let left = watches.iter().filter(|watch| !watch.is_given_up());
         let longest = left.filter_map(|watch| watch.idle_ticks()).max();
         self.counters.idle_ticks.store(longest.unwrap_or(0), Ordering::Relaxed);
     }
@@ -271,7 +273,7 @@ impl EventLoop {
             Err(error) => {
                 tracing::warn!(%error, "dropped a connection: epoll registration failed");
                 self.counters.connections.fetch_sub(1, Ordering::Relaxed);
-                self.node.limits.connection_slots.leave(slot);
+                self.node.limits.connection_slots.release(slot);
                 return;
             }
         };
@@ -288,7 +290,7 @@ impl EventLoop {
     fn forget(&self, watch: &ConnectionState) {
         self.watches.remove(watch);
         self.counters.connections.fetch_sub(1, Ordering::Relaxed);
-        self.node.limits.connection_slots.leave(watch.slot());
+        self.node.limits.connection_slots.release(watch.slot());
     }
 
     /// Waits for `beginning`, the first bytes of a connection; `None` = the connection is given up,
@@ -300,7 +302,7 @@ impl EventLoop {
     ) -> Option<T> {
         let mut beginning = pin!(beginning);
         let come = poll_fn(|cx| {
-            if watch.reaped() || self.stopping.get() {
+            if watch.is_given_up() || self.stopping.get() {
                 return Poll::Ready(None);
             }
             watch.attend(cx.waker());
@@ -366,7 +368,7 @@ impl EventLoop {
             .serve_connection(TokioIo::new(socket), service);
         let mut goodbye_said = false;
         let result = poll_fn(|cx| {
-            if watch.reaped() {
+            if watch.is_given_up() {
                 return Poll::Ready(Ok(()));
             }
             if self.stopping.get() && !goodbye_said {
@@ -383,7 +385,7 @@ impl EventLoop {
         let parts = connection.into_parts();
         let mut socket = parts.io.into_inner();
         poll_fn(|cx| {
-            if watch.reaped() {
+            if watch.is_given_up() {
                 return Poll::Ready(());
             }
             watch.attend(cx.waker());

@@ -31,7 +31,7 @@ use crate::counters::budget::Budget;
 use crate::counters::clocks::wall_micros;
 use crate::history::ring::History;
 use crate::history::thread::Sampling;
-use crate::http::{self, Names};
+use crate::http::{self, OwnNames};
 use crate::joining::ask;
 use crate::joining::joiners::Joiners;
 use crate::layout::plans::Plans;
@@ -82,7 +82,7 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeErro
         return Ok(());
     };
     let Config { allow_host, allow_origin, .. } = &node.config;
-    let names = Arc::new(Names::of(address, node.url(), allow_host, allow_origin));
+    let names = Arc::new(OwnNames::of(address, node.url(), allow_host, allow_origin));
     let loops = start_loops(&node, &names).map_err(ServeError::EventLoop)?;
     // Handlers must exist before another process can know that the node runs and tell it to stop.
     let acceptor = Acceptor::new().map_err(ServeError::Signals)?;
@@ -325,7 +325,7 @@ pub(crate) fn random(word: &str) -> u64 {
     RandomState::new().hash_one(word)
 }
 
-fn start_loops(node: &Arc<Node>, names: &Arc<Names>) -> io::Result<Vec<Handle>> {
+fn start_loops(node: &Arc<Node>, names: &Arc<OwnNames>) -> io::Result<Vec<Handle>> {
     (0..node.config.loops).map(|number| event_loop::start(node, names, number)).collect()
 }
 

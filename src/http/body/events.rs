@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes};
 use tokio::sync::mpsc;
 
 use super::{Content, Item};
-use crate::counters::budget::Held;
+use crate::counters::budget::MemoryReservation;
 use crate::http::connection::Open;
 use crate::node::requests::Requests;
 use crate::tokens::lookup::Remembered;
@@ -21,7 +21,7 @@ pub(crate) struct Events {
     events: mpsc::Receiver<Bytes>,
     /// Token by which the stream was requested; `None` = requested by another right.
     token: Option<Rc<Remembered>>,
-    _held: Held,
+    _held: MemoryReservation,
     _open: Open,
 }
 
@@ -39,7 +39,7 @@ impl Events {
         stopping: Rc<Cell<bool>>,
         events: mpsc::Receiver<Bytes>,
         token: Option<Rc<Remembered>>,
-        (held, open): (Held, Open),
+        (held, open): (MemoryReservation, Open),
     ) -> Self {
         Self { requests, stopping, events, token, _held: held, _open: open }
     }

@@ -18,7 +18,7 @@ fn a_head_has_a_deadline_that_bytes_do_not_move() {
         assert!(!watch.sweep());
     }
     pass(&now, 1);
-    assert!(watch.sweep() && watch.reaped());
+    assert!(watch.sweep() && watch.is_given_up());
     assert!(!watch.sweep(), "given up once");
 }
 

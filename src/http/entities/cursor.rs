@@ -58,7 +58,7 @@ pub(in crate::http) fn decode(range: &Bounds, text: &[u8]) -> Result<Vec<u8>, Cu
     if version != VERSION || [c0, c1, c2, c3] != check_of(hash, next) {
         return Err(CursorError::Damaged);
     }
-    if hash != hash_of(range) || !range.has_place(next) {
+    if hash != hash_of(range) || !range.can_continue_at(next) {
         return Err(CursorError::Foreign);
     }
     Ok(next.to_vec())
@@ -93,7 +93,7 @@ mod tests {
         ) {
             let range = Bounds { start: start.clone(), end };
             let next = [&start[..], &behind[..]].concat();
-            prop_assume!(range.has_place(&next));
+            prop_assume!(range.can_continue_at(&next));
             let cursor = encode(&range, &next);
             prop_assert_eq!(decode(&range, cursor.as_bytes()), Ok(next.clone()));
             let longer = Bounds { start: [&start[..], b"x"].concat(), end: range.end.clone() };

@@ -91,12 +91,12 @@ struct Replica {
     #[serde(skip_serializing_if = "Option::is_none")]
     authoritative: Option<bool>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    record: Option<KeyFacts>,
+    record: Option<RecordFacts>,
 }
 
 /// The facts about a record.
 #[derive(Debug, Serialize)]
-struct KeyFacts {
+struct RecordFacts {
     /// Version, the beginning of the `ETag`; the greatest is the newest.
     version: String,
     /// The value's `ETag`; left out if there is no value, or the record is long and made by
@@ -190,7 +190,7 @@ fn reported(
             let facts = facts(topology, &record.summary(), value_bytes);
             let tag = Some(Tag::of(&record));
             let tag = tag.filter(|_| record.kind() == Kind::Value).and_then(etag);
-            let facts = KeyFacts { etag: tag, step, expires_ms, expired, ..facts };
+            let facts = RecordFacts { etag: tag, step, expires_ms, expired, ..facts };
             (kind(record.kind()), Some(authoritative), Some(facts))
         }
         Ok(Reply::Long { outline, authoritative }) => {
@@ -198,7 +198,7 @@ fn reported(
             let Rank { version, ballot, kind: held, .. } = outline.rank;
             let tag = Some(Tag { version, last: None });
             let tag = tag.filter(|_| ballot == 0 && held == Kind::Value).and_then(etag);
-            let facts = KeyFacts { etag: tag, ..facts(topology, &outline, value_bytes) };
+            let facts = RecordFacts { etag: tag, ..facts(topology, &outline, value_bytes) };
             (kind(outline.rank.kind), Some(authoritative), Some(facts))
         }
         Ok(Reply::Absent { authoritative }) => ("absent", Some(authoritative), None),
@@ -218,11 +218,11 @@ fn kind(kind: Kind) -> &'static str {
     }
 }
 
-fn facts(topology: &Topology, outline: &RecordSummary, value_bytes: usize) -> KeyFacts {
+fn facts(topology: &Topology, outline: &RecordSummary, value_bytes: usize) -> RecordFacts {
     let version = outline.rank.version;
     let names = topology.ids().map(|id| &topology.member(id).name);
     let mut origin = names.filter(|name| protocol::origin_of(name) == version.origin);
-    KeyFacts {
+    RecordFacts {
         version: version.to_string(),
         etag: None,
         ballot: (outline.rank.ballot > 0).then(|| format!("{:016x}", outline.rank.ballot)),

@@ -200,9 +200,9 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.counter(&list::LOG_LINES_DROPPED, stderr::dropped())?;
     type Of = fn(&Counters) -> &Count;
     let counters: [(&Metric, Of); 10] = [
-        (&list::CONNECTIONS_TIMED_OUT, |counters| &counters.reaped),
+        (&list::CONNECTIONS_TIMED_OUT, |counters| &counters.timed_out),
         (&list::CONNECTIONS_EVICTED, |counters| &counters.evicted),
-        (&list::TRANSFERS_ABORTED, |counters| &counters.gave_way),
+        (&list::TRANSFERS_ABORTED, |counters| &counters.transfers_aborted),
         (&list::CONNECTIONS_HTTP2, |counters| &counters.http2),
         (&list::CONNECTIONS_MALFORMED, |counters| &counters.malformed),
         (&list::TLS_HANDSHAKES, |counters| &counters.tls_handshakes),

@@ -129,11 +129,11 @@ fn a_record_that_there_is_no_room_for_is_thrown_away() {
         a.fetch(B, 2, 1 << 20);
         assert_eq!(a.reply().await, (2, Reply::Busy), "it is longer than was told");
         a.fetch(B, 3, 8 + (5 << 20));
-        drop(a.peers.take_room(B, 3));
+        drop(a.peers.take_reservation(B, 3));
         assert_eq!(a.reply().await, (3, Reply::Busy), "nobody waits any more");
         a.fetch(B, 4, 8 + (5 << 20));
         assert!(matches!(a.reply().await, (4, Reply::Found { .. })));
-        assert!(a.peers.take_room(B, 4).is_none(), "it is the record's now");
+        assert!(a.peers.take_reservation(B, 4).is_none(), "it is the record's now");
     });
 }
 
