@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use protocol::layout::Kinds;
 
-use crate::node::store::InDirectory;
+use crate::node::store::DirectoryError;
 use crate::runtime::error::ServeError;
 use crate::runtime::limits;
 use crate::settings::config::{Config, hears_loopback};
@@ -53,7 +53,7 @@ pub(crate) fn run(config: &Config) -> Result<String, ServeError> {
     row("health, UI's files", "anybody".to_owned());
     row("web pages", pages(config, &access, reach));
     row("other nodes", nodes(config));
-    let doubts = tls.as_ref().map(Tls::doubts).unwrap_or_default();
+    let doubts = tls.as_ref().map(Tls::warnings).unwrap_or_default();
     for warning in config.warnings.iter().chain(&doubts) {
         let _ = writeln!(text, "\nwarning: {warning}");
     }
@@ -64,7 +64,7 @@ pub(crate) fn run(config: &Config) -> Result<String, ServeError> {
 fn refuse_unreadable(data: &Path) -> Result<(), ServeError> {
     match fs::read_dir(data) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            Err(InDirectory { data: data.to_owned(), source }.into())
+            Err(DirectoryError { data: data.to_owned(), source }.into())
         }
         _ => Ok(()),
     }

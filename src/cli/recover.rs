@@ -13,7 +13,7 @@ use server::StartError;
 use server::identity::Survivor;
 
 use crate::node::life_file::DataDirectory;
-use crate::node::store::{InDirectory, StoppedError, open_stopped};
+use crate::node::store::{DirectoryError, StoppedError, open_stopped};
 
 /// Everything after `cluster recover`.
 #[derive(Debug, Args)]
@@ -70,8 +70,8 @@ pub(super) enum RecoverError {
 }
 
 /// Runs the command; returns the text to print.
-pub(super) fn run(args: &RecoverArgs) -> Result<String, InDirectory<RecoverError>> {
-    try_recover(args).map_err(|source| InDirectory { data: args.data.clone(), source })
+pub(super) fn run(args: &RecoverArgs) -> Result<String, DirectoryError<RecoverError>> {
+    try_recover(args).map_err(|source| DirectoryError { data: args.data.clone(), source })
 }
 
 /// Returns the outcome to report if the text of [`run`] can't be printed.

@@ -7,7 +7,7 @@ use server::{Ahead, StartError};
 
 use crate::cli::RepairClockArgs;
 use crate::counters::clocks::wall_micros;
-use crate::node::store::{InDirectory, StoppedError, open_stopped};
+use crate::node::store::{DirectoryError, StoppedError, open_stopped};
 
 /// Reason why a directory is not repaired.
 #[derive(Debug, thiserror::Error)]
@@ -24,8 +24,8 @@ pub(crate) enum RepairError {
 }
 
 /// Runs the command; returns the text to print.
-pub(crate) fn run(args: &RepairClockArgs) -> Result<String, InDirectory<RepairError>> {
-    try_repair(args).map_err(|source| InDirectory { data: args.data.clone(), source })
+pub(crate) fn run(args: &RepairClockArgs) -> Result<String, DirectoryError<RepairError>> {
+    try_repair(args).map_err(|source| DirectoryError { data: args.data.clone(), source })
 }
 
 /// Returns the outcome to report if the text of [`run`] can't be printed.

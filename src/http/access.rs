@@ -28,7 +28,7 @@ use super::service::Service;
 use crate::counters::clocks::wall_micros;
 use crate::http::connection::ConnectionState;
 use crate::peers::proof;
-use crate::tokens::lookup::{Remembered, TokenLookup};
+use crate::tokens::lookup::{CachedToken, TokenLookup};
 use crate::tokens::status::{KINDS, METHODS, texts};
 
 /// Index of 403 among the counters of refused requests.
@@ -72,7 +72,7 @@ pub(super) enum Principal {
     /// Another node's proof, and the proof that the answer must show.
     Node(Rc<str>),
     /// A token of the layout.
-    Token(Rc<Remembered>),
+    Token(Rc<CachedToken>),
 }
 
 impl Principal {
@@ -94,7 +94,7 @@ impl Principal {
     }
 
     /// Returns the token, if the right is one.
-    pub(super) fn token(&self) -> Option<&Rc<Remembered>> {
+    pub(super) fn token(&self) -> Option<&Rc<CachedToken>> {
         if let Self::Token(known) = self { Some(known) } else { None }
     }
 
@@ -103,7 +103,7 @@ impl Principal {
     pub(super) fn check(&self, service: &Service) -> Result<(), Problem> {
         let requests = &service.requests;
         match self.token() {
-            Some(token) if requests.still_holds(token) => Ok(()),
+            Some(token) if requests.is_token_valid(token) => Ok(()),
             Some(_) if requests.is_removed() => Err(Problem::removed(requests.epoch())),
             Some(_) => Err(Problem::unauthorized(
                 "the token was revoked or has expired while this request was sent",
@@ -113,7 +113,7 @@ impl Principal {
     }
 
     /// Returns the token, if it has a byte rate.
-    pub(super) fn metered(&self) -> Option<&Rc<Remembered>> {
+    pub(super) fn metered(&self) -> Option<&Rc<CachedToken>> {
         self.token().filter(|known| known.known.counts_bytes())
     }
 }
@@ -177,7 +177,7 @@ fn admit_to(
     };
     let remembered = watch.connection().token.take();
     let known = match requests.token(given, remembered.as_deref()) {
-        Some(TokenLookup::Remembered) => remembered,
+        Some(TokenLookup::CachedToken) => remembered,
         Some(TokenLookup::New(known)) => Some(Rc::new(known)),
         None if requests.access().is_admin(given) => return Ok(Principal::Admin),
         // A removed node answers any request for data, whatever the token, that it serves no data.

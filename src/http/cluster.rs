@@ -77,7 +77,7 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
 /// Requests another node's status.
 async fn ask(requests: &Requests, node: NodeId) -> Result<Status, FetchError> {
     let asked = async {
-        let stream = requests.reach(node).await?;
+        let stream = requests.connect_to(node).await?;
         let page = NodePage::get(stream, requests, node, TARGET, PATIENCE).await?;
         Ok(serde_json::from_slice(&page.body(MAX_STATUS).await?)?)
     };

@@ -95,7 +95,7 @@ impl NodePage {
         silence: Duration,
     ) -> Result<Self, FetchError> {
         let authority = requests.authority(asked);
-        let asks = requests.asks(asked, target, stream.channel())?;
+        let asks = requests.page_proof(asked, target, stream.channel())?;
         let proof = asks.as_ref().map(|asks| format!("{HEADER}: {}\r\n", asks.header));
         let proof = proof.unwrap_or_default();
         let request = format!("GET {target} HTTP/1.0\r\nHost: {authority}\r\n{proof}\r\n");

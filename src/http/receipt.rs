@@ -68,7 +68,7 @@ impl ReceiptRequest {
             ack,
             from,
             sync: self.sync.to_owned(),
-            by: service.requests.acked(&self.key, from, acks),
+            by: service.requests.acknowledged_by(&self.key, from, acks),
         };
         let text = receipt.to_string();
         Box::new(HeaderValue::try_from(text).expect("structured fields are printable ASCII"))

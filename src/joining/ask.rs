@@ -26,12 +26,12 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use crate::counters::clocks::wall_micros;
 use crate::http::waiting;
 use crate::joining::message::{self, AskFailure, JoinReply, JoinRequest};
-use crate::node::store::InDirectory;
+use crate::node::store::DirectoryError;
 use crate::runtime::error::ServeError;
 use crate::runtime::serve::{self, WAITS, random};
 use crate::runtime::{accept, credentials, notify};
 use crate::settings::config::Config;
-use crate::settings::members::{At, Members, Unlisted};
+use crate::settings::members::{Members, ServingAddress, Unlisted};
 use crate::transport::{AcceptedStream, Tls};
 
 /// Interval at which each node is asked.
@@ -71,7 +71,7 @@ pub(crate) fn place(
     if unlisted.join.is_empty() {
         return Ok(JoinEnd::Placed);
     }
-    let in_data = |source| InDirectory { data: config.data.clone(), source };
+    let in_data = |source| DirectoryError { data: config.data.clone(), source };
     let (incarnation, voter) = (Incarnation(random("incarnation")), VoterId(random("voter")));
     let new = Candidate { incarnation, voter };
     let candidate = Candidate::of(db, new).map_err(in_data)?;
@@ -111,7 +111,7 @@ pub(crate) fn place(
     Ok(JoinEnd::Placed)
 }
 
-fn join_request(unlisted: &Unlisted, at: At, candidate: Candidate) -> JoinRequest {
+fn join_request(unlisted: &Unlisted, at: ServingAddress, candidate: Candidate) -> JoinRequest {
     let url = unlisted.url.clone().unwrap_or_else(|| at.url());
     let member = unlisted.member(&url);
     let Candidate { incarnation, voter } = candidate;

@@ -70,10 +70,10 @@ enum LoopEvent {
 #[derive(Debug)]
 enum ReplyWaiter<T> {
     /// Not polled yet, or polled with this waker.
-    For(Option<Waker>),
+    Waiting(Option<Waker>),
     Done(T),
     /// The waiter was dropped before the result arrived.
-    Gone,
+    Abandoned,
 }
 
 /// All waiters for results of one kind.
@@ -89,7 +89,7 @@ impl<T> Default for PendingRequests<T> {
 impl<T> PendingRequests<T> {
     /// Opens a slot for one waiter.
     fn open(&self) -> ReplySlot<'_, T> {
-        let number = self.0.borrow_mut().insert(ReplyWaiter::For(None)) as u64;
+        let number = self.0.borrow_mut().insert(ReplyWaiter::Waiting(None)) as u64;
         ReplySlot { pending: self, number, taken: false }
     }
 
@@ -97,12 +97,12 @@ impl<T> PendingRequests<T> {
         let mut waiting = self.0.borrow_mut();
         let place = &mut waiting[number as usize];
         match std::mem::replace(place, ReplyWaiter::Done(with)) {
-            ReplyWaiter::For(Some(waker)) => {
+            ReplyWaiter::Waiting(Some(waker)) => {
                 drop(waiting);
                 waker.wake();
             }
-            ReplyWaiter::For(None) => {}
-            ReplyWaiter::Gone => drop(waiting.remove(number as usize)),
+            ReplyWaiter::Waiting(None) => {}
+            ReplyWaiter::Abandoned => drop(waiting.remove(number as usize)),
             ReplyWaiter::Done(_) => unreachable!("everything is answered once"),
         }
     }
@@ -110,7 +110,7 @@ impl<T> PendingRequests<T> {
     fn poll(&self, number: u64, cx: &Context<'_>) -> Poll<T> {
         let mut waiting = self.0.borrow_mut();
         let place = &mut waiting[number as usize];
-        if let ReplyWaiter::For(waker) = place {
+        if let ReplyWaiter::Waiting(waker) = place {
             *waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
@@ -124,9 +124,9 @@ impl<T> PendingRequests<T> {
     fn leave(&self, number: u64) {
         let mut waiting = self.0.borrow_mut();
         match waiting.get_mut(number as usize) {
-            Some(place @ ReplyWaiter::For(_)) => *place = ReplyWaiter::Gone,
+            Some(place @ ReplyWaiter::Waiting(_)) => *place = ReplyWaiter::Abandoned,
             Some(ReplyWaiter::Done(_)) => drop(waiting.remove(number as usize)),
-            Some(ReplyWaiter::Gone) | None => {}
+            Some(ReplyWaiter::Abandoned) | None => {}
         }
     }
 }
@@ -495,7 +495,7 @@ impl Driver for Process<'_> {
     }
 
     fn send(&mut self, peer: NodeId, message: Message) {
-        match most_of(&message) {
+        match longest_reply(&message) {
             Some((most, left)) if most > LONG_RECORD => self.0.fetch(peer, message, most, left),
             _ => self.0.peers.send(peer, message),
         }
@@ -526,7 +526,7 @@ impl Driver for Process<'_> {
 
 /// Returns the longest record that a request may be answered with, and the time that remains for
 /// the reply. `None` if the message is a reply, or asks for no record.
-fn most_of(message: &Message) -> Option<(usize, Duration)> {
+fn longest_reply(message: &Message) -> Option<(usize, Duration)> {
     match &message.body {
         Body::Request { remaining_ms, request, .. } => {
             let most = request.most()? as usize;

@@ -76,7 +76,7 @@ impl Reports {
 
     /// Returns the metrics in the older text format of Prometheus.
     pub(crate) fn metrics_in_plain(&self) -> String {
-        metrics::plain(&self.metrics())
+        metrics::to_plain_text(&self.metrics())
     }
 
     /// Requests a repair round that compares everything written so far; returns its number, or

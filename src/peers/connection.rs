@@ -11,7 +11,7 @@ use protocol::handshake::PeerSeen;
 use protocol::{Message, NodeId, Reply};
 use server::link::{Connection, Direction, Round};
 
-use super::facts::Facts;
+use super::facts::PeerFacts;
 use crate::counters::Counters;
 use crate::counters::budget::MemoryReservation;
 use crate::counters::clocks;
@@ -27,7 +27,7 @@ pub(super) struct PeerConnection {
 
 impl PeerConnection {
     pub(super) fn new(
-        facts: &Arc<Facts>,
+        facts: &Arc<PeerFacts>,
         counters: &Arc<Counters>,
         seen: &PeerSeen,
         way: Direction,

@@ -36,16 +36,16 @@ use crate::joining::ask;
 use crate::joining::joiners::Joiners;
 use crate::layout::plans::Plans;
 use crate::node::clock::NodeClock;
-use crate::node::comparison::Comparison;
+use crate::node::comparison::ClockComparison;
 use crate::node::connection_slots::ConnectionSlots;
 use crate::node::life_file::DataDirectory;
 use crate::node::limits::Limits;
 use crate::node::reads::ReadPool;
-use crate::node::store::{self, InDirectory};
+use crate::node::store::{self, DirectoryError};
 use crate::node::task;
 use crate::node::{Node, Outdated};
 use crate::operations::stderr;
-use crate::peers::Facts;
+use crate::peers::PeerFacts;
 use crate::quotas::counts::Quotas;
 use crate::quotas::recount::Counting;
 use crate::runtime::accept;
@@ -88,7 +88,7 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeErro
     let acceptor = Acceptor::new().map_err(ServeError::Signals)?;
     let listener = accept::listen(socket).map_err(bind_error)?;
     tracing::info!(%address, url = node.config.at(address).url(), data, "serving");
-    greet(&node.config, address, &data);
+    print_greeting(&node.config, address, &data);
     let credentials = Credentials::watch(&node).map_err(ServeError::Thread)?;
     notify::ready(notify::SERVES);
     let counting = Counting::start(&node).map_err(ServeError::Thread)?;
@@ -103,13 +103,13 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), ServeErro
     stop(node, loops)?;
     tracing::info!("stopped");
     if is_outdated {
-        return Err(outdated(data));
+        return Err(set_outdated_aside(data));
     }
     outcome
 }
 
 /// Moves an outdated copy's content aside; returns the error with which the node ends.
-fn outdated(data: PathBuf) -> ServeError {
+fn set_outdated_aside(data: PathBuf) -> ServeError {
     match set_aside::set_aside(&data) {
         Ok(aside) => ServeError::Outdated { aside },
         Err(source) => ServeError::OutdatedStays { data, source },
@@ -119,8 +119,8 @@ fn outdated(data: PathBuf) -> ServeError {
 /// Completes a move of the data directory's content that a killed process had begun: half of a
 /// directory is not a store.
 fn end_setting_aside(data: &Path) -> Result<(), ServeError> {
-    let ended =
-        set_aside::go_on(data).map_err(|source| InDirectory { data: data.to_owned(), source })?;
+    let ended = set_aside::resume_move(data)
+        .map_err(|source| DirectoryError { data: data.to_owned(), source })?;
     if let Some(aside) = ended {
         let aside = aside.display();
         tracing::warn!(
@@ -154,14 +154,14 @@ fn start_node(
     warn_of_unused_name(&config, name.as_deref());
     let layout = identity::kept_layout(db.engine()).map_err(failed)?;
     if let Some(layout) = &layout {
-        protected(&config, layout)?;
+        require_secret(&config, layout)?;
     }
     let members =
         config.members.settle(config.at(address), name, config.replicas, layout.is_some())?;
     let Started { shared, identity, clock } = begin(&config, &db, &members).map_err(failed)?;
     let clock = NodeClock::start(&db, clock).map_err(failed)?;
     let secrets = Arc::new(credentials::secrets(&config)?);
-    let facts = facts(&shared, &config, &secrets);
+    let facts = peer_facts(&shared, &config, &secrets);
     let own_url = own_url(&config, address, &identity);
     let (task, events) = mpsc::channel(task::EVENTS);
     let pages = Arc::new(Pages::new(config.memory.page_bytes as usize, PageWork::SERVING));
@@ -187,7 +187,7 @@ fn start_node(
         task,
         task_events: Mutex::new(Some(events)),
         clock,
-        comparison: Comparison::default(),
+        comparison: ClockComparison::default(),
         reads,
         limits,
         answers: Budget::new(config.memory.answer_bytes as usize),
@@ -209,7 +209,7 @@ fn start_node(
 }
 
 /// Returns the state of the other nodes that all loops share.
-fn facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> Arc<Facts> {
+fn peer_facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> Arc<PeerFacts> {
     let known = handshake::HandshakeIdentity::new(
         Arc::clone(&shared.membership.views),
         shared.own,
@@ -230,7 +230,7 @@ fn facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> Arc<F
     let max_skew = config.max_clock_skew.as_micros() as u64;
     let (shared, known) = (Arc::clone(shared), Arc::new(known));
     let table = PeerTable::new(shared, known, max_skew, bounds);
-    Arc::new(Facts::new(table, received, config.members.listed()))
+    Arc::new(PeerFacts::new(table, received, config.members.listed()))
 }
 
 /// Starts the node of the data directory.
@@ -264,7 +264,7 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
 
 /// Refuses to run without a secret in a cluster that other machines can reach. The settings' check
 /// is not enough: a node that was alone at its first start needed no secret.
-fn protected(config: &Config, layout: &Layout) -> Result<(), ServeError> {
+fn require_secret(config: &Config, layout: &Layout) -> Result<(), ServeError> {
     if config.open_to == OpenTo::Nobody && config.secret.is_none() && !layout.is_alone() {
         return Err(ConfigError::NodesProve.into());
     }
@@ -335,7 +335,7 @@ pub(crate) const LISTENS: &str = " listening on ";
 /// Part of the line printed to stdout while the node waits to join a cluster.
 pub(crate) const WAITS: &str = " waits for a place in the cluster of ";
 
-fn greet(config: &Config, address: SocketAddr, data: &str) {
+fn print_greeting(config: &Config, address: SocketAddr, data: &str) {
     if !config.greets {
         return;
     }
@@ -420,7 +420,7 @@ impl Acceptor {
     ) -> io::Result<()> {
         let hangup = async {
             while self.hangup.recv().await.is_some() {
-                credentials.look_now();
+                credentials.reload_now();
             }
         };
         let slots = &node.limits.connection_slots;

@@ -15,7 +15,7 @@ use crate::settings::error::ConfigError;
 use crate::settings::list::{ServeArgs, Settings};
 use crate::settings::log;
 use crate::settings::machine;
-use crate::settings::members::{At, Members, UnlistedArgs};
+use crate::settings::members::{Members, ServingAddress, UnlistedArgs};
 use crate::settings::memory::{self, MemoryPlan, RESERVE_SLOTS};
 use crate::settings::secret::{self, Secret, SecretKind};
 use crate::settings::units::{Every, Size, Ttl};
@@ -137,8 +137,8 @@ pub(crate) struct TlsFiles {
 
 impl Config {
     /// Returns where the node serves, given its address.
-    pub(crate) fn at(&self, address: SocketAddr) -> At {
-        At { address, tls: self.tls.is_some() }
+    pub(crate) fn at(&self, address: SocketAddr) -> ServingAddress {
+        ServingAddress { address, tls: self.tls.is_some() }
     }
 }
 
@@ -156,13 +156,13 @@ pub(crate) struct Logging {
 pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), ConfigError> {
     let greets = args.greet;
     let [cluster, admin] = [&secret::CLUSTER, &secret::ADMIN].map(SecretKind::variable);
-    let (mut config, logging) = complete(given(args)?, cluster, admin)?;
+    let (mut config, logging) = complete(merge_sources(args)?, cluster, admin)?;
     config.greets |= greets;
     Ok((config, logging))
 }
 
 /// Merges the settings of flags and variables with those of the file that `args` names.
-pub(crate) fn given(args: ServeArgs) -> Result<Settings, ConfigError> {
+pub(crate) fn merge_sources(args: ServeArgs) -> Result<Settings, ConfigError> {
     let file = match &args.config {
         Some(path) => read_file(path)?,
         None => Settings::default(),
@@ -186,7 +186,8 @@ fn complete(
     secret_variable: Option<OsString>,
     token_variable: Option<OsString>,
 ) -> Result<(Config, Logging), ConfigError> {
-    let (wants_full, settings) = (settings.repair_full_interval.is_some(), settings.chosen());
+    let (wants_full, settings) =
+        (settings.repair_full_interval.is_some(), settings.with_defaults());
     let (listen, replicas) = (settings.listen.0, settings.replicas.0 as u8);
     let (cluster, advertise) = (settings.cluster.as_deref(), settings.advertise.as_deref());
     let lone = UnlistedArgs {
@@ -196,7 +197,7 @@ fn complete(
         weight: settings.weight.0,
     };
     let tls = tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)?;
-    let at = At { address: listen, tls: tls.is_some() };
+    let at = ServingAddress { address: listen, tls: tls.is_some() };
     let members = Members::parse(cluster, advertise, lone, at, replicas)?;
     let tls = tls.map(|files| TlsFiles { host: host(&members, listen), ..files });
     let (secret_file, token_file) =
@@ -211,11 +212,11 @@ fn complete(
     }
     let limit = machine::memory_limit();
     let budget = settings.memory.unwrap_or_else(|| memory::usual_budget(limit.as_ref()));
-    let over_limit = memory::over_limit(budget, limit.as_ref());
+    let over_limit = memory::over_limit_warning(budget, limit.as_ref());
     let memory = MemoryPlan::of(budget, settings.memtable, tls.is_some())?;
     let max_value = max_value(settings.max_value, budget)?;
     let connections = settings.connections.map_or(memory.connections as usize, |n| n.0 as usize);
-    let closed = closed_to_all(listen, open_to, admin_token.is_some());
+    let closed = no_admin_warning(listen, open_to, admin_token.is_some());
     let warnings = [warning, token_warning, unprotected, open, closed, over_limit].into_iter();
     let config = Config {
         listen,
@@ -262,7 +263,7 @@ fn complete(
 /// and the other nodes. `--insecure` waives the requirement; then returns a warning.
 fn in_clear(
     members: &Members,
-    at: At,
+    at: ServingAddress,
     insecure: bool,
     open_to: OpenTo,
 ) -> Result<Option<String>, ConfigError> {
@@ -296,7 +297,7 @@ pub(crate) fn hears_loopback(listen: SocketAddr) -> bool {
 
 /// Returns a warning if every request needs a token and this node has no admin token, with which
 /// others could be created.
-fn closed_to_all(listen: SocketAddr, open_to: OpenTo, has_admin: bool) -> Option<String> {
+fn no_admin_warning(listen: SocketAddr, open_to: OpenTo, has_admin: bool) -> Option<String> {
     let (why, way_out) = match open_to {
         OpenTo::Nobody => ("--require-auth is set".to_owned(), ""),
         OpenTo::Loopback if !hears_loopback(listen) => (

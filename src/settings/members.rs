@@ -144,14 +144,14 @@ pub(crate) struct Membership {
 
 /// The address and protocol that a node serves on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct At {
+pub(crate) struct ServingAddress {
     /// The address that the node listens on.
     pub(crate) address: SocketAddr,
     /// True if the node serves TLS.
     pub(crate) tls: bool,
 }
 
-impl At {
+impl ServingAddress {
     /// Returns the node's default URL.
     pub(crate) fn url(self) -> String {
         format!("{}://{}", self.scheme(), self.address)
@@ -168,7 +168,7 @@ impl Members {
         cluster: Option<&str>,
         advertise: Option<&str>,
         lone: UnlistedArgs<'_>,
-        at: At,
+        at: ServingAddress,
         replicas: u8,
     ) -> Result<Self, MembersError> {
         let bad = |source| MembersError::Node { flag: "--advertise", source };
@@ -197,7 +197,7 @@ impl Members {
     /// URLs.
     pub(crate) fn settle(
         &self,
-        at: At,
+        at: ServingAddress,
         kept: Option<String>,
         replicas: u8,
         layout_rules: bool,
@@ -372,11 +372,11 @@ pub(crate) fn is_loopback(url: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn at(address: &str) -> At {
-        At { address: address.parse().unwrap(), tls: false }
+    fn at(address: &str) -> ServingAddress {
+        ServingAddress { address: address.parse().unwrap(), tls: false }
     }
 
-    fn listen() -> At {
+    fn listen() -> ServingAddress {
         at("127.0.0.1:8080")
     }
 

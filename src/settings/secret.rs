@@ -29,7 +29,7 @@ pub(crate) const CLUSTER: SecretKind = SecretKind {
 };
 
 /// The second secret that is accepted while one secret replaces the other.
-pub(crate) const ALSO: SecretKind = SecretKind {
+pub(crate) const SECOND: SecretKind = SecretKind {
     flag: "--cluster-secret-also-file",
     // Only a file holds this secret, so that it can be removed while the node runs.
     variable: "",

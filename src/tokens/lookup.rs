@@ -60,7 +60,7 @@ pub(crate) struct RatedToken {
 
 /// The last token that a connection sent, cached so that the next request with the same token costs
 /// one comparison.
-pub(crate) struct Remembered {
+pub(crate) struct CachedToken {
     /// The token's text.
     text: Box<[u8]>,
     epoch: u64,
@@ -111,14 +111,14 @@ impl Access {
         &self,
         shared: &Shared,
         given: &[u8],
-        before: Option<&Remembered>,
+        before: Option<&CachedToken>,
     ) -> Option<TokenLookup> {
         let epoch = shared.membership.views.epoch();
         if let Some(before) = before
             && before.epoch == epoch
             && is_same(&before.text, given)
         {
-            return Some(TokenLookup::Remembered);
+            return Some(TokenLookup::CachedToken);
         }
         if shared.is_removed() {
             return None;
@@ -126,13 +126,13 @@ impl Access {
         self.renew(shared, epoch);
         let index = self.index.load();
         let known = Arc::clone(index.by_hash.get(&Token::hash_of(given))?);
-        Some(TokenLookup::New(Remembered { text: given.into(), epoch: index.epoch, known }))
+        Some(TokenLookup::New(CachedToken { text: given.into(), epoch: index.epoch, known }))
     }
 
     /// True if a token found earlier is still in the layout in force, and the node has not been
     /// removed from the cluster. While the layout is unchanged, the check costs one comparison of
     /// epochs.
-    pub(crate) fn holds(&self, shared: &Shared, token: &Remembered) -> bool {
+    pub(crate) fn holds(&self, shared: &Shared, token: &CachedToken) -> bool {
         let epoch = shared.membership.views.epoch();
         if token.epoch == epoch {
             return true;
@@ -193,7 +193,7 @@ pub(crate) fn made_ms(node: &Node) -> u64 {
 pub(crate) fn has_expired(node: &Node, token: &Token) -> bool {
     let has_expired = token.expires_ms != 0 && token.has_expired(now_ms(node));
     if has_expired {
-        take_in(node, token.expires_ms);
+        merge_expiry(node, token.expires_ms);
     }
     has_expired
 }
@@ -205,11 +205,11 @@ pub(crate) fn keep_expired(node: &Node) {
     let (access, now_ms) = (node.access.all(&node.shared), now_ms(node));
     let expired = access.tokens.iter().filter(|token| token.has_expired(now_ms));
     if let Some(last) = expired.map(|token| token.expires_ms).max() {
-        take_in(node, last);
+        merge_expiry(node, last);
     }
 }
 
-fn take_in(node: &Node, expires_ms: u64) {
+fn merge_expiry(node: &Node, expires_ms: u64) {
     // Other nodes refuse versions that are too far ahead of their clocks; a single node has no
     // others.
     let skew = match node.shared.is_alone() {
@@ -219,9 +219,9 @@ fn take_in(node: &Node, expires_ms: u64) {
     node.shared.clock.merge(Clock::time_of(expires_ms * 1000), now(), skew);
 }
 
-impl fmt::Debug for Remembered {
+impl fmt::Debug for CachedToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Remembered({})", self.known.token.id_text())
+        write!(f, "CachedToken({})", self.known.token.id_text())
     }
 }
 
@@ -239,9 +239,9 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
 /// The result of a token lookup.
 pub(crate) enum TokenLookup {
     /// The connection's cached token matches.
-    Remembered,
+    CachedToken,
     /// The token was looked up; the connection caches it.
-    New(Remembered),
+    New(CachedToken),
 }
 
 impl RatedToken {

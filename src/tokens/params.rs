@@ -7,7 +7,7 @@ use protocol::layout::{Kinds, Methods};
 use crate::http::params::{RawValue, bad_parameter, key, parse_digits, raw_values, required};
 use crate::http::problem::Problem;
 use crate::settings::units::Ttl;
-use crate::tokens::status::{KINDS, METHODS, NewToken, texts};
+use crate::tokens::status::{KINDS, METHODS, NewToken, granted_names};
 
 /// Parameters of a token to create.
 pub(crate) const TOKEN: [&str; 7] =
@@ -74,8 +74,8 @@ fn refuse_useless(kinds: Kinds, methods: Methods) -> Result<(), Problem> {
     ];
     for (kind, used, words) in of_kinds {
         if kinds.has(kind) && !METHODS.iter().any(|(one, _)| used.has(*one) && methods.has(*one)) {
-            let kind = texts(&KINDS, |one| one == kind).join(", ");
-            let given = texts(&METHODS, |one| methods.has(one)).join(", ");
+            let kind = granted_names(&KINDS, |one| one == kind).join(", ");
+            let given = granted_names(&METHODS, |one| methods.has(one)).join(", ");
             return Err(bad_parameter(format!(
                 "methods: requests for {kind} are {words}, so a token with {given} only is good \
                  for none of them. No token was created"

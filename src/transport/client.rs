@@ -33,7 +33,7 @@ pub(crate) struct Certificates {
 
 /// A blocking connection.
 #[derive(Debug)]
-pub(crate) enum Blocking {
+pub(crate) enum BlockingStream {
     /// A plaintext connection.
     Plain(TcpStream),
     /// A TLS connection, after its handshake.
@@ -57,7 +57,7 @@ impl Certificates {
     }
 
     /// Performs a TLS handshake on a connection. `host` is as in the node's URL, without port.
-    pub(crate) fn secure(&self, mut stream: TcpStream, host: &str) -> io::Result<Blocking> {
+    pub(crate) fn secure(&self, mut stream: TcpStream, host: &str) -> io::Result<BlockingStream> {
         let config = self.config().map_err(io::Error::other)?;
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
         let name = name.map_err(|error| io::Error::other(format!("{host}: {error}")))?;
@@ -66,7 +66,7 @@ impl Certificates {
         while connection.is_handshaking() {
             connection.complete_io(&mut stream).map_err(|error| self.in_words(error, host))?;
         }
-        Ok(Blocking::Tls(Box::new(StreamOwned::new(connection, stream))))
+        Ok(BlockingStream::Tls(Box::new(StreamOwned::new(connection, stream))))
     }
 
     fn config(&self) -> Result<ClientConfig, TlsError> {
@@ -156,7 +156,7 @@ fn of_system() -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-impl Read for Blocking {
+impl Read for BlockingStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.read(buf),
@@ -184,7 +184,7 @@ fn refused(error: io::Error) -> io::Error {
     }
 }
 
-impl Write for Blocking {
+impl Write for BlockingStream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.write(buf),

@@ -9,7 +9,7 @@ use crate::http::expires::{self, EXPIRES};
 use crate::http::receipt::{RECEIPT, Receipt};
 use crate::settings::members::authority_of;
 use crate::settings::units::Time;
-use crate::transport::{Blocking, Certificates};
+use crate::transport::{BlockingStream, Certificates};
 
 /// Limit on the number of an answer's headers; kvorum sends at most seven.
 const MAX_HEADERS: usize = 32;
@@ -29,7 +29,7 @@ const STEP: usize = 64 << 10;
 
 /// A blocking connection to one node, with the headers common to its requests.
 pub(super) struct ClientConnection {
-    stream: BufReader<Blocking>,
+    stream: BufReader<BlockingStream>,
     /// Header lines of every request, with line ends.
     headers: String,
     patience: Duration,
@@ -159,7 +159,7 @@ impl ClientConnection {
                             describe_timeout(error, "no TLS handshake", patience)
                         })?
                     } else {
-                        Blocking::Plain(stream)
+                        BlockingStream::Plain(stream)
                     };
                     let stream = BufReader::with_capacity(64 << 10, stream);
                     let mut headers = format!("Host: {host}\r\n");

@@ -23,7 +23,7 @@ use crate::cli::{Cli, Command, DevArgs, variables};
 use crate::runtime::accept;
 use crate::settings::config;
 use crate::settings::list::Settings;
-use crate::settings::members::At;
+use crate::settings::members::ServingAddress;
 use crate::settings::secret::{ADMIN, CLUSTER};
 use crate::settings::units::Ttl;
 
@@ -287,7 +287,7 @@ impl DevPlan {
 
     /// Returns the URL of the node with this number.
     pub(super) fn url(&self, number: u16) -> String {
-        At { address: self.address(number), tls: self.kept.tls }.url()
+        ServingAddress { address: self.address(number), tls: self.kept.tls }.url()
     }
 
     /// Returns the directory of the certificates, if the nodes serve TLS.

@@ -32,7 +32,7 @@ pub(crate) use socket::{ScratchBuffer, Socket};
 use streams::{Parent, Streams};
 
 use crate::node::connection_slots::ConnectionSlot;
-use crate::tokens::lookup::Remembered;
+use crate::tokens::lookup::CachedToken;
 
 /// Interval of the sweep over connections. Every limit below is kept within one tick.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
@@ -167,7 +167,7 @@ pub(crate) struct ConnectionState {
     /// Address of the other end, as known at the accept.
     pub(crate) client: Cell<Option<SocketAddr>>,
     /// The last token that the connection sent.
-    pub(crate) token: RefCell<Option<Rc<Remembered>>>,
+    pub(crate) token: RefCell<Option<Rc<CachedToken>>>,
     /// The authority of the last request that was found to be this node's.
     pub(super) authority: RefCell<Box<[u8]>>,
     /// Index in the loop's list of connections.

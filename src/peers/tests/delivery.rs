@@ -4,7 +4,7 @@ use protocol::{Event, Filter, Incarnation, Message, NotIssued, PageRequest, Repl
 
 use super::world::*;
 use crate::counters::clocks;
-use crate::peers::FromPeers;
+use crate::peers::PeerInput;
 
 #[test]
 fn requests_and_replies_travel() {
@@ -13,13 +13,13 @@ fn requests_and_replies_travel() {
         a.peers.send(B, read(7));
         a.peers.send(B, write(8, 100));
         match a.next().await {
-            FromPeers::PeerSeen { peer, incarnation, knows_us, .. } => {
+            PeerInput::PeerSeen { peer, incarnation, knows_us, .. } => {
                 assert_eq!((peer, incarnation, knows_us), (B, Incarnation(101), None));
             }
             other => panic!("{other:?}"),
         }
         assert!(matches!(a.event().await, Event::Up(B)));
-        let FromPeers::PeerSeen { peer: A, incarnation: Incarnation(100), .. } = b.next().await
+        let PeerInput::PeerSeen { peer: A, incarnation: Incarnation(100), .. } = b.next().await
         else {
             panic!("b does not know who came");
         };

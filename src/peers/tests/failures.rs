@@ -95,7 +95,8 @@ async fn shake_as_acceptor(
 ) -> Stream {
     let (mut stream, _) = answer_101(stream).await;
     let handshake = protocol::handshake::Handshake::accept(identity, [3; 32]);
-    let shaken = crate::peers::greet::shake(&mut stream, handshake, Vec::new(), Vec::new()).await;
+    let shaken =
+        crate::peers::greet::run_handshake(&mut stream, handshake, Vec::new(), Vec::new()).await;
     shaken.map(drop).unwrap();
     stream
 }

@@ -27,7 +27,7 @@ use crate::counters::clocks::{mono_nanos, wall_micros};
 use crate::http::connection::{ConnectionState, Open};
 use crate::http::entities::form::Form;
 use crate::node::requests::Requests;
-use crate::tokens::lookup::Remembered;
+use crate::tokens::lookup::CachedToken;
 use encode::{Encoder, RangeItem};
 
 /// An interrupted range read. The connection is reset, because a chunked body that ends in the
@@ -107,7 +107,7 @@ pub(crate) struct Items {
     next: Option<String>,
     has_ended: bool,
     /// Token by which the range is read, checked before each item; `None` = read by another right.
-    token: Option<Rc<Remembered>>,
+    token: Option<Rc<CachedToken>>,
     _open: Open,
 }
 
@@ -188,12 +188,12 @@ impl Items {
     }
 
     /// Binds the body to a token, whose validity is checked and whose bytes are counted.
-    pub(in crate::http) fn bind_token(&mut self, token: Rc<Remembered>) {
+    pub(in crate::http) fn bind_token(&mut self, token: Rc<CachedToken>) {
         self.token = Some(token);
     }
 
     fn is_token_valid(&self) -> bool {
-        self.token.as_ref().is_none_or(|token| self.requests.still_holds(token))
+        self.token.as_ref().is_none_or(|token| self.requests.is_token_valid(token))
     }
 
     /// Polls for the next item, as a chunk of its own, or for a piece of one.
