@@ -10,7 +10,7 @@ use clap::Args;
 use protocol::layout::{Layout, NoDecree, Stage, VoterId};
 use protocol::{MembershipState, NodeId};
 use server::StartError;
-use server::identity::Survivor;
+use server::identity::SurvivingDirectory;
 
 use crate::node::life_file::DataDirectory;
 use crate::node::store::{DirectoryError, StoppedError, open_stopped};
@@ -87,7 +87,7 @@ pub(super) fn outcome(args: &RecoverArgs) -> &'static str {
 
 fn try_recover(args: &RecoverArgs) -> Result<String, RecoverError> {
     let engine = open_stopped(&args.data)?;
-    let survivor = Survivor::look(&engine, &DataDirectory(&args.data))?;
+    let survivor = SurvivingDirectory::read(&engine, &DataDirectory(&args.data))?;
     if survivor.cluster().is_none() && survivor.state() == MembershipState::Joining {
         return Err(RecoverError::NotBegun);
     }
@@ -111,7 +111,7 @@ fn try_recover(args: &RecoverArgs) -> Result<String, RecoverError> {
         ));
     }
     let epoch = decreed.epoch;
-    survivor.decide(&engine, decreed, voter)?;
+    survivor.store_decree(&engine, decreed, voter)?;
     engine.close().map_err(StoppedError::Store)?;
     Ok(text + &done(&survivor, epoch, &args.lost))
 }
@@ -121,7 +121,7 @@ fn name(layout: &Layout, id: NodeId) -> &str {
 }
 
 /// Returns the ids of the named nodes.
-fn ids(survivor: &Survivor, names: &[String]) -> Result<Vec<NodeId>, RecoverError> {
+fn ids(survivor: &SurvivingDirectory, names: &[String]) -> Result<Vec<NodeId>, RecoverError> {
     let layout = survivor.layout();
     let id = |name: &String| match layout.all().find(|node| node.member.name == *name) {
         Some(node) => Ok(node.id),
@@ -135,7 +135,7 @@ fn ids(survivor: &Survivor, names: &[String]) -> Result<Vec<NodeId>, RecoverErro
 
 /// Returns the quorum members that can still vote: all but those in `without`, which the operator
 /// named. This node's own directory tells whether this node has a vote.
-fn voting_members(survivor: &Survivor, without: &[NodeId]) -> Vec<NodeId> {
+fn voting_members(survivor: &SurvivingDirectory, without: &[NodeId]) -> Vec<NodeId> {
     let seats = survivor.layout().council.iter().map(|seat| seat.node);
     let votes = |node: &NodeId| match *node == survivor.node() {
         true => survivor.has_vote(),
@@ -156,7 +156,7 @@ fn refuse(layout: &Layout, voting: &[NodeId]) -> Result<(), RecoverError> {
 
 /// Describes the directory's state.
 fn state(
-    survivor: &Survivor,
+    survivor: &SurvivingDirectory,
     voting: &[NodeId],
     lost: &[NodeId],
     without_vote: &[NodeId],
@@ -206,7 +206,7 @@ fn state(
 }
 
 /// Describes the effects of the forced layout, and the data and changes that it may lose.
-fn losses_text(survivor: &Survivor, decreed: &Layout, any_lost: bool) -> String {
+fn losses_text(survivor: &SurvivingDirectory, decreed: &Layout, any_lost: bool) -> String {
     let (layout, name) = (survivor.layout(), survivor.name());
     let (epoch, next) = (layout.epoch, decreed.epoch);
     let who = if any_lost { "the lost nodes" } else { "other nodes" };
@@ -246,7 +246,7 @@ fn losses_text(survivor: &Survivor, decreed: &Layout, any_lost: bool) -> String 
     text.trim_end().to_owned() + "\n\n"
 }
 
-fn done(survivor: &Survivor, epoch: u64, lost: &[String]) -> String {
+fn done(survivor: &SurvivingDirectory, epoch: u64, lost: &[String]) -> String {
     if lost.is_empty() && survivor.layout().nodes.len() < COUNCIL_OF_SEVERAL {
         return format!(
             "Done: node {} is in epoch {epoch} from its next start on, with its vote. Start it.\n",

@@ -42,7 +42,7 @@ fn try_repair(args: &RepairClockArgs) -> Result<String, RepairError> {
     let wall = wall_micros();
     let skew = args.max_clock_skew.0;
     let limit = Clock::limit(wall, skew.as_micros() as u64);
-    let Some(found) = Ahead::look(&engine, limit)? else { return Err(RepairError::Alone) };
+    let Some(found) = Ahead::find(&engine, limit)? else { return Err(RepairError::Alone) };
     let ahead = |time: u64| Clock::micros(time).saturating_sub(wall) / 1_000_000;
     let reported = format!(
         "{shown}: {} records and {} hints have timestamps ahead of this machine's clock by more \

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use server::link::Room;
+use server::link::MessageReservation;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Limit on the bytes reserved at once. Waiting requests are served in order of arrival and hold
@@ -101,7 +101,7 @@ impl MemoryReservation {
     }
 }
 
-impl Room for MemoryReservation {
+impl MessageReservation for MemoryReservation {
     fn bytes(&self) -> usize {
         self.bytes
     }

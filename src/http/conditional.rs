@@ -3,7 +3,7 @@
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode};
 use protocol::{Change, Condition, Conditional, Done, Impossible, Tag};
-use server::link::Room;
+use server::link::MessageReservation;
 
 use super::admission::admitted::Admitted;
 use super::entity::{self, shared_key};

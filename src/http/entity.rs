@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode};
 use protocol::{FailureKind, Quorum, Tag};
-use server::link::Room;
+use server::link::MessageReservation;
 
 use super::admission::admitted::Admitted;
 use super::body::Content;

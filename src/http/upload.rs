@@ -10,7 +10,7 @@ use bytes::Bytes;
 use hyper::HeaderMap;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::EXPECT;
-use server::link::Room;
+use server::link::MessageReservation;
 
 use super::access::Principal;
 use super::problem::Problem;

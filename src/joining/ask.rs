@@ -15,7 +15,7 @@ use std::time::Duration;
 use protocol::Incarnation;
 use protocol::handshake::Secret;
 use protocol::layout::VoterId;
-use server::identity::{Candidate, Placed};
+use server::identity::{Candidate, GrantedMembership};
 use socket2::Socket;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};
@@ -107,7 +107,7 @@ pub(crate) fn place(
     let Some(placed) = runtime.block_on(asked)? else { return Ok(JoinEnd::Stopped) };
     tracing::info!(epoch = placed.layout.epoch, "accepted into the cluster");
     let skew = config.max_clock_skew.as_micros() as u64;
-    candidate.takes(db, placed, wall_micros(), skew).map_err(in_data)?;
+    candidate.become_member(db, placed, wall_micros(), skew).map_err(in_data)?;
     Ok(JoinEnd::Placed)
 }
 
@@ -186,7 +186,7 @@ struct JoinAttempt<'a> {
 impl JoinAttempt<'_> {
     /// Asks until the node is accepted, and returns its place; `None` = a signal told the node to
     /// stop.
-    async fn run(mut self) -> Result<Option<Placed>, ServeError> {
+    async fn run(mut self) -> Result<Option<GrantedMembership>, ServeError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
         // SIGHUP has no effect yet; without a handler it would end the process.
@@ -215,7 +215,7 @@ impl JoinAttempt<'_> {
     }
 
     /// Asks each node once, up to the limit of one round.
-    async fn round(&mut self) -> Result<Option<Placed>, ServeError> {
+    async fn round(&mut self) -> Result<Option<GrantedMembership>, ServeError> {
         let mut asked = JoinSet::new();
         for url in self.nodes_to_ask() {
             let asker = JoinRequest { clock_ms: wall_micros() / 1000, ..self.asker.clone() };
@@ -231,7 +231,7 @@ impl JoinAttempt<'_> {
             let Ok((url, answer)) = done else { continue };
             match answer {
                 Ok(JoinReply::Placed(cluster, own, layout)) => {
-                    return Ok(Some(Placed { cluster, own, layout }));
+                    return Ok(Some(GrantedMembership { cluster, own, layout }));
                 }
                 Ok(JoinReply::Waits(members, because)) => {
                     let known = "it knows that this node asks to join";

@@ -28,8 +28,10 @@ use protocol::{
     Request, StoreError,
 };
 use server::identity::OwnRecords;
-use server::link::Room;
-use server::{Driver, Loop, Outcome, TaskEvent, Wanted, WriteBatcher, WritePurpose, store_error};
+use server::link::MessageReservation;
+use server::{
+    Driver, Loop, Outcome, StoreRead, TaskEvent, WriteBatcher, WritePurpose, store_error,
+};
 use slab::Slab;
 use tokio::task::spawn_local;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
@@ -57,7 +59,7 @@ enum LoopEvent {
     /// A client writes a record, which has this node's version.
     Write(ClientId, (Bytes, Record), AskedQuorum),
     /// The result of a read that had to wait, and the read's target with its limit on bytes.
-    Read(OpId, Wanted, Result<Option<Record>, StoreError>),
+    Read(OpId, StoreRead, Result<Option<Record>, StoreError>),
     /// A batched write was stored, or failed.
     Written(WritePurpose, Outcome),
     /// One of the node's own records was stored, or failed.
@@ -348,7 +350,7 @@ impl Requests {
     async fn read_patiently(
         &self,
         op: OpId,
-        wanted: &Wanted,
+        wanted: &StoreRead,
         demand: Demand,
         mut room: Option<MemoryReservation>,
     ) -> Result<Option<Record>, ReadError> {
@@ -431,7 +433,7 @@ impl Driver for Process<'_> {
         self.engine().get(space, key, ReadMode::NonBlocking)
     }
 
-    fn read(&mut self, op: OpId, wanted: Wanted, demand: Demand) {
+    fn read(&mut self, op: OpId, wanted: StoreRead, demand: Demand) {
         let this = Rc::clone(self.0);
         let room = this.coordination.room.take();
         spawn_local(async move {

@@ -20,7 +20,7 @@ use protocol::{
     Acks, AskedQuorum, BackgroundEvent, Class, NodeId, PageRequest, Record, Request, Shared,
     Topology, Version, View,
 };
-use server::{Loop, NoVersion, PageAsked, Range, WritePurpose};
+use server::{Loop, NoVersion, PageResult, Range, WritePurpose};
 use tokio::task::spawn_local;
 
 use crate::counters::Counters;
@@ -236,9 +236,9 @@ impl Requests {
     }
 
     /// Asks a node for a page of a range.
-    pub(crate) async fn page(self: &Rc<Self>, node: NodeId, request: PageRequest) -> PageAsked {
+    pub(crate) async fn page(self: &Rc<Self>, node: NodeId, request: PageRequest) -> PageResult {
         let result = self.call(node, Class::Client, Request::Page(request)).await;
-        Range::asked(self.shared(), node, result)
+        Range::page_result(self.shared(), node, result)
     }
 
     /// Waits for an admission permit to write a long value; `None` if none was free within

@@ -66,13 +66,13 @@ struct HostAccess<'a, 'c> {
 }
 
 impl Host for HostAccess<'_, '_> {
-    type Room = MemoryReservation;
+    type Reservation = MemoryReservation;
 
     fn now(&self) -> Now {
         clocks::now()
     }
 
-    fn room_for_request(&mut self, bytes: usize) -> Option<MemoryReservation> {
+    fn reserve_for_request(&mut self, bytes: usize) -> Option<MemoryReservation> {
         let received = &self.peers.inner.facts.received;
         if self.waiting.is_none() {
             if let Some(held) = received.take(bytes) {
@@ -86,7 +86,7 @@ impl Host for HostAccess<'_, '_> {
         Some(held)
     }
 
-    fn room_for_reply(&mut self, peer: NodeId, id: u64) -> Option<MemoryReservation> {
+    fn take_reply_reservation(&mut self, peer: NodeId, id: u64) -> Option<MemoryReservation> {
         self.peers.take_reservation(peer, id)
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use protocol::handshake::ConnectionKind;
 use protocol::{Event, Message, NodeId};
-use server::link::{Attempt, DialStage, Direction, Fallen};
+use server::link::{Attempt, DialStage, Direction, FallenLink};
 use tokio::task::AbortHandle;
 
 use super::connection::PeerConnection;
@@ -145,7 +145,7 @@ fn handle_link_end(peers: &PeerConnections, peer: NodeId, falls: u64, refused: b
     let fallen = entry.link.borrow_mut().fall(peer, falls, refused, clocks::mono_micros());
     let Some(fallen) = fallen else { return };
     let was_up = fallen.was_up();
-    let Fallen { stages, left, event } = fallen;
+    let FallenLink { stages, left, event } = fallen;
     for stage in stages {
         match stage {
             DialStage::Up(connection) => {

@@ -293,7 +293,7 @@ impl PeerConnections {
         accepted.insert(id, Rc::clone(&connection));
         drop(accepted);
         self.dispatch_seen(seen);
-        facts.seen(seen.node).knock();
+        facts.seen(seen.node).note_dialed();
         let this = self.clone();
         spawn_local(async move {
             let end = Driver::new(stream, Rc::clone(&connection), rest).run(&this).await;

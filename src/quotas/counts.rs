@@ -20,7 +20,7 @@ use lsm::{Engine, HeadLookup, Space};
 use parking_lot::Mutex;
 use protocol::layout::Quota;
 use protocol::{Record, Shared, Topology};
-use server::{Accepted, Shares, Usage};
+use server::{RecentRecords, Shares, Usage};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::counters::clocks::wall_micros;
@@ -33,7 +33,7 @@ pub(crate) struct Quotas {
     are_any: AtomicBool,
     /// Locked while a record is counted, so that a later record of the same key is counted after
     /// it.
-    accepted: Mutex<Accepted>,
+    accepted: Mutex<RecentRecords>,
     /// Factors that extrapolate from bytes on this node to bytes on all nodes.
     shares: ArcSwap<Shares>,
 }

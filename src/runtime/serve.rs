@@ -18,9 +18,9 @@ use parking_lot::Mutex;
 use protocol::handshake::Secrets;
 use protocol::layout::Layout;
 use protocol::{Incarnation, MembershipState, Shared, handshake};
-use server::identity::{self, Identity, Named};
+use server::identity::{self, Identity, NodeSettings};
 use server::link::{LinkBounds, PeerTable};
-use server::{PageWork, Pages, StartError, Started, Starting};
+use server::{PageWork, Pages, StartError, StartedNode, StartingNode};
 use socket2::Socket;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -158,7 +158,7 @@ fn start_node(
     }
     let members =
         config.members.settle(config.at(address), name, config.replicas, layout.is_some())?;
-    let Started { shared, identity, clock } = begin(&config, &db, &members).map_err(failed)?;
+    let StartedNode { shared, identity, clock } = begin(&config, &db, &members).map_err(failed)?;
     let clock = NodeClock::start(&db, clock).map_err(failed)?;
     let secrets = Arc::new(credentials::secrets(&config)?);
     let facts = peer_facts(&shared, &config, &secrets);
@@ -234,13 +234,13 @@ fn peer_facts(shared: &Arc<Shared>, config: &Config, secrets: &Arc<Secrets>) -> 
 }
 
 /// Starts the node of the data directory.
-fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started, StartError> {
+fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<StartedNode, StartError> {
     let Membership { topology, own, named, urls } = members;
     let skew = config.max_clock_skew.as_micros() as u64;
-    let named = Named { topology, own: *own, named: *named, urls };
+    let named = NodeSettings { topology, own: *own, named: *named, urls };
     let incarnation = Incarnation(random("incarnation"));
     let starting =
-        Starting::open(db, named, incarnation, MembershipState::Joining, wall_micros(), skew)?;
+        StartingNode::open(db, named, incarnation, MembershipState::Joining, wall_micros(), skew)?;
     tracing::info!(
         name = starting.identity().name(),
         nodes = starting.nodes(),
@@ -281,7 +281,7 @@ fn require_secret(config: &Config, layout: &Layout) -> Result<(), ServeError> {
 /// Returns this node's URL. The other nodes use the one in the layout.
 fn own_url(config: &Config, address: SocketAddr, identity: &Identity) -> String {
     let listens = config.at(address).url();
-    let layout = identity.rules();
+    let layout = identity.layout_in_force();
     let known = layout.and_then(|layout| layout.named(identity.name())).map(|node| &node.url);
     match (config.members.own_url(), known) {
         (Some(said), Some(known)) if said != known => {
@@ -311,7 +311,7 @@ fn own_url(config: &Config, address: SocketAddr, identity: &Identity) -> String 
 }
 
 /// Waits until the clock's lead over the wall clock is one that the peers accept.
-fn wait_for_wall(starting: &Starting) {
+fn wait_for_wall(starting: &StartingNode) {
     let wait = starting.wait_for_wall(wall_micros());
     if wait > 0 {
         let wait = Duration::from_micros(wait);

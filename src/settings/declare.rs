@@ -49,7 +49,9 @@ macro_rules! settings {
 
             /// Fills in the defaults.
             pub(super) fn with_defaults(self) -> CompleteSettings {
-                CompleteSettings { $($name: settings!(@value $default_is $type, self.$name, $default),)* }
+                CompleteSettings {
+                    $($name: settings!(@value $default_is $type, self.$name, $default),)*
+                }
             }
         }
 

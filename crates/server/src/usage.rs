@@ -162,12 +162,12 @@ impl Shares {
 /// The most recently accepted records, by key hash: their versions and counted bytes. They include
 /// the records that wait for the log, and so are not visible in the store yet.
 #[derive(Debug, Default)]
-pub struct Accepted {
+pub struct RecentRecords {
     newer: HashMap<u64, (Version, u64)>,
     older: HashMap<u64, (Version, u64)>,
 }
 
-impl Accepted {
+impl RecentRecords {
     /// Accepts a record that counts for `bytes` bytes, and returns the change from the key's
     /// previous record. If that record is not remembered here, `before` supplies it; if `before`
     /// returns `None`, the previous record is unknown and counts as 0 bytes. A record older than
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn a_record_counts_for_what_it_replaces() {
         let version = |time| Version { time, origin: 1 };
-        let mut accepted = Accepted::default();
+        let mut accepted = RecentRecords::default();
         let unknown = || None;
         assert_eq!(accepted.accept(1, (version(5), 100), unknown), 100);
         let not_asked = || unreachable!("it is known");

@@ -116,7 +116,7 @@ impl Keeper {
             }
             tokio::select! {
                 () = sleep(PAUSE) => {}
-                () = wait_for_stop(&mut self.stopping) => return SupervisionEnd::Stopped,
+                () = await_stop(&mut self.stopping) => return SupervisionEnd::Stopped,
             }
         }
     }
@@ -176,8 +176,8 @@ impl Keeper {
         let mut stopping = self.stopping.clone();
         let ended_early = tokio::select! {
             status = child.wait() => Some(status.map(ProcessEnd::Exited)),
-            () = wait_for_stop(&mut stopping) => Some(stop(child, pid).await),
-            () = wait_for_greeting(&mut out, || self.say("asks for a place in the cluster")) => None,
+            () = await_stop(&mut stopping) => Some(stop(child, pid).await),
+            () = await_greeting(&mut out, || self.say("asks for a place in the cluster")) => None,
         };
         let served = ended_early.is_none();
         let end = if let Some(end) = ended_early {
@@ -189,7 +189,7 @@ impl Keeper {
             let _ = self.serves.send((self.number, pid)).await;
             tokio::select! {
                 status = child.wait() => status.map(ProcessEnd::Exited),
-                () = wait_for_stop(&mut stopping) => stop(child, pid).await,
+                () = await_stop(&mut stopping) => stop(child, pid).await,
                 () = discard_output(&mut out) => unreachable!("it never ends"),
                 () = self.watch_health() => stop(child, pid).await.map(|_| ProcessEnd::Removed),
             }
@@ -254,7 +254,7 @@ async fn ready(address: SocketAddr, tls: bool) -> std::io::Result<Health> {
 }
 
 /// Waits until the node is told to stop.
-async fn wait_for_stop(stopping: &mut watch::Receiver<bool>) {
+async fn await_stop(stopping: &mut watch::Receiver<bool>) {
     // The sender is dropped only after it has sent.
     let _ = stopping.wait_for(|stop| *stop).await;
 }
@@ -272,7 +272,7 @@ async fn stop(child: &mut Child, pid: u32) -> std::io::Result<ProcessEnd> {
 }
 
 /// Waits until the node prints that it listens; `asks` is called if it prints that it asks to join.
-async fn wait_for_greeting(out: &mut Option<impl AsyncBufRead + Unpin>, asks: impl Fn()) {
+async fn await_greeting(out: &mut Option<impl AsyncBufRead + Unpin>, asks: impl Fn()) {
     if let Some(out) = out {
         let mut lines = out.take(LINE).lines();
         while let Ok(Some(line)) = lines.next_line().await {

@@ -126,7 +126,7 @@ fn deadline_problem(range: &Range, quorum: Quorum) -> Problem {
 
 /// Returns the reason why not even a first item can be read.
 fn refusal(range: &Range, quorum: Quorum) -> Problem {
-    if range.is_stores_fault() {
+    if range.has_store_failed() {
         return Problem::storage("the range cannot be read; see the node's log").votes(quorum);
     }
     Problem::too_few_for_range(quorum)

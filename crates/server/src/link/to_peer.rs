@@ -18,7 +18,7 @@ use protocol::handshake::ConnectionKind;
 use protocol::wire::{WHOLE_MAX, message_len};
 use protocol::{Body, Event, Message, NodeId, Request};
 
-use super::outgoing::shorten;
+use super::outgoing::deduct_queueing_time;
 
 /// Least time between a failed dial and the next, in microseconds. Messages sent in between wait
 /// for the next dial, so that a peer that refuses connections does not cost a dial per request.
@@ -73,7 +73,7 @@ pub struct Attempt {
 
 /// A link that has just fallen.
 #[derive(Debug)]
-pub struct Fallen<D, C> {
+pub struct FallenLink<D, C> {
     /// States of the connections, small and bulk. The driver must close them.
     pub stages: [DialStage<D, C>; 2],
     /// True if the peer had said goodbye.
@@ -94,7 +94,7 @@ impl<D, C> Default for Slot<D, C> {
     }
 }
 
-impl<D, C> Fallen<D, C> {
+impl<D, C> FallenLink<D, C> {
     /// True if the link counted as up.
     pub fn was_up(&self) -> bool {
         matches!(self.stages[0], DialStage::Up(_))
@@ -183,7 +183,7 @@ impl<D, C> Link<D, C> {
         slot.bytes = 0;
         slot.stage = DialStage::Up(connection);
         let waiting = slot.waiting.drain(..).filter_map(|(mut message, since)| {
-            shorten(&mut message, since, mono).then_some(message)
+            deduct_queueing_time(&mut message, since, mono).then_some(message)
         });
         Some(waiting.collect())
     }
@@ -201,7 +201,7 @@ impl<D, C> Link<D, C> {
         falls: u64,
         refused: bool,
         mono: u64,
-    ) -> Option<Fallen<D, C>> {
+    ) -> Option<FallenLink<D, C>> {
         if self.falls != falls {
             return None;
         }
@@ -213,7 +213,7 @@ impl<D, C> Link<D, C> {
         // small one.
         let sent = stages.iter().any(|stage| matches!(stage, DialStage::Up(_)));
         let event = if sent { Event::Lost(peer) } else { Event::Unreachable(peer) };
-        Some(Fallen { stages, left, event })
+        Some(FallenLink { stages, left, event })
     }
 }
 

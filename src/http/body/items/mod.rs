@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use protocol::{NodeId, PAGE_BYTES, Tag};
-use server::{PageAsked, RETRY_MICROS, Range, RangeStep};
+use server::{PageResult, RETRY_MICROS, Range, RangeStep};
 use tokio::time::sleep;
 
 use super::Item;
@@ -38,7 +38,7 @@ pub(crate) struct RangeInterrupted;
 
 struct PendingPage {
     node: NodeId,
-    answer: Pin<Box<dyn Future<Output = PageAsked>>>,
+    answer: Pin<Box<dyn Future<Output = PageResult>>>,
 }
 
 /// Bytes of a gathered item besides its key and value.
@@ -117,9 +117,9 @@ impl std::fmt::Debug for Items {
     }
 }
 
-async fn ask(requests: Rc<Requests>, node: NodeId, request: protocol::PageRequest) -> PageAsked {
+async fn ask(requests: Rc<Requests>, node: NodeId, request: protocol::PageRequest) -> PageResult {
     let asked = requests.page(node, request).await;
-    if matches!(asked, PageAsked::Busy) {
+    if matches!(asked, PageResult::Busy) {
         sleep(Duration::from_micros(RETRY_MICROS)).await;
     }
     asked
@@ -151,7 +151,7 @@ impl Items {
     pub(in crate::http) async fn wait_for_first(&mut self) -> Result<(), RangeInterrupted> {
         let first = std::future::poll_fn(|cx| self.poll_range(cx)).await.transpose()?;
         self.ready.extend(first);
-        self.range.forgive();
+        self.range.reset_retries();
         Ok(())
     }
 
@@ -165,7 +165,7 @@ impl Items {
             if !page.take(found, self.encoder.sends_values()) {
                 break;
             }
-            self.range.forgive();
+            self.range.reset_retries();
         }
         Ok(())
     }
