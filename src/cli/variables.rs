@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nothing_reads_is_told_with_what_may_be_meant() {
+    fn unknown_variables_are_named_with_the_most_similar_known_one() {
         let known = BTreeSet::from(["KVORUM_URL", "KVORUM_MEMORY"].map(str::to_owned));
         let reported =
             |names: &[&str]| warning(names.iter().map(|name| (*name).to_owned()).collect(), &known);

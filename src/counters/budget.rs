@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn never_gives_more_than_there_is_and_takes_all_back() {
+    fn grants_stay_within_the_budget_and_are_all_returned() {
         let budget = Budget::new(10);
         let mut first = budget.take(6).unwrap();
         assert!(budget.take(5).is_none());
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_what_others_give_back() {
+    fn a_request_waits_until_others_release_their_bytes() {
         runtime().block_on(async {
             let budget = Budget::new(10);
             let first = budget.take(6).unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_all_of_it_is_given_alone() {
+    fn a_request_larger_than_the_budget_is_granted_alone() {
         runtime().block_on(async {
             let budget = Budget::new(10);
             let first = budget.take(1).unwrap();

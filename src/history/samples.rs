@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_nodes_speak_at_half_past_a_second() {
+    fn all_nodes_take_samples_at_half_past_a_second() {
         for (now, wait) in [(0, 500), (499, 1), (500, 1000), (501, 999), (999, 501), (7_100, 400)] {
             assert_eq!(until_next(now), Duration::from_millis(wait), "at {now} ms");
         }

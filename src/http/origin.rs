@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_and_forms_are_not() {
+    fn other_names_and_forms_are_refused() {
         for host in [
             "",
             ":8080",
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_pages_are_not() {
+    fn foreign_pages_are_refused() {
         let own = "127.0.0.1:8080";
         assert!(admits(own, Some("http://127.0.0.1:8080"), Some("same-origin")));
         assert!(admits(own, None, Some("none")));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_a_node_has_any_name_and_knows_pages_all_the_same() {
+    fn requests_from_elsewhere_may_use_any_name_and_foreign_pages_are_refused() {
         let names = |listen: &str| OwnNames::of(listen.parse().unwrap(), "http://a:1", &[], &[]);
         let far = names("0.0.0.0:1");
         assert!(far.admit(asked("any.example", None, None)).is_ok());

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_token_is_little() {
+    fn few_routes_need_no_token() {
         let open =
             |route: &&Route| [Scope::Public, Scope::Peer, Scope::Join].contains(&route.scope);
         let open: Vec<_> = ROUTES.iter().filter(open).map(|route| route.path).collect();

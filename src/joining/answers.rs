@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_joins_with_a_clock_that_is_ahead_is_refused() {
+    fn a_joining_node_with_a_clock_ahead_is_refused() {
         let (now_ms, skew) = (1_700_000_000_000, Duration::from_millis(500));
         let of = |clock_ms| clock_lead(clock_ms, now_ms * 1000, skew);
         assert_eq!(of(now_ms + 86_400_000), Some(Duration::from_secs(86_400)));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn who_would_refuse_the_clusters_records_does_not_count() {
+    fn a_node_whose_clock_is_behind_can_not_be_added() {
         let (now_ms, skew) = (1_700_000_000_000, Duration::from_millis(500));
         let of = |clock_ms, issued_ms| {
             clock_behind_reason(clock_ms, (now_ms * 1000, issued_ms * 1000), skew, "http://a:1")

@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_is_good_for_one_question_and_its_answer() {
+    fn a_proof_covers_one_request_and_its_answer() {
         let [secret, other] =
             ["open sesame, please", "another secret!!"].map(|text| Secret::new(text.into()));
         let (nonce, body) = ([7; 32], br#"{"epoch":3,"members":["http://h:1"]}"#);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_told_from_one_that_refuses() {
+    fn a_malformed_answer_is_told_from_a_refusal() {
         let read = |text: &str| read(text.as_bytes(), None, (&[0; 32], None)).unwrap_err();
         let refused = r#"{"type":"join-refused","detail":"node a is a member already"}"#;
         let refused = read(&format!("HTTP/1.1 409 Conflict\r\n\r\n{refused}"));

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_is_taken_from_those_who_leave() {
+    fn a_smaller_window_keeps_the_permits_that_writes_return() {
         run(async {
             let gate = WriteWindow::new(10 * UNIT, 40 * UNIT, DEADLINE);
             let mut passes = Vec::new();

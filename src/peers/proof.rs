@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_good_once_for_one_page_of_one_node_at_its_time() {
+    fn a_proof_is_accepted_once_by_one_node_for_one_page_in_time() {
         let [ours, other] = ["open sesame, please", "another secret!!"].map(secrets);
         let asked = ("b", "/v0/status");
         let channel = Some([7; 32]);

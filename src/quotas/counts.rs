@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_before_the_first_count_is_through_refuses_too() {
+    fn a_quota_full_before_its_first_count_ends_refuses_writes() {
         let quotas = Quotas::default();
         quotas.replace(&[], &[quota("a", 0, 10)]);
         let counted = Arc::clone(&quotas.all()[0]);

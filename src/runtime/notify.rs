@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_loop_that_stands_still_is_enough() {
+    fn one_stuck_loop_counts_as_no_progress() {
         let mut turning = LoopProgress::default();
         assert!(turning.have_all_progressed(vec![0, 0]));
         assert!(!turning.have_all_progressed(vec![0, 0]));

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_moved_but_what_was_set_aside_before() {
+    fn everything_but_earlier_copies_is_moved() {
         let data = tempfile::tempdir().unwrap();
         fs::write(data.path().join("MANIFEST"), "1").unwrap();
         fs::create_dir(data.path().join("outdated-5")).unwrap();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_in_the_middle_is_ended() {
+    fn an_interrupted_move_is_completed() {
         let data = tempfile::tempdir().unwrap();
         let data = data.path();
         for name in ["MANIFEST", "STORE", "1.wal"] {

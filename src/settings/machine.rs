@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_limit() {
+    fn malformed_files_set_no_memory_limit() {
         let root = tempfile::tempdir().unwrap();
         for text in ["", "::", "4:memory", "0", "x\n:::\n"] {
             assert_eq!(of_cgroups(text, root.path()), [], "{text:?}");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_some() {
+    fn this_machine_has_a_memory_limit() {
         assert!(memory_limit().is_some_and(|limit| limit.bytes > 64 * MIB));
     }
 }

@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_cluster_is_one_line() {
+    fn an_invalid_cluster_list_is_an_error_of_one_line() {
         let own = "http://127.0.0.1:8080";
         let long = format!("{}={own}", "n".repeat(256));
         let far = format!("{own},b=http://{}:1", "h.".repeat(124) + "h");
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_told_from_the_rest() {
+    fn loopback_addresses_are_recognized() {
         for local in ["http://127.0.0.1:1", "http://127.9.9.9:1", "http://[::1]:1"] {
             assert!(is_loopback(local), "{local}");
         }

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memtable_of_ones_own_takes_from_the_cache() {
+    fn a_configured_memtable_takes_from_the_cache() {
         let plan = MemoryPlan::of(Size(128 * MIB), Some(Size(16 * MIB)), false).unwrap();
         assert_eq!((plan.memtable_bytes, plan.cache_bytes), (16 * MIB, 24 * MIB));
         assert!(MemoryPlan::of(Size(128 * MIB), Some(Size(32 * MIB)), false).is_err());

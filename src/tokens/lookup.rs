@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_used_ahead_of_time_and_waited_for() {
+    fn the_byte_rate_is_charged_afterwards_and_delays_the_next_request() {
         let pace = TokenRate::new(1 << 20).unwrap();
         assert_eq!(pace.take(0, 0), Ok(()));
         pace.used(0, 3 << 20);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_the_same_if_all_of_them_is() {
+    fn texts_are_compared_in_full() {
         for len in 0..40 {
             let text = vec![7; len];
             assert!(is_same(&text, &text) && !is_same(&text, &[&text[..], &[7]].concat()));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_a_token() {
+    fn a_token_is_needed_as_the_settings_say() {
         let secret = || ADMIN.load(None, Some("sixteen letters.".into())).unwrap().0;
         let needs = |access: Access| {
             [Kinds::DATA, Kinds::METRICS, Kinds::ADMIN]

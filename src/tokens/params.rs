@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_for_data_unless_it_says_more() {
+    fn a_token_permits_data_only_unless_stated() {
         let all = token("name=ci").unwrap();
         assert_eq!((all.methods, all.kinds), (Methods::ALL, Kinds::DATA));
         assert_eq!((all.prefix, all.lives_ms, all.requests, all.bytes), (vec![], 0, 0, 0));

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_owner_is_bounded_and_one_is_always_taken() {
+    fn bytes_without_a_reservation_are_bounded_and_one_write_always_fits() {
         let mut backlog = backlog();
         assert!(backlog.add(0, write(1, 900)).is_none(), "the first");
         assert!(backlog.add(0, write(2, 1)).is_some());

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_would_begin_far_ahead_is_refused_until_its_bound_is_lowered() {
+    fn a_start_far_ahead_is_refused_until_the_bound_is_lowered() {
         let engine = engine();
         let later = WALL + 3 * MOST_AHEAD;
         open(&engine, later).unwrap();

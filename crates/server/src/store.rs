@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tombstones_go_where_nobody_else_may_lack_them() {
+    fn tombstones_are_purged_by_age_where_no_replica_may_lack_them() {
         let now = 1_700_000_000_000_000;
         let may = |alone, space, age: u64| {
             let version = Version { time: (now - age) << 12, origin: 1 };

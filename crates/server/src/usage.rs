@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_stands_for_as_many_as_there_are_partitions_for_each_that_is_held() {
+    fn bytes_are_scaled_by_the_share_of_partitions_held() {
         let member = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };
         let topology = Topology::new((0..5).map(member).collect(), 3).unwrap();
         for own in topology.ids() {

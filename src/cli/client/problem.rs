@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_says_all_it_knows() {
+    fn a_problem_is_printed_with_all_its_fields() {
         let words = |rest: &str| {
             let json = format!(r#"{{"type":"t","status":400,"title":"T"{rest}}}"#);
             let problem = ProblemDetails::read(400, json.as_bytes()).unwrap();
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(words(r#","outcome":"none""#), "T. Nothing was written");
     }
     #[test]
-    fn other_programs_are_told_from_kvorum() {
+    fn answers_of_other_programs_are_recognized() {
         let own = r#"{"type":"not-found","title":"Key not found","status":404}"#;
         assert!(ProblemDetails::is_absence(404, own.as_bytes()));
         for (status, body) in [

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_tells_all_of_a_quota() {
+    fn a_line_shows_all_fields_of_a_quota() {
         let json = r#"{"prefix":"a b","soft_bytes":1024,"hard_bytes":2097152,"stored_bytes":2048,
             "refused_writes":7,"state":"above-soft"}"#;
         let quota: QuotaStatus = serde_json::from_str(json).unwrap();

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_a_second() {
+    fn rates_are_shown_per_second() {
         assert_eq!(requests("1000/s").map(NonZeroU64::get), Ok(1000));
         assert_eq!(requests("1").map(NonZeroU64::get), Ok(1));
         assert_eq!(bytes("10MiB/s").map(|size| size.0), Ok(10 << 20));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_tells_all_of_a_token() {
+    fn a_line_shows_all_fields_of_a_token() {
         let json = r#"{"id":"0000002a","name":"ci","for":["data","metrics"],"methods":["GET"],
             "prefix":"a b","changed_ms":1000,"expires_ms":121000,"requests_per_second":7,
             "bytes_per_second":1048576}"#;

@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_begins_with_a_list_and_goes_on_as_what_it_has_become() {
+    fn nodes_start_with_the_list_until_members_have_changed() {
         let data = tempfile::tempdir().unwrap();
         let (mut one, note) = plan(data.path(), Some(1), 18_080);
         assert!(note.is_empty() && one.secret().is_some());

@@ -87,7 +87,7 @@ fn long_values_travel_in_both_directions() {
 }
 
 #[test]
-fn a_long_request_waits_for_room_and_holds_it_as_long_as_it_lives() {
+fn a_long_request_holds_its_memory_as_long_as_it_lives() {
     run(async {
         let (a, b) = pair(only_pings).await;
         let received = &b.facts.received;
@@ -114,7 +114,7 @@ fn a_long_request_waits_for_room_and_holds_it_as_long_as_it_lives() {
 }
 
 #[test]
-fn a_record_that_there_is_no_room_for_is_thrown_away() {
+fn a_record_without_a_reservation_is_discarded() {
     run(async {
         let long = |request: &Request| match request {
             Request::Read { .. } => {

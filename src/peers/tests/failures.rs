@@ -102,7 +102,7 @@ async fn shake_as_acceptor(
 }
 
 #[test]
-fn what_does_not_fit_overflows_alone() {
+fn only_messages_beyond_the_queue_limit_fail() {
     run(async {
         let (a, b) = pair(only_pings).await;
         // Without a connection, requests wait for the dial.

@@ -144,7 +144,7 @@ async fn misfits(setup: Setup) -> (Node, Node) {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_both_and_said_once() {
+fn incompatible_peers_refuse_each_other_and_log_it_once() {
     run(async {
         for setup in [
             Setup { secret: "another", ..Setup::default() },
@@ -179,7 +179,7 @@ fn a_url_of_this_node_itself_is_noticed() {
 }
 
 #[test]
-fn something_that_is_no_kvorum_is_told_from_a_node() {
+fn other_servers_are_told_from_nodes() {
     run(async {
         for answer in ["HTTP/1.1 404 Not Found\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n\r\n"] {
             let (ports, urls) = ports();

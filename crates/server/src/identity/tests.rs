@@ -99,7 +99,7 @@ fn keep(
 }
 
 #[test]
-fn what_is_made_once_stays() {
+fn an_identity_is_created_once_and_kept() {
     let disk = MemDisk::new();
     let (engine, list) = (engine(&disk), three());
     let (first, shared) = (open(&engine, &list, 9, 77).unwrap(), shared(&list));
@@ -132,7 +132,7 @@ fn what_is_made_once_stays() {
 }
 
 #[test]
-fn what_was_said_last_is_kept_whatever_is_committed_last() {
+fn the_last_batch_made_wins_whichever_is_committed_last() {
     let disk = MemDisk::new();
     let (engine, list) = (engine(&disk), three());
     let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), shared(&list));
@@ -150,7 +150,7 @@ fn what_was_said_last_is_kept_whatever_is_committed_last() {
 }
 
 #[test]
-fn what_could_not_be_kept_does_not_hold() {
+fn a_record_that_could_not_be_stored_takes_no_effect() {
     let (engine, list) = (engine(&MemDisk::new()), three());
     let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), shared(&list));
     drop(identity.keep_state(&shared, MembershipState::Member));
@@ -257,7 +257,7 @@ fn a_node_alone_may_move_and_change_its_copies() {
 }
 
 #[test]
-fn data_without_an_identity_is_nobodys() {
+fn data_without_an_identity_is_refused() {
     for list in [List::unnamed("x"), three()] {
         let engine = engine(&MemDisk::new());
         let mut batch = Batch::new();
@@ -457,7 +457,7 @@ fn a_file_that_can_not_be_read_makes_no_copy() {
 }
 
 #[test]
-fn the_bytes_are_pinned() {
+fn the_encoded_bytes_are_fixed() {
     let kept = StoredIdentity {
         state: MembershipState::Rebuilding,
         named: true,

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_waits_than_may() {
+    fn the_queue_of_a_link_is_bounded() {
         let mut link = Tested::default();
         let taken = (0..100).take_while(|id| send(&mut link, ping(*id)).2).count();
         assert_eq!(taken, QUEUE / message_len(&ping(0)));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn it_falls_as_a_whole_and_once() {
+    fn a_link_falls_with_all_its_connections_and_once() {
         let mut link = Tested::default();
         send(&mut link, hints(1));
         let fallen = link.fall(PEER, 0, false, 5_000).unwrap();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_is_asked_nothing_until_it_is_back() {
+    fn a_leaving_peer_gets_no_requests_until_it_is_back() {
         let mut link = Tested::default();
         link.up(ConnectionKind::Small, 0, "small", 0).unwrap();
         link.leave();

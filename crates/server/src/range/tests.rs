@@ -80,7 +80,7 @@ fn pages_of_others_do_not_make_one_that_stays_busy_wait_for_ever() {
 }
 
 #[test]
-fn a_page_that_came_damaged_is_none() {
+fn a_damaged_page_counts_as_failed() {
     let stage = TestNode::new();
     let item = |key: &'static [u8]| (Bytes::from_static(key), value(b"k", 10, 1));
     let asked = |node, item| {
@@ -120,7 +120,7 @@ fn what_has_expired_is_passed_over() {
 }
 
 #[test]
-fn without_room_for_its_pages_there_is_no_range() {
+fn a_range_without_memory_for_its_pages_is_refused() {
     let (stage, pages) = (TestNode::new(), pages());
     let new = || {
         let quorum = Quorum { ack: 2, from: 3 };

@@ -25,7 +25,7 @@ fn put_hint(stage: &TestNode, peer: NodeId, key: &'static [u8], record: &protoco
 }
 
 #[test]
-fn what_is_ahead_goes_and_what_it_hid_is_streamed_back() {
+fn future_records_are_removed_and_what_they_hid_is_streamed_back() {
     let (stage, limit) = (TestNode::new(), Clock::time_of(WALL));
     put(&stage, b"old", &value(b"old", 10, 1));
     let found = Ahead::find(&stage.engine, limit).unwrap().unwrap();

@@ -51,7 +51,7 @@ fn hints_that_could_not_be_read_are_read_again() {
 }
 
 #[test]
-fn a_state_holds_once_it_is_kept_and_is_tried_again_otherwise() {
+fn a_membership_state_holds_once_it_is_durable_and_is_retried() {
     let mut stage = TestNode::new();
     let mut task = task(&stage);
     let stand = || BackgroundEffect::StoreState(MembershipState::Rebuilding);

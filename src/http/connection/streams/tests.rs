@@ -107,7 +107,7 @@ fn bodies_share_their_connections_pace_too() {
 }
 
 #[test]
-fn who_asks_for_nothing_is_noticed() {
+fn a_client_that_requests_nothing_is_flooding() {
     const MOST: u64 = 1000;
     let (_, connection, streams) = streams(1);
     connection.saw_read(&[0; 1000]);
