@@ -10,7 +10,7 @@ use protocol::layout::Kinds;
 use crate::node::store::DirectoryError;
 use crate::runtime::error::ServeError;
 use crate::runtime::limits;
-use crate::settings::config::{Config, hears_loopback};
+use crate::settings::config::{Config, receives_loopback};
 use crate::tokens::lookup::Access;
 use crate::transport::Tls;
 
@@ -85,7 +85,7 @@ enum RequestOrigin {
 
 impl RequestOrigin {
     fn of(listen: SocketAddr) -> Self {
-        match (listen.ip().to_canonical().is_loopback(), hears_loopback(listen)) {
+        match (listen.ip().to_canonical().is_loopback(), receives_loopback(listen)) {
             (true, _) => Self::Loopback,
             (false, true) => Self::All,
             (false, false) => Self::Remote,

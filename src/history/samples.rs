@@ -115,7 +115,7 @@ pub(crate) fn fields(node: &Node) -> Vec<String> {
 }
 
 /// Converts a sample to the form that the page reads.
-pub(crate) fn told(node: &Node, sample: Sample) -> PastSecond {
+pub(crate) fn past_second(node: &Node, sample: Sample) -> PastSecond {
     let Sample { second, took_ms, values, hints } = sample;
     let name = |id: u64| node.shared.name_of(NodeId(id as u16));
     let hints = hints.into_iter().map(|(id, hints)| (name(id), hints));

@@ -113,7 +113,7 @@ impl Principal {
     }
 
     /// Returns the token, if it has a byte rate.
-    pub(super) fn metered(&self) -> Option<&Rc<CachedToken>> {
+    pub(super) fn rate_limited_token(&self) -> Option<&Rc<CachedToken>> {
         self.token().filter(|known| known.known.counts_bytes())
     }
 }
@@ -164,7 +164,7 @@ fn admit_to(
     };
     let query = head.uri.query().unwrap_or("");
     let requests = &service.requests;
-    if let Some(right) = of_node(service, watch, head, kind)? {
+    if let Some(right) = node_principal(service, watch, head, kind)? {
         return Ok(right);
     }
     // Permission for a page to read and write keys does not make it an administrator.
@@ -227,7 +227,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 /// Returns the right of another node, if the request has a valid proof that was not used before. A
 /// connection by the nodes' ALPN name shows no certificate, even where clients must; its requests
 /// then need a proof.
-fn of_node(
+fn node_principal(
     service: &Service,
     watch: &ConnectionState,
     head: &Parts,
@@ -300,7 +300,7 @@ fn allows(token: &Token, kind: Kinds, method: &Method) -> Result<(), Problem> {
 pub(super) fn covers(service: &Service, token: &Token, keys: Keys<'_>) -> Result<(), Problem> {
     if !is_inside(&token.prefix, keys) {
         service.counters.refused[FORBIDDEN].add(1);
-        return Err(outside(token, keys));
+        return Err(outside_prefix(token, keys));
     }
     Ok(())
 }
@@ -314,7 +314,7 @@ fn is_inside(prefix: &[u8], keys: Keys<'_>) -> bool {
     }
 }
 
-fn outside(token: &Token, keys: Keys<'_>) -> Problem {
+fn outside_prefix(token: &Token, keys: Keys<'_>) -> Problem {
     let name = &token.name;
     let prefix = escaped(&token.prefix);
     let range = match (keys, after_prefix(&token.prefix)) {
@@ -353,7 +353,7 @@ fn is_admin_act(route: Route, method: &Method) -> bool {
 
 /// Writes acts of administration to the audit log. Unauthenticated requests are counted, and not
 /// logged: they could fill any log.
-pub(super) fn note(
+pub(super) fn log_admin_act(
     watch: &ConnectionState,
     head: &Parts,
     route: Route,

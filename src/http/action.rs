@@ -98,7 +98,7 @@ impl<'a> RequestAction<'a> {
     }
 
     /// Returns the key under which the action stores a value.
-    pub(super) fn stores(&self) -> Option<&[u8]> {
+    pub(super) fn stored_key(&self) -> Option<&[u8]> {
         match self {
             Self::Put(params) => Some(&params.key),
             Self::PutIf(params) | Self::Add(Addition { params, .. }) => Some(&params.key),

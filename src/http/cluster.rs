@@ -23,7 +23,7 @@ use crate::node::requests::Requests;
 use crate::operations::status::{ClockDiffers, Cluster, Peer, Row, Status, Unreached};
 
 /// Maximum number of concurrent requests: each costs a connection to every other node.
-pub(crate) const MAX_LOOKS: usize = 4;
+pub(crate) const MAX_CONCURRENT_STATUS: usize = 4;
 
 /// Time limit for a node's answer, connecting included. A node answers from memory.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -41,7 +41,7 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
     let requests = &service.requests;
     let _held = service.limits().looks.take(1).ok_or_else(|| {
         Problem::overload(&format!(
-            "all {MAX_LOOKS} concurrent requests for the cluster's status \
+            "all {MAX_CONCURRENT_STATUS} concurrent requests for the cluster's status \
             are in use"
         ))
     })?;

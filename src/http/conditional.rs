@@ -109,7 +109,7 @@ async fn change(
     let wanted = receipt.then(|| ReceiptRequest::conditional(&key, quorum));
     let (done, acks) = match service.requests.change(key, conditional, asked, id).await {
         protocol::Answer::Done(done, acks) => (done, acks),
-        protocol::Answer::Failed(failed) => return Err(entity::refused(service, failed)),
+        protocol::Answer::Failed(failed) => return Err(entity::quorum_problem(service, failed)),
         protocol::Answer::Found(_) | protocol::Answer::Written(..) => {
             unreachable!("neither was asked for")
         }

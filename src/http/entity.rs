@@ -44,7 +44,7 @@ pub(super) async fn get(
     let record = match answer {
         protocol::Answer::Found(Some(record)) => record,
         protocol::Answer::Found(None) => return Ok(problem::not_found()),
-        protocol::Answer::Failed(failed) => return Err(refused(service, failed)),
+        protocol::Answer::Failed(failed) => return Err(quorum_problem(service, failed)),
         protocol::Answer::Written(..) | protocol::Answer::Done(..) => {
             unreachable!("a read writes nothing")
         }
@@ -108,7 +108,7 @@ pub(super) async fn wait_for_permit<'a>(
     }
     let most = longest_wait(service.limits().deadline);
     let patience = most.saturating_sub(upload.memory_wait());
-    let pass = service.requests.enter(bytes, patience).await;
+    let pass = service.requests.admit_write(bytes, patience).await;
     let pass = pass.ok_or_else(|| Problem::overload(TOO_MANY).undone().votes(quorum))?;
     upload.check(service)?;
     Ok(Some(pass))
@@ -150,7 +150,7 @@ async fn write(
             let tag = Tag { version, last: None };
             Ok((tag, wanted.map(|wanted| wanted.header(service, tag, acks))))
         }
-        protocol::Answer::Failed(failed) => Err(refused(service, failed)),
+        protocol::Answer::Failed(failed) => Err(quorum_problem(service, failed)),
         protocol::Answer::Found(_) | protocol::Answer::Done(..) => {
             unreachable!("it is a write without a condition")
         }
@@ -158,7 +158,7 @@ async fn write(
 }
 
 /// Builds the error answer of a request that too few replicas completed.
-pub(super) fn refused(service: &Service, mut failed: protocol::RequestFailed) -> Problem {
+pub(super) fn quorum_problem(service: &Service, mut failed: protocol::RequestFailed) -> Problem {
     if failed.failure == FailureKind::Busy
         && failed.is_write
         && let Some(why) = service.requests.store_failure()

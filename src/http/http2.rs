@@ -130,12 +130,16 @@ pub(crate) async fn serve(
     watch: &Rc<ConnectionState>,
     socket: &mut Socket,
 ) -> bool {
-    let is_malformed = converse(service, watch, socket).await;
+    let is_malformed = run_connection(service, watch, socket).await;
     watch.end_streams();
     is_malformed
 }
 
-async fn converse(service: &Rc<Service>, watch: &Rc<ConnectionState>, socket: &mut Socket) -> bool {
+async fn run_connection(
+    service: &Rc<Service>,
+    watch: &Rc<ConnectionState>,
+    socket: &mut Socket,
+) -> bool {
     watch.mark_http2();
     service.counters.http2.add(1);
     let tasks = StreamExecutor::default();
@@ -166,7 +170,7 @@ async fn converse(service: &Rc<Service>, watch: &Rc<ConnectionState>, socket: &m
             watch.leave();
             connection.as_mut().graceful_shutdown();
         }
-        watch.attend(cx.waker());
+        watch.set_waker(cx.waker());
         let polled = connection.as_mut().poll(cx);
         if watch.is_flooding(MAX_OVERHEAD_BYTES) {
             return Poll::Ready(Ending::Flood);
@@ -216,7 +220,7 @@ impl<F: Future + 'static> Executor<F> for StreamExecutor {
                     if watch.is_given_up() || watch.connection().is_given_up() {
                         return Poll::Ready(());
                     }
-                    watch.attend(cx.waker());
+                    watch.set_waker(cx.waker());
                     future.as_mut().poll(cx).map(drop)
                 })
                 .await;

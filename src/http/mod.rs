@@ -67,7 +67,7 @@ use access::Principal;
 use admission::{Admission, RequestHead};
 pub(crate) use body::Body;
 use caching::Headers;
-pub(crate) use cluster::MAX_LOOKS;
+pub(crate) use cluster::MAX_CONCURRENT_STATUS;
 use cors::PageOrigin;
 use expires::EXPIRES;
 pub(crate) use origin::OwnNames;
@@ -169,7 +169,7 @@ pub(crate) async fn answer(
     }
     if let Some(route) = route.filter(|_| is_entitled && !page.asks()) {
         let status = result.as_ref().map_or_else(Problem::status, |answer| answer.status);
-        access::note(&watch, &head, route, &right, status);
+        access::log_admin_act(&watch, &head, route, &right, status);
     }
     // The request's header map, emptied, serves the response: hyper takes it back for the next
     // request, so that a connection allocates it once.
@@ -221,7 +221,7 @@ fn meter(right: &Principal, (method, came): (&Method, u64), body: &mut Body) {
     if let (Body::Items(items), Some(token)) = (&mut *body, right.token()) {
         items.bind_token(Rc::clone(token));
     }
-    let Some(token) = right.metered() else { return };
+    let Some(token) = right.rate_limited_token() else { return };
     let sent = match body {
         Body::Whole(bytes) if *method != Method::HEAD => bytes.len() as u64,
         _ => 0,

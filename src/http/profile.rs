@@ -14,7 +14,7 @@ use super::{Answer, Body, Service, caching, params};
 use crate::http::connection::ConnectionState;
 
 /// Interval of checks that the client is still there and the node still serves.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) async fn get(
     service: &Service,
@@ -40,7 +40,7 @@ pub(super) async fn get(
         tokio::select! {
             biased;
             written = &mut reported => break written,
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
         if watch.has_left() || service.reports.is_stopping() {
             drop(recording);

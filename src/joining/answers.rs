@@ -94,7 +94,7 @@ pub(crate) enum NotAsking {
 
 /// Answers a request to join: with the layout if the node is in it, or else with the advice to
 /// wait.
-pub(crate) fn asks(node: &Node, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
+pub(crate) fn answer_join(node: &Node, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
     check(&asker)?;
     let skew = node.config.max_clock_skew;
     if let Some(ahead) = clock_lead(asker.clock_ms, wall_micros(), skew) {

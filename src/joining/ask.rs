@@ -61,7 +61,7 @@ pub(crate) enum JoinEnd {
 
 /// Joins the cluster, and returns once the node is a member. Returns at once if the settings name
 /// no cluster to join, or if the directory belongs to a member already.
-pub(crate) fn place(
+pub(crate) fn join_cluster(
     config: &Config,
     db: &lsm::Db,
     (socket, address): (&Socket, SocketAddr),
@@ -130,7 +130,7 @@ fn join_request(unlisted: &Unlisted, at: ServingAddress, candidate: Candidate) -
 /// Prints that the node waits, and the commands that add it.
 fn print_instructions(unlisted: &Unlisted, asker: &JoinRequest) {
     let (name, url, first) = (&asker.name, &asker.url, &unlisted.join[0]);
-    serve::say(format!(
+    serve::print_text(format!(
         "kvorum {} at {url}{WAITS}{first}, as node {name}. It serves nothing until then. Run:\n\
          \n  kvorum cluster plan --add '{name}' --url {first}\
          \n  kvorum cluster apply --wait PLAN --url {first}\n",
@@ -235,14 +235,14 @@ impl JoinAttempt<'_> {
                 }
                 Ok(JoinReply::Waits(members, because)) => {
                     let known = "it knows that this node asks to join";
-                    self.say(&url, because.as_deref().unwrap_or(known));
+                    self.log_result(&url, because.as_deref().unwrap_or(known));
                     let others = members.into_iter().filter(|member| *member != self.asker.url);
                     self.targets.extend(others);
                 }
                 Err(AskFailure::Refused(why)) => {
                     return Err(ServeError::Refused { url, why });
                 }
-                Err(error) => self.say(&url, &error.to_string()),
+                Err(error) => self.log_result(&url, &error.to_string()),
             }
         }
         Ok(None)
@@ -259,7 +259,7 @@ impl JoinAttempt<'_> {
     }
 
     /// Logs the result of asking a node, unless the node's last result was the same.
-    fn say(&mut self, url: &str, what: &str) {
+    fn log_result(&mut self, url: &str, what: &str) {
         let before = self.said.insert(url.to_owned(), what.to_owned());
         if before.as_deref() != Some(what) {
             tracing::info!(url, "{what}");

@@ -27,7 +27,7 @@ pub(crate) async fn post(
     params::refuse_parameters(uri.query().unwrap_or(""))?;
     let asker: JoinRequest = serde_json::from_slice(&body)
         .map_err(|error| Problem::bad_request(format!("it is not who asks to join: {error}")))?;
-    let place = service.reports.asks_to_join(asker).map_err(|error| match error {
+    let place = service.reports.answer_join(asker).map_err(|error| match error {
         JoinError::Malformed(what) => Problem::bad_request(what.to_string()),
         JoinError::Refused(why) => Problem::join_refused(why.to_string()),
     })?;

@@ -26,7 +26,7 @@ pub(crate) fn get(service: &Service, query: Admitted<&str>) -> Result<Answer, Pr
 }
 
 /// Interval at which a handler checks a change's progress.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub(crate) async fn plan(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
     let change = params::change(query.into_params(), |name| service.reports.joiner(name))?;
@@ -41,7 +41,7 @@ pub(crate) async fn plan(service: &Service, query: Admitted<&str>) -> Result<Ans
 pub(crate) async fn apply(service: &Service, query: Admitted<&str>) -> Result<Answer, Problem> {
     let id = params::apply(query.into_params())?;
     refuse_before_start(service)?;
-    let Some(plan) = service.reports.plan_of(id) else {
+    let Some(plan) = service.reports.find_plan(id) else {
         let detail = format!(
             "this node knows no plan {}: it forgets plans when it restarts, and all but the last \
              few; plan again, or ask the node that made it",
@@ -66,7 +66,7 @@ pub(crate) async fn apply(service: &Service, query: Admitted<&str>) -> Result<An
     let is_known = || service.reports.change().is_some_and(|(plan, _)| plan == id);
     service.reports.apply(plan).await;
     while !is_known() && Instant::now() < until {
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
     Ok(Answer::json(StatusCode::ACCEPTED, &service.reports.layout()))
 }
@@ -106,7 +106,7 @@ pub(crate) async fn abort(service: &Service, query: Admitted<&str>) -> Result<An
     refuse_before_start(service)?;
     wait_for_decision(service).await?;
     let known = service.reports.known_layout();
-    let Some(before) = service.reports.aborted(&known) else {
+    let Some(before) = service.reports.abort_layout(&known) else {
         let why = match known.stage {
             Stage::ReadNew => {
                 "reads use the new replicas already: the change can't be aborted any more, and \
@@ -149,7 +149,7 @@ async fn wait_for_decision(service: &Service) -> Result<(), Problem> {
                     id_text(plan)
                 )));
             }
-            _ => sleep(LOOK).await,
+            _ => sleep(POLL_INTERVAL).await,
         }
     }
 }

@@ -129,8 +129,8 @@ impl Requests {
 
     /// Starts the work that one loop does for the whole node: keeps a connection to each peer, and
     /// compares clocks with the peers.
-    pub(crate) fn keep_peers(self: &Rc<Self>) {
-        self.peers.keep_all();
+    pub(crate) fn keep_peer_connections(self: &Rc<Self>) {
+        self.peers.keep_all_connected();
         let this = Rc::clone(self);
         spawn_local(async move {
             let others = this.others();
@@ -243,7 +243,11 @@ impl Requests {
 
     /// Waits for an admission permit to write a long value; `None` if none was free within
     /// `patience`.
-    pub(crate) async fn enter(&self, bytes: usize, patience: Duration) -> Option<WritePermit<'_>> {
+    pub(crate) async fn admit_write(
+        &self,
+        bytes: usize,
+        patience: Duration,
+    ) -> Option<WritePermit<'_>> {
         self.gate.enter(bytes, patience).await
     }
 

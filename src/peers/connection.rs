@@ -106,7 +106,7 @@ impl PeerConnection {
     }
 
     /// Registers the driver's waker.
-    pub(super) fn attend(&self, waker: &Waker) {
+    pub(super) fn set_waker(&self, waker: &Waker) {
         let mut driver = self.driver.borrow_mut();
         if !driver.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *driver = Some(waker.clone());

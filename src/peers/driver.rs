@@ -105,7 +105,7 @@ impl Driver {
     /// Serves the connection until it ends; returns the reason.
     pub(super) async fn run(mut self, peers: &PeerConnections) -> LinkEnd {
         poll_fn(|cx| {
-            self.connection.attend(cx.waker());
+            self.connection.set_waker(cx.waker());
             match self.turn(cx, peers) {
                 Ok(()) => Poll::Pending,
                 Err(end) => Poll::Ready(end),

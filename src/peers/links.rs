@@ -46,7 +46,7 @@ pub(super) fn dial_if_down(peers: &PeerConnections, peer: NodeId) {
 }
 
 /// Closes the links and accepted connections of nodes that have left the cluster.
-pub(super) fn end_those_of_leavers(peers: &PeerConnections) {
+pub(super) fn close_links_of_leavers(peers: &PeerConnections) {
     let facts = &peers.inner.facts;
     let is_left = |peer: &&NodeId| !facts.table.has(**peer);
     let left: Vec<NodeId> = peers.inner.entries.borrow().keys().filter(is_left).copied().collect();
@@ -64,7 +64,7 @@ pub(super) fn end_those_of_leavers(peers: &PeerConnections) {
 
 /// Closes the links to nodes that have turned out to belong to another cluster. The next handshake
 /// with such a node is refused for that reason.
-pub(super) fn end_those_to_other_clusters(peers: &PeerConnections) {
+pub(super) fn close_links_to_other_clusters(peers: &PeerConnections) {
     let table = &peers.inner.facts.table;
     let is_foreign = |peer: &&NodeId| table.is_foreign(**peer);
     let entries = peers.inner.entries.borrow();
@@ -122,7 +122,7 @@ fn handle_connected(
     for message in waited {
         let id = message.id;
         if !connection.push(message) {
-            peers.dispatch_later(PeerInput::Event(Event::Overflow { peer, id }));
+            peers.queue_for_sink(PeerInput::Event(Event::Overflow { peer, id }));
         }
     }
     counters.peers.connected.add(1);

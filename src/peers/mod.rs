@@ -164,7 +164,7 @@ impl PeerConnections {
     }
 
     /// Keeps a connection to each peer from now on. Only one loop of the process calls this method.
-    pub(crate) fn keep_all(&self) {
+    pub(crate) fn keep_all_connected(&self) {
         self.inner.keeper.borrow_mut().begin();
     }
 
@@ -174,7 +174,7 @@ impl PeerConnections {
         let id = message.id;
         assert_ne!(peer, self.inner.facts.own(), "a node sends nothing to itself");
         if !links::send(self, peer, message) {
-            self.dispatch_later(PeerInput::Event(Event::Overflow { peer, id }));
+            self.queue_for_sink(PeerInput::Event(Event::Overflow { peer, id }));
         }
     }
 
@@ -265,8 +265,8 @@ impl PeerConnections {
     fn ping(&self) {
         let facts = &self.inner.facts;
         facts.table.share_bytes();
-        links::end_those_of_leavers(self);
-        links::end_those_to_other_clusters(self);
+        links::close_links_of_leavers(self);
+        links::close_links_to_other_clusters(self);
         let round = self.inner.pings.borrow_mut().next_round(facts.table.nodes());
         for connection in self.connections() {
             connection.ping(round);
@@ -333,13 +333,13 @@ impl PeerConnections {
             inner.waiting.borrow_mut().push_back(what);
         } else {
             inner.dispatching.set(true);
-            self.hand_over(what);
+            self.pass_to_sink(what);
             inner.dispatching.set(false);
         }
         self.dispatch_all();
     }
 
-    fn hand_over(&self, what: PeerInput) {
+    fn pass_to_sink(&self, what: PeerInput) {
         let sink = self.inner.sink.borrow().clone();
         if let Some(sink) = sink {
             sink(what);
@@ -347,7 +347,7 @@ impl PeerConnections {
     }
 
     /// Queues input for the sink, which `run` calls soon: the caller may hold a borrow.
-    fn dispatch_later(&self, what: PeerInput) {
+    fn queue_for_sink(&self, what: PeerInput) {
         self.inner.waiting.borrow_mut().push_back(what);
         if let Some(waker) = self.inner.waker.borrow_mut().take() {
             waker.wake();
@@ -360,7 +360,7 @@ impl PeerConnections {
         }
         loop {
             let Some(what) = self.inner.waiting.borrow_mut().pop_front() else { break };
-            self.hand_over(what);
+            self.pass_to_sink(what);
         }
         self.inner.dispatching.set(false);
     }

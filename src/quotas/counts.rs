@@ -121,7 +121,7 @@ impl Quotas {
     }
 
     /// Adopts the quotas of the layout in force. A prefix that had a quota before keeps its usage.
-    pub(crate) fn renew(&self, shared: &Shared) {
+    pub(crate) fn adopt_layout(&self, shared: &Shared) {
         let layout = shared.membership.layouts.entered();
         let quotas = &layout.access.quotas;
         let before = self.all();

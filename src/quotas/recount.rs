@@ -83,7 +83,7 @@ impl Counting {
 impl Counts {
     /// Takes a step of the count that has waited longest; returns the pause before the next step.
     fn step(&mut self, node: &Node) -> Duration {
-        node.quotas.renew(&node.shared);
+        node.quotas.adopt_layout(&node.shared);
         let quotas = node.quotas.all();
         self.of.retain(|prefix, _| quotas.iter().any(|counted| counted.quota.prefix == *prefix));
         if quotas.is_empty() {

@@ -71,7 +71,7 @@ impl QuotaStatus {
 /// Returns the quotas of the layout in force, with their usage.
 pub(crate) fn list(node: &Node) -> QuotaList {
     let layout = node.shared.membership.layouts.entered();
-    node.quotas.renew(&node.shared);
+    node.quotas.adopt_layout(&node.shared);
     let all = node.quotas.all();
     let quotas = all.iter().map(|counted| QuotaStatus::of(&counted.quota, Some(counted)));
     QuotaList { epoch: layout.epoch, quotas: quotas.collect() }
@@ -84,7 +84,7 @@ pub(crate) async fn set(node: &Node, quota: Quota) -> Result<QuotaStatus, Change
         false => access.with_quota(quota.clone()).map(Some),
     })
     .await?;
-    node.quotas.renew(&node.shared);
+    node.quotas.adopt_layout(&node.shared);
     Ok(QuotaStatus::of(&quota, None))
 }
 
@@ -100,6 +100,6 @@ pub(crate) async fn remove(node: &Node, prefix: &[u8]) -> Result<QuotaStatus, Ch
         access.without_quota(prefix).map(Some)
     })
     .await?;
-    node.quotas.renew(&node.shared);
+    node.quotas.adopt_layout(&node.shared);
     Ok(QuotaStatus::of(&removed.expect("what is unknown was refused"), None))
 }

@@ -79,9 +79,9 @@ impl Credentials {
                     notify::reloading();
                 }
                 if let Some(tls) = &tls {
-                    tls.look();
+                    tls.reload_if_changed();
                 }
-                replaced.look();
+                replaced.reload();
                 if is_asked {
                     tracing::info!(
                         "SIGHUP: the files of certificates, secrets and the admin token were \
@@ -110,7 +110,7 @@ impl Credentials {
 }
 
 impl ReloadedSecrets {
-    fn look(&mut self) {
+    fn reload(&mut self) {
         let secrets = reload_secrets(&self.files, &self.secrets);
         let admin = reload_admin_token(&self.files, &self.admin);
         let failed = [secrets, admin].map(|looked| looked.err().map(|error| error.to_string()));

@@ -36,14 +36,14 @@ use crate::transport::{AcceptedStream, Stream, Tls};
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Sockets queued between the acceptor and a loop.
-const HANDOVER: usize = 256;
+const MAX_QUEUED_SOCKETS: usize = 256;
 
 /// Time for which connections stay open when the node stops: requests that arrive are answered, and
 /// their clients learn that the connection ends. Then idle connections are closed.
-const LEAVE: Duration = Duration::from_millis(100);
+const LEAVE_TIME: Duration = Duration::from_millis(100);
 
 /// Longest duration of requests in flight when the node stops.
-const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN_TIME: Duration = Duration::from_secs(10);
 
 /// A command from another thread to a loop.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ pub(crate) struct EventLoop {
 
 /// Starts loop `number` of `node`.
 pub(crate) fn start(node: &Arc<Node>, names: &Arc<OwnNames>, number: usize) -> io::Result<Handle> {
-    let (commands, received) = mpsc::channel(HANDOVER);
+    let (commands, received) = mpsc::channel(MAX_QUEUED_SOCKETS);
     let counters = Arc::clone(&node.counters[number]);
     let (node, names, own) = (Arc::clone(node), Arc::clone(names), Arc::clone(&counters));
     let (report, started) = std::sync::mpsc::sync_channel(1);
@@ -153,7 +153,7 @@ impl EventLoop {
         self.requests.start();
         let events = self.node.task_events.lock().take();
         if let Some(events) = events {
-            self.requests.keep_peers();
+            self.requests.keep_peer_connections();
             tokio::task::spawn_local(task::run(Rc::clone(&self.requests), events));
         }
         let this = Rc::clone(&self);
@@ -169,7 +169,7 @@ impl EventLoop {
             }
         }
         let begun = Instant::now();
-        while !self.watches.all().is_empty() && begun.elapsed() < LEAVE {
+        while !self.watches.all().is_empty() && begun.elapsed() < LEAVE_TIME {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.stopping.set(true);
@@ -177,12 +177,15 @@ impl EventLoop {
         for watch in self.watches.all().iter().chain(self.service.streams.all().iter()) {
             watch.wake();
         }
-        while !self.watches.all().is_empty() && begun.elapsed() < DRAIN {
+        while !self.watches.all().is_empty() && begun.elapsed() < DRAIN_TIME {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let left = self.watches.all().len();
         if left > 0 {
-            tracing::warn!(connections = left, "closing connections: still busy after {DRAIN:?}");
+            tracing::warn!(
+                connections = left,
+                "closing connections: still busy after {DRAIN_TIME:?}"
+            );
             self.cut_off().await;
         }
         self.requests.close().await;
@@ -282,12 +285,12 @@ impl EventLoop {
         self.watches.add(&watch);
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            this.converse(stream, &watch).await;
-            this.forget(&watch);
+            this.serve_connection(stream, &watch).await;
+            this.unregister(&watch);
         });
     }
 
-    fn forget(&self, watch: &ConnectionState) {
+    fn unregister(&self, watch: &ConnectionState) {
         self.watches.remove(watch);
         self.counters.connections.fetch_sub(1, Ordering::Relaxed);
         self.node.limits.connection_slots.release(watch.slot());
@@ -305,14 +308,14 @@ impl EventLoop {
             if watch.is_given_up() || self.stopping.get() {
                 return Poll::Ready(None);
             }
-            watch.attend(cx.waker());
+            watch.set_waker(cx.waker());
             beginning.as_mut().poll(cx).map(Some)
         });
         come.await
     }
 
     /// Completes a TLS handshake within the time limit of a request's head.
-    async fn shake(
+    async fn tls_handshake(
         &self,
         tls: &Tls,
         stream: tokio::net::TcpStream,
@@ -342,10 +345,14 @@ impl EventLoop {
     }
 
     /// Serves a connection to its end.
-    async fn converse(self: &Rc<Self>, stream: tokio::net::TcpStream, watch: &Rc<ConnectionState>) {
+    async fn serve_connection(
+        self: &Rc<Self>,
+        stream: tokio::net::TcpStream,
+        watch: &Rc<ConnectionState>,
+    ) {
         let stream = match &self.node.tls {
             None => Stream::from(stream),
-            Some(tls) => match self.shake(tls, stream, watch).await {
+            Some(tls) => match self.tls_handshake(tls, stream, watch).await {
                 Some(stream) => stream,
                 None => return,
             },
@@ -375,7 +382,7 @@ impl EventLoop {
                 goodbye_said = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
-            watch.attend(cx.waker());
+            watch.set_waker(cx.waker());
             Pin::new(&mut connection).poll(cx)
         })
         .await;
@@ -388,7 +395,7 @@ impl EventLoop {
             if watch.is_given_up() {
                 return Poll::Ready(());
             }
-            watch.attend(cx.waker());
+            watch.set_waker(cx.waker());
             socket.poll_end(cx)
         })
         .await;

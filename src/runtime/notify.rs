@@ -26,7 +26,7 @@ use crate::runtime::event_loop::Handle;
 
 /// Checks of the loops in one period of the watchdog. A message may be late by one check, and a
 /// loop's sweep by one tick; systemd's own advice is at least two messages in a period.
-const LOOKS: u32 = 4;
+const CHECKS_PER_PERIOD: u32 = 4;
 
 /// The status that systemd shows for a node that serves.
 pub(crate) const SERVES: &str = "serves";
@@ -58,7 +58,7 @@ pub(crate) async fn keep_alive(loops: &[Handle]) {
     let Some(period) = sd_notify::watchdog_enabled().filter(|period| !period.is_zero()) else {
         return pending().await;
     };
-    let mut looks = interval((period / LOOKS).max(Duration::from_millis(1)));
+    let mut looks = interval((period / CHECKS_PER_PERIOD).max(Duration::from_millis(1)));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut turning = LoopProgress::default();
     loop {

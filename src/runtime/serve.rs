@@ -57,7 +57,7 @@ use crate::runtime::modes;
 use crate::runtime::notify;
 use crate::runtime::set_aside;
 use crate::runtime::unusable::Unusable;
-use crate::settings::config::{Config, Logging, OpenTo, hears_loopback};
+use crate::settings::config::{Config, Logging, OpenTo, receives_loopback};
 use crate::settings::error::ConfigError;
 use crate::settings::members::{self, Membership};
 use crate::tokens::lookup::{self, Access};
@@ -146,7 +146,7 @@ fn start_node(
     let failed = |cause| Unusable { data: config.data.clone(), has_others, cause };
     let db = Arc::new(store::open(&config).map_err(|error| failed(StartError::Open(error)))?);
     modes::warn_of_readers(&config.data);
-    if ask::place(&config, &db, (socket, address), tls.as_ref())? == ask::JoinEnd::Stopped {
+    if ask::join_cluster(&config, &db, (socket, address), tls.as_ref())? == ask::JoinEnd::Stopped {
         close(db)?;
         return Ok(None);
     }
@@ -170,7 +170,7 @@ fn start_node(
     let limits = Limits {
         bodies: Budget::new(config.memory.body_bytes as usize),
         streams: Budget::new(http::MAX_STREAMS),
-        looks: Budget::new(http::MAX_LOOKS),
+        looks: Budget::new(http::MAX_CONCURRENT_STATUS),
         connection_slots: ConnectionSlots::new(config.connections, config.reserve_slots),
         max_value: config.max_value,
         max_ttl: config.max_ttl,
@@ -353,7 +353,7 @@ fn print_greeting(config: &Config, address: SocketAddr, data: &str) {
         curl += " --cacert CA.pem";
         notes.push("CA.pem: of the CA that issued its certificate");
     }
-    let is_heard = config.open_to != OpenTo::Loopback || hears_loopback(address);
+    let is_heard = config.open_to != OpenTo::Loopback || receives_loopback(address);
     if config.open_to == OpenTo::Nobody || !is_heard {
         curl += " -H 'Authorization: Bearer TOKEN'";
         notes.push("TOKEN: made by kvorum token create, or the admin token");
@@ -366,12 +366,12 @@ fn print_greeting(config: &Config, address: SocketAddr, data: &str) {
          \n  {curl} -i -H 'Accept: application/x-ndjson' '{url}/v0/entities?start=a'\n",
         env!("KVORUM_VERSION"),
     );
-    say(text);
+    print_text(text);
 }
 
 /// Writes to stdout in a thread of its own: the node serves even if nobody reads the output, and
 /// does not wait for a full pipe.
-pub(crate) fn say(text: String) {
+pub(crate) fn print_text(text: String) {
     let said = thread::Builder::new().name("greeting".to_owned()).spawn(move || {
         let _ = io::stdout().write_all(text.as_bytes());
     });

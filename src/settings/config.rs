@@ -233,7 +233,7 @@ fn complete(
         open_to,
         insecure: settings.insecure,
         allow_host: names(settings.allow_host.as_deref())?,
-        allow_origin: origins(settings.allow_origin.as_deref())?,
+        allow_origin: parse_origins(settings.allow_origin.as_deref())?,
         max_clock_skew: settings.max_clock_skew.0,
         sync: settings.sync.0,
         memory,
@@ -241,7 +241,7 @@ fn complete(
         deadline: settings.deadline.0,
         max_value,
         max_ttl: settings.max_ttl,
-        rounds: rounds(
+        rounds: repair_schedule(
             (settings.repair_interval, settings.repair_full_interval, wants_full),
             u64::from(settings.repair_share.0),
             settings.deadline.0 + settings.max_clock_skew.0,
@@ -255,7 +255,8 @@ fn complete(
         greets: settings.log_format == LogFormat::Text,
         warnings: warnings.flatten().collect(),
     };
-    let logging = Logging { filter: log::filter(&settings.log)?, format: settings.log_format };
+    let logging =
+        Logging { filter: log::parse_filter(&settings.log)?, format: settings.log_format };
     Ok((config, logging))
 }
 
@@ -290,7 +291,7 @@ fn in_clear(
 
 /// Returns true if requests from loopback reach a node that listens on this address. A request to
 /// another address of this machine comes from that address, unless its client binds its socket.
-pub(crate) fn hears_loopback(listen: SocketAddr) -> bool {
+pub(crate) fn receives_loopback(listen: SocketAddr) -> bool {
     let ip = listen.ip().to_canonical();
     ip.is_loopback() || ip.is_unspecified()
 }
@@ -300,7 +301,7 @@ pub(crate) fn hears_loopback(listen: SocketAddr) -> bool {
 fn no_admin_warning(listen: SocketAddr, open_to: OpenTo, has_admin: bool) -> Option<String> {
     let (why, way_out) = match open_to {
         OpenTo::Nobody => ("--require-auth is set".to_owned(), ""),
-        OpenTo::Loopback if !hears_loopback(listen) => (
+        OpenTo::Loopback if !receives_loopback(listen) => (
             format!(
                 "only requests from 127.0.0.1 and ::1 need no token, and to --listen {listen} none \
                  come from there, unless their client binds its socket to it"
@@ -356,12 +357,12 @@ fn names(list: Option<&str>) -> Result<Vec<String>, ConfigError> {
 }
 
 /// Parses the origins of `--allow-origin`.
-fn origins(list: Option<&str>) -> Result<Vec<String>, ConfigError> {
-    list.iter().flat_map(|list| list.split(',')).map(origin).collect()
+fn parse_origins(list: Option<&str>) -> Result<Vec<String>, ConfigError> {
+    list.iter().flat_map(|list| list.split(',')).map(normalize_origin).collect()
 }
 
 /// Normalizes an origin as browsers write it: without the default port of its scheme.
-fn origin(text: &str) -> Result<String, ConfigError> {
+fn normalize_origin(text: &str) -> Result<String, ConfigError> {
     match text {
         "*" => Err(ConfigError::AnyOrigin),
         "null" => Err(ConfigError::NullOrigin),
@@ -401,12 +402,12 @@ fn cpus() -> usize {
 
 /// Factor of the age below which records may still be in transit: this many times `--deadline` plus
 /// `--max-clock-skew`.
-const UNSETTLED: u32 = 2;
+const TRANSIT_FACTOR: u32 = 2;
 
 /// Returns the schedule of repair rounds. A full round includes an incremental one: if full rounds
 /// are due more often, or incremental rounds are off, every round is full. Only a given value of
 /// `--repair-full-interval` (`wants_full`) causes rounds by itself; its default does not.
-fn rounds(
+fn repair_schedule(
     (interval, full_interval, wants_full): (Every, Every, bool),
     share: u64,
     unsettled: Duration,
@@ -418,7 +419,7 @@ fn rounds(
         interval_micros: interval.unwrap_or(0),
         full_interval_micros: full.unwrap_or(u64::MAX),
         share,
-        settled_micros: (unsettled * UNSETTLED).as_micros() as u64,
+        settled_micros: (unsettled * TRANSIT_FACTOR).as_micros() as u64,
     }
 }
 
@@ -487,7 +488,7 @@ mod tests {
         assert!(matches!(config.members, Members::Unlisted(_)));
         assert_eq!(config.max_clock_skew, Duration::from_millis(500));
         assert!(config.secret.is_none() && config.warnings.is_empty());
-        assert_eq!(logging.filter, log::filter("info").unwrap());
+        assert_eq!(logging.filter, log::parse_filter("info").unwrap());
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl Access {
         if shared.is_removed() {
             return None;
         }
-        self.renew(shared, epoch);
+        self.rebuild_index(shared, epoch);
         let index = self.index.load();
         let known = Arc::clone(index.by_hash.get(&Token::hash_of(given))?);
         Some(TokenLookup::New(CachedToken { text: given.into(), epoch: index.epoch, known }))
@@ -140,19 +140,19 @@ impl Access {
         if shared.is_removed() {
             return false;
         }
-        self.renew(shared, epoch);
+        self.rebuild_index(shared, epoch);
         self.index.load().by_hash.contains_key(&token.known.token.hash)
     }
 
     /// Returns all tokens of the layout in force.
     pub(crate) fn all(&self, shared: &Shared) -> Arc<layout::Access> {
-        self.renew(shared, shared.membership.views.epoch());
+        self.rebuild_index(shared, shared.membership.views.epoch());
         Arc::clone(&self.index.load().access)
     }
 
     /// Rebuilds the index if the layout has changed. A token that did not change keeps its rate
     /// state.
-    fn renew(&self, shared: &Shared, epoch: u64) {
+    fn rebuild_index(&self, shared: &Shared, epoch: u64) {
         if self.index.load().epoch >= epoch {
             return;
         }

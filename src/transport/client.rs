@@ -42,7 +42,7 @@ pub(crate) enum BlockingStream {
 
 impl Certificates {
     /// Trusts the CAs of this file, and shows no certificate.
-    pub(crate) fn of_ca(ca_file: PathBuf) -> Self {
+    pub(crate) fn trusting_ca(ca_file: PathBuf) -> Self {
         Self { ca_file: Some(ca_file), ..Self::default() }
     }
 
@@ -64,7 +64,7 @@ impl Certificates {
         let connection = ClientConnection::new(Arc::new(config), name);
         let mut connection = connection.map_err(io::Error::other)?;
         while connection.is_handshaking() {
-            connection.complete_io(&mut stream).map_err(|error| self.in_words(error, host))?;
+            connection.complete_io(&mut stream).map_err(|error| self.explain(error, host))?;
         }
         Ok(BlockingStream::Tls(Box::new(StreamOwned::new(connection, stream))))
     }
@@ -74,7 +74,7 @@ impl Certificates {
             Some(path) => {
                 roots(&read("--ca-file", path)?).map_err(FileError::of("--ca-file", path))?
             }
-            None => of_system()?,
+            None => system_roots()?,
         };
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), provider()).build();
@@ -98,7 +98,7 @@ impl Certificates {
     }
 
     /// Explains a failed handshake and its remedy.
-    fn in_words(&self, error: io::Error, host: &str) -> io::Error {
+    fn explain(&self, error: io::Error, host: &str) -> io::Error {
         let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let Some(cause) = cause else { return error };
         let trusted = match &self.ca_file {
@@ -146,7 +146,7 @@ impl Certificates {
 }
 
 /// Returns the CAs that this machine trusts.
-fn of_system() -> Result<RootCertStore, TlsError> {
+fn system_roots() -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     let (added, _) = roots.add_parsable_certificates(found.certs);

@@ -146,7 +146,7 @@ impl Tls {
     /// Reloads the files if they have changed. Good files are used from now on, by new connections;
     /// otherwise the last good ones stay. Certificate and key are two files, which can't be
     /// replaced at once: for a moment in between they don't match.
-    pub(crate) fn look(&self) {
+    pub(crate) fn reload_if_changed(&self) {
         self.warn_of_expiry();
         let mut last = self.last.lock();
         let mut is_known = false;

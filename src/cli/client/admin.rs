@@ -25,7 +25,7 @@ pub(super) const FIRST_LINE: Duration = Duration::from_secs(4);
 pub(super) const EACH_LINE: Duration = Duration::from_secs(10);
 
 /// A connection to a node that carries out an admin task.
-pub(super) struct Worker<'a> {
+pub(super) struct AdminClient<'a> {
     connection: ClientConnection,
     asked: &'a ConnectionArgs,
     /// True if a change was requested: a failure from then on leaves its outcome unknown.
@@ -43,7 +43,7 @@ pub(super) fn task_number_json(number: u64) -> String {
     serde_json::to_string(&Accepted { number }).expect("numbers always serialize") + "\n"
 }
 
-impl<'a> Worker<'a> {
+impl<'a> AdminClient<'a> {
     pub(super) fn new(ask: &'a ConnectionArgs) -> Result<Self, CommandFailure> {
         Ok(Self { connection: connect(ask)?, asked: ask, has_changed: false })
     }
@@ -55,7 +55,7 @@ impl<'a> Worker<'a> {
 
     /// Requests a task; returns the task's number.
     pub(super) fn ask(&mut self, target: &str) -> Result<u64, CommandFailure> {
-        let Accepted { number } = self.change(target, 202)?;
+        let Accepted { number } = self.request_change(target, 202)?;
         Ok(number)
     }
 
@@ -69,7 +69,7 @@ impl<'a> Worker<'a> {
         let bar = progress();
         let mut next_line = Instant::now() + FIRST_LINE;
         loop {
-            let answer = self.exchange("GET", target, 200)?;
+            let answer = self.request("GET", target, 200)?;
             if let Some(end) = ended(self, answer, &bar) {
                 bar.finish_and_clear();
                 return Ok(end);
@@ -85,13 +85,13 @@ impl<'a> Worker<'a> {
     }
 
     /// Requests a page that the command can do without; `None` = no page, for any reason.
-    pub(super) fn look<T: DeserializeOwned>(&mut self, target: &str) -> Option<T> {
+    pub(super) fn try_get<T: DeserializeOwned>(&mut self, target: &str) -> Option<T> {
         let (head, body) = self.answer("GET", target).ok()?;
         serde_json::from_slice(&body).ok().filter(|_| head.status == 200)
     }
 
     /// Sends a request that changes nothing.
-    pub(super) fn exchange<T: DeserializeOwned>(
+    pub(super) fn request<T: DeserializeOwned>(
         &mut self,
         method: &str,
         target: &str,
@@ -111,7 +111,7 @@ impl<'a> Worker<'a> {
 
     /// Sends a request for a change. If the node's answer is missing or malformed, reports that the
     /// outcome is unknown.
-    pub(super) fn change<T: DeserializeOwned>(
+    pub(super) fn request_change<T: DeserializeOwned>(
         &mut self,
         target: &str,
         status: u16,

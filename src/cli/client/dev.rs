@@ -20,9 +20,9 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::admin::Worker;
+use super::admin::AdminClient;
 use super::args::ConnectionArgs;
-use super::cluster::{applied, plan_text, planned, wait_for_plan, wait_until_settled};
+use super::cluster::{plan_text, request_apply, request_plan, wait_for_plan, wait_until_settled};
 use super::{CommandFailure, fail, print_done};
 use crate::cli::dev::plan::CERTS;
 use crate::cli::dev::socket::{DevAnswer, DevNode, DevRequest, ask};
@@ -108,8 +108,8 @@ fn add(args: &DevAddArgs, note: &InterruptNote) -> Result<(), CommandFailure> {
         return Err(fail("no node is up that could be asked: see the terminal of kvorum dev"));
     };
     let to = connection_args(running, asked);
-    let mut worker = Worker::new(&to)?;
-    all_are_up(&mut worker)?;
+    let mut client = AdminClient::new(&to)?;
+    all_are_up(&mut client)?;
     let wanted = DevRequest::Add { zone: zone.clone(), weight: *weight };
     let DevAnswer::Added { name, before } = ask(&running.data, &wanted).map_err(fail)? else {
         return Err(unexpected_answer());
@@ -120,15 +120,15 @@ fn add(args: &DevAddArgs, note: &InterruptNote) -> Result<(), CommandFailure> {
     ));
     let since = if before { " since before" } else { "" };
     print_done(&format!("{name} asks for a place in the cluster{since}\n"), note)?;
-    if is_in_layout(&mut worker, &running.data, &name)? {
+    if is_in_layout(&mut client, &running.data, &name)? {
         note.set_applied(&name, &to.flags());
         print_done(&format!("{name} has one by a change that is under way or done\n"), note)?;
-        wait_until_settled(&mut worker)?;
+        wait_until_settled(&mut client)?;
     } else {
         let lists = [("add", &vec![name.clone()])];
-        change(&mut worker, &lists, None, (&name, note))?;
+        change(&mut client, &lists, None, (&name, note))?;
     }
-    wait_until_adopted(&mut worker, &running.data)?;
+    wait_until_adopted(&mut client, &running.data)?;
     let url = nodes(&running.data)?.into_iter().find(|node| node.name == name);
     let url = url.map(|node| node.url).unwrap_or_default();
     print_done(
@@ -193,32 +193,32 @@ fn leave(
     data: &Path,
     note: &InterruptNote,
 ) -> Result<(), CommandFailure> {
-    let mut worker = Worker::new(to)?;
-    let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
+    let mut client = AdminClient::new(to)?;
+    let layout: LayoutStatus = client.request("GET", "/admin/layout", 200)?;
     if layout.nodes.iter().all(|node| node.name != *name) {
         note.set_applied(name, &to.flags());
         print_done(&format!("{name} leaves by a change that is under way or done\n"), note)?;
-        wait_until_settled(&mut worker)?;
+        wait_until_settled(&mut client)?;
     } else {
-        all_are_up(&mut worker)?;
+        all_are_up(&mut client)?;
         let lists = [("remove", &vec![name.clone()])];
-        change(&mut worker, &lists, replicas, (name, note))?;
+        change(&mut client, &lists, replicas, (name, note))?;
     }
-    wait_until_adopted(&mut worker, data)
+    wait_until_adopted(&mut client, data)
 }
 
 /// Plans, prints and applies a change of a node, and waits for the end of the change.
 fn change(
-    worker: &mut Worker<'_>,
+    client: &mut AdminClient<'_>,
     lists: &[(&str, &Vec<String>)],
     replicas: Option<u8>,
     (name, note): (&str, &InterruptNote),
 ) -> Result<(), CommandFailure> {
-    let plan = planned(worker, lists, replicas)?;
+    let plan = request_plan(client, lists, replicas)?;
     print_done(&plan_text(&plan), note)?;
-    note.set_applied(name, &worker.flags());
-    applied(worker, &plan.plan)?;
-    let epoch = wait_for_plan(worker, &plan.plan)?;
+    note.set_applied(name, &client.flags());
+    request_apply(client, &plan.plan)?;
+    let epoch = wait_for_plan(client, &plan.plan)?;
     print_done(&format!("done: epoch {epoch}\n"), note)
 }
 
@@ -240,17 +240,21 @@ fn unexpected_answer() -> CommandFailure {
 fn connection_args(running: &DevRunning, node: &DevNode) -> ConnectionArgs {
     let (url, token_file) = (node.url.clone(), running.token_file.clone());
     let certificates = match url.starts_with("https://") {
-        true => Certificates::of_ca(running.data.join(CERTS).join("ca.pem")),
+        true => Certificates::trusting_ca(running.data.join(CERTS).join("ca.pem")),
         false => Certificates::default(),
     };
     ConnectionArgs { url, certificates, token_file, timeout: None, json: false }
 }
 
 /// Waits until the started node asks to join; returns true if the layout already has it.
-fn is_in_layout(worker: &mut Worker<'_>, data: &Path, name: &str) -> Result<bool, CommandFailure> {
+fn is_in_layout(
+    client: &mut AdminClient<'_>,
+    data: &Path,
+    name: &str,
+) -> Result<bool, CommandFailure> {
     let until = Instant::now() + PATIENCE;
     let mut looks = 0;
-    let answered = worker.wait("/admin/layout", |_, layout: LayoutStatus, _| {
+    let answered = client.wait("/admin/layout", |_, layout: LayoutStatus, _| {
         looks += 1;
         // The node may have given up; its log then has the reason.
         let is_gone = looks % 5 == 0
@@ -272,9 +276,9 @@ fn is_in_layout(worker: &mut Worker<'_>, data: &Path, name: &str) -> Result<bool
 }
 
 /// Fails if nodes are down after [`RESTART`]: a change would wait for them, so none is begun.
-fn all_are_up(worker: &mut Worker<'_>) -> Result<(), CommandFailure> {
+fn all_are_up(client: &mut AdminClient<'_>) -> Result<(), CommandFailure> {
     let until = Instant::now() + RESTART;
-    let down = worker.wait("/v0/cluster", |_, cluster: Cluster, _| {
+    let down = client.wait("/v0/cluster", |_, cluster: Cluster, _| {
         let down = cluster.nodes.into_iter().filter(|row| !row.up);
         let down: Vec<String> = down.map(|row| row.name).collect();
         (down.is_empty() || Instant::now() > until).then_some(down)
@@ -282,7 +286,7 @@ fn all_are_up(worker: &mut Worker<'_>) -> Result<(), CommandFailure> {
     if down.is_empty() {
         return Ok(());
     }
-    let (down, flags) = (down.join(", "), worker.flags());
+    let (down, flags) = (down.join(", "), client.flags());
     Err(fail(format!(
         "{down} can't be reached, and the change would wait for that: try again when all nodes are \
          up (kvorum status{flags}). One that is lost for good is removed by kvorum cluster plan \
@@ -292,10 +296,10 @@ fn all_are_up(worker: &mut Worker<'_>) -> Result<(), CommandFailure> {
 
 /// Waits until all nodes use the changed layout, then tells `kvorum dev`, which from then on starts
 /// nodes without the initial list.
-fn wait_until_adopted(worker: &mut Worker<'_>, data: &Path) -> Result<(), CommandFailure> {
+fn wait_until_adopted(client: &mut AdminClient<'_>, data: &Path) -> Result<(), CommandFailure> {
     let until = Instant::now() + PATIENCE;
-    let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
-    let all = worker.wait("/v0/cluster", |_, cluster: Cluster, _| {
+    let layout: LayoutStatus = client.request("GET", "/admin/layout", 200)?;
+    let all = client.wait("/v0/cluster", |_, cluster: Cluster, _| {
         let goes_by = |name: &str| {
             let row = cluster.nodes.iter().find(|row| row.name == name)?;
             row.status.as_ref().map(|status| status.epoch)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 
-use super::admin::{EACH_LINE, FIRST_LINE, Worker, duration_text, show, task_number_json};
+use super::admin::{AdminClient, EACH_LINE, FIRST_LINE, duration_text, show, task_number_json};
 use super::status::{clock_problems, problems};
 use super::{CommandFailure, RepairArgs, print_done};
 use crate::operations::status::{Cluster, Row};
@@ -14,8 +14,8 @@ use crate::repair::status::{Repair, Round};
 /// Runs the command.
 pub(crate) fn repair(args: &RepairArgs) -> Result<(), CommandFailure> {
     let url = &args.ask.url;
-    let mut worker = Worker::new(&args.ask)?;
-    let number = worker.ask(&format!("/admin/repair?full={}", args.full))?;
+    let mut client = AdminClient::new(&args.ask)?;
+    let number = client.ask(&format!("/admin/repair?full={}", args.full))?;
     if !args.wait && args.ask.json {
         return print_done(
             &task_number_json(number),
@@ -33,12 +33,12 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), CommandFailure> {
         );
     }
     let (mut look_at, mut hindrances) = (Instant::now() + FIRST_LINE, String::new());
-    let round = worker.wait("/admin/repair", |worker, repair: Repair, bar| {
+    let round = client.wait("/admin/repair", |client, repair: Repair, bar| {
         if let Some(last) = repair.last.filter(|last| last.number >= number) {
             return Some(last);
         }
         if Instant::now() >= look_at {
-            let cluster = worker.look("/v0/cluster");
+            let cluster = client.try_get("/v0/cluster");
             hindrances = cluster.map_or_else(String::new, |cluster| cluster_problems(&cluster));
             look_at = Instant::now() + EACH_LINE;
         }

@@ -429,7 +429,7 @@ impl ConnectionState {
     }
 
     /// Registers the waker of the connection's task.
-    pub(crate) fn attend(&self, waker: &Waker) {
+    pub(crate) fn set_waker(&self, waker: &Waker) {
         let mut task = self.task.borrow_mut();
         if !task.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *task = Some(waker.clone());

@@ -65,16 +65,16 @@ pub(in crate::http) fn decode(range: &Bounds, text: &[u8]) -> Result<Vec<u8>, Cu
 }
 
 fn check_of(range: [u8; 4], next: &[u8]) -> [u8; 4] {
-    low([&[VERSION][..], &range, next].concat())
+    low_bytes([&[VERSION][..], &range, next].concat())
 }
 
 fn hash_of(Bounds { start, end }: &Bounds) -> [u8; 4] {
     let len = (start.len() as u64).to_le_bytes();
     let end = end.as_deref().map_or(vec![0], |end| [&[1][..], end].concat());
-    low([&len[..], start, &end].concat())
+    low_bytes([&len[..], start, &end].concat())
 }
 
-fn low(bytes: Vec<u8>) -> [u8; 4] {
+fn low_bytes(bytes: Vec<u8>) -> [u8; 4] {
     (xxh3_64(&bytes) as u32).to_le_bytes()
 }
 

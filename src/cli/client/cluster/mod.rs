@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 
-use super::admin::{Worker, show};
+use super::admin::{AdminClient, show};
 use super::args::ConnectionArgs;
 use super::bytes::percent;
 use super::status::{NOT_ASKED, OTHER_CLUSTER, has_lost_majority, lost_votes, problems, silent};
@@ -146,9 +146,9 @@ pub(crate) fn cluster(args: &ClusterArgs) -> Result<(), CommandFailure> {
 }
 
 fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
-    let mut worker = Worker::new(&args.ask)?;
-    let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
-    let cluster: Cluster = worker.exchange("GET", "/v0/cluster", 200)?;
+    let mut client = AdminClient::new(&args.ask)?;
+    let layout: LayoutStatus = client.request("GET", "/admin/layout", 200)?;
+    let cluster: Cluster = client.request("GET", "/v0/cluster", 200)?;
     let epoch_of = |name: &str| {
         let row = cluster.nodes.iter().find(|row| row.name == name)?;
         Some(row.status.as_ref()?.epoch)
@@ -177,7 +177,7 @@ fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
         };
         print(&(status_text(&layout, goes_by, &args.ask.flags()) + &notes))?;
     }
-    let differs = differing(&layout, epoch_of);
+    let differs = differing_members(&layout, epoch_of);
     if differs.is_empty() {
         return Ok(());
     }
@@ -186,7 +186,7 @@ fn status(args: &ClusterStatusArgs) -> Result<(), CommandFailure> {
 }
 
 /// Lists the members that are down or in another epoch than the asked node.
-fn differing(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u64>) -> String {
+fn differing_members(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u64>) -> String {
     let differs = |name: &str| match epoch_of(name) {
         Some(epoch) if epoch == layout.epoch => None,
         Some(epoch) => Some(format!("{name} goes by epoch {epoch}")),
@@ -238,7 +238,7 @@ fn status_text(layout: &LayoutStatus, goes_by: impl Fn(&str) -> String, flags: &
 }
 
 fn plan(args: &PlanArgs) -> Result<(), CommandFailure> {
-    let mut worker = Worker::new(&args.ask)?;
+    let mut client = AdminClient::new(&args.ask)?;
     let lists = [
         ("add", &args.add),
         ("remove", &args.remove),
@@ -246,7 +246,7 @@ fn plan(args: &PlanArgs) -> Result<(), CommandFailure> {
         ("weight", &args.weight),
         ("council", &args.council),
     ];
-    let plan = planned(&mut worker, &lists, args.replicas)?;
+    let plan = request_plan(&mut client, &lists, args.replicas)?;
     if args.ask.json {
         let json = serde_json::to_string(&plan).expect("strings and numbers always serialize");
         return print(&(json + "\n"));
@@ -261,8 +261,8 @@ fn plan(args: &PlanArgs) -> Result<(), CommandFailure> {
 }
 
 /// Has the node plan a change. `lists` are query parameters, each with its node names.
-pub(super) fn planned(
-    worker: &mut Worker<'_>,
+pub(super) fn request_plan(
+    client: &mut AdminClient<'_>,
     lists: &[(&str, &Vec<String>)],
     replicas: Option<u8>,
 ) -> Result<LayoutPlan, CommandFailure> {
@@ -273,7 +273,7 @@ pub(super) fn planned(
         }
     }
     query.extend(replicas.map(|replicas| format!("replicas={replicas}")));
-    worker.exchange("POST", &format!("/admin/layout/plan?{}", query.join("&")), 200)
+    client.request("POST", &format!("/admin/layout/plan?{}", query.join("&")), 200)
 }
 
 /// Formats the effects of a plan.
@@ -311,14 +311,17 @@ pub(super) fn plan_text(plan: &LayoutPlan) -> String {
 
 /// Has the node propose a plan to the council. The returned layout is the one before the decision;
 /// later layouts show the outcome.
-pub(super) fn applied(worker: &mut Worker<'_>, plan: &str) -> Result<LayoutStatus, CommandFailure> {
+pub(super) fn request_apply(
+    client: &mut AdminClient<'_>,
+    plan: &str,
+) -> Result<LayoutStatus, CommandFailure> {
     let target = format!("/admin/layout/apply?plan={}", percent(plan.as_bytes()));
-    worker.change(&target, 202)
+    client.request_change(&target, 202)
 }
 
 fn apply(args: &ApplyArgs) -> Result<(), CommandFailure> {
-    let mut worker = Worker::new(&args.ask)?;
-    let asked = applied(&mut worker, &args.plan)?;
+    let mut client = AdminClient::new(&args.ask)?;
+    let asked = request_apply(&mut client, &args.plan)?;
     if !args.wait && args.ask.json {
         return print_done(&layout_json(&asked), ASKED);
     }
@@ -332,7 +335,7 @@ fn apply(args: &ApplyArgs) -> Result<(), CommandFailure> {
             ASKED,
         );
     }
-    let epoch = wait_for_plan(&mut worker, &args.plan)?;
+    let epoch = wait_for_plan(&mut client, &args.plan)?;
     let done = format_args!("the change is done: epoch {epoch}");
     if args.ask.json {
         print_done(&format!("{{\"epoch\":{epoch}}}\n"), done)
@@ -342,10 +345,10 @@ fn apply(args: &ApplyArgs) -> Result<(), CommandFailure> {
 }
 
 fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
-    let mut worker = Worker::new(&args.ask)?;
+    let mut client = AdminClient::new(&args.ask)?;
     let until = Instant::now() + PATIENCE;
     let ended = loop {
-        let asked: LayoutStatus = worker.change("/admin/layout/abort", 202)?;
+        let asked: LayoutStatus = client.request_change("/admin/layout/abort", 202)?;
         if !args.wait && args.ask.json {
             return print_done(&layout_json(&asked), ASKED);
         }
@@ -358,7 +361,7 @@ fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
                 ASKED,
             );
         }
-        let ended = worker.wait("/admin/layout", |_, layout: LayoutStatus, bar| {
+        let ended = client.wait("/admin/layout", |_, layout: LayoutStatus, bar| {
             show(bar, 0, None, "asking the council".to_owned());
             match layout.stage {
                 LayoutStage::Settled if layout.epoch == asked.epoch + 1 => {
@@ -387,7 +390,7 @@ fn abort(args: &AbortArgs) -> Result<(), CommandFailure> {
             print_done(if args.ask.json { &json } else { &text }, text.trim_end())
         }
         Err(why) => {
-            fail(why.told(&args.ask.flags()));
+            fail(why.text_with_command(&args.ask.flags()));
             Err(CommandFailure::No)
         }
     }
@@ -423,7 +426,7 @@ enum ChangeFailure {
 
 impl ChangeFailure {
     /// Returns the reason, with the command to continue with. `flags` are the connection's flags.
-    fn told(&self, flags: &str) -> String {
+    fn text_with_command(&self, flags: &str) -> String {
         match self {
             Self::Overtaken => format!("{self} (kvorum cluster plan{flags})"),
             Self::NoMajority { .. } => format!("{self}: kvorum cluster status{flags}"),

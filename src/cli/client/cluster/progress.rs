@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar};
 
 use super::ChangeFailure;
-use crate::cli::client::admin::{Worker, show};
+use crate::cli::client::admin::{AdminClient, show};
 use crate::cli::client::status::{OTHER_CLUSTER, lost_votes, problems};
 use crate::cli::client::{CommandFailure, fail};
 use crate::layout::status::{ChangeProgress, LayoutStage, LayoutStatus, MoveStatus, WaitStatus};
@@ -39,13 +39,13 @@ const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// Waits until a plan is carried out; returns the epoch of the final layout.
 pub(in crate::cli::client) fn wait_for_plan(
-    worker: &mut Worker<'_>,
+    client: &mut AdminClient<'_>,
     plan: &str,
 ) -> Result<u64, CommandFailure> {
     let until = Instant::now() + PATIENCE;
     // The node reports only the last requested change: an abort replaces the plan.
     let planned = Cell::new(None);
-    let ended = wait(worker, |layout| {
+    let ended = wait(client, |layout| {
         let change = layout.change.as_ref().filter(|change| change.plan == plan);
         planned.set(change.map(|change| change.epoch).or(planned.get()));
         let is_settled = layout.stage == LayoutStage::Settled;
@@ -57,20 +57,20 @@ pub(in crate::cli::client) fn wait_for_plan(
         }
     })?;
     let epoch = ended.map_err(|why| {
-        fail(why.told(&worker.flags()));
+        fail(why.text_with_command(&client.flags()));
         CommandFailure::No
     })?;
-    wait_for_epoch(worker, epoch);
+    wait_for_epoch(client, epoch);
     Ok(epoch)
 }
 
 /// Waits until every member that answers is in epoch `epoch`, so that the next command finds the
 /// members in agreement. The change is already done, so a failure to see the members is ignored.
-fn wait_for_epoch(worker: &mut Worker<'_>, epoch: u64) {
+fn wait_for_epoch(client: &mut AdminClient<'_>, epoch: u64) {
     let until = Instant::now() + HEARD_WITHIN;
     let is_behind = |row: &Row| row.status.as_ref().is_some_and(|status| status.epoch < epoch);
     while Instant::now() < until
-        && let Some(cluster) = worker.look::<Cluster>("/v0/cluster")
+        && let Some(cluster) = client.try_get::<Cluster>("/v0/cluster")
         && cluster.nodes.iter().any(is_behind)
     {
         thread::sleep(LOOK_AGAIN);
@@ -79,23 +79,23 @@ fn wait_for_epoch(worker: &mut Worker<'_>, epoch: u64) {
 
 /// Waits until no keys move.
 pub(in crate::cli::client) fn wait_until_settled(
-    worker: &mut Worker<'_>,
+    client: &mut AdminClient<'_>,
 ) -> Result<(), CommandFailure> {
-    wait(worker, |layout| (layout.stage == LayoutStage::Settled).then_some(()))
+    wait(client, |layout| (layout.stage == LayoutStage::Settled).then_some(()))
 }
 
 /// Polls the layout until `ended` returns an end, and reports the progress meanwhile.
 fn wait<End>(
-    worker: &mut Worker<'_>,
+    client: &mut AdminClient<'_>,
     ended: impl Fn(&LayoutStatus) -> Option<End>,
 ) -> Result<End, CommandFailure> {
     let mut log = Log { stage: LayoutStage::Settled, said: Instant::now() };
-    worker.wait("/admin/layout", |worker, layout: LayoutStatus, bar| {
+    client.wait("/admin/layout", |client, layout: LayoutStatus, bar| {
         if let Some(end) = ended(&layout) {
             return Some(Ok(end));
         }
         if bar.is_hidden() {
-            return log.report(worker, &layout).err().map(Err);
+            return log.report(client, &layout).err().map(Err);
         }
         show_moves(bar, &layout);
         None
@@ -142,7 +142,7 @@ impl Log {
     /// join are down at first, so the report of problems also has to wait for the interval.
     fn report(
         &mut self,
-        worker: &mut Worker<'_>,
+        client: &mut AdminClient<'_>,
         layout: &LayoutStatus,
     ) -> Result<(), CommandFailure> {
         let LayoutStatus { epoch, stage, .. } = layout;
@@ -153,10 +153,10 @@ impl Log {
         if self.said.elapsed() < SAID_EVERY {
             return Ok(());
         }
-        let cluster: Cluster = worker.exchange("GET", "/v0/cluster", 200)?;
-        let state = holdups_text(layout, &cluster, &worker.flags());
+        let cluster: Cluster = client.request("GET", "/v0/cluster", 200)?;
+        let state = holdups_text(layout, &cluster, &client.flags());
         let state = state.unwrap_or_else(|| "asking the council".to_owned());
-        let flags = worker.flags();
+        let flags = client.flags();
         let problems = cluster.nodes.iter().flat_map(|row| problems(row, &cluster.asked));
         let problems = problems.chain(lost_votes(&cluster, &flags));
         let problems: String = problems.map(|line| format!("; {line}")).collect();
@@ -310,7 +310,7 @@ mod tests {
         let Some(Err(why)) = plan_outcome(&asking(&["b", "c"]), "p", false) else {
             panic!("one of three decides nothing")
         };
-        let why = why.told(FLAGS);
+        let why = why.text_with_command(FLAGS);
         assert!(why.starts_with("no majority of the council (a, b, c) has a vote: b, c"), "{why}");
         assert!(why.ends_with("(kvorum cluster status --url http://a:1 says how)"), "{why}");
         assert!(plan_outcome(&asking(&["b", "c"]), "another", false).is_none());

@@ -387,7 +387,7 @@ impl ConnectionState {
         self.enter(Phase::Linger);
         let mut thrown = 0;
         poll_fn(|cx| {
-            self.attend(cx.waker());
+            self.set_waker(cx.waker());
             while self.phase.get() == Phase::Linger
                 && !self.is_given_up()
                 && !self.connection().is_given_up()
