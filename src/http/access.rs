@@ -29,7 +29,7 @@ use crate::counters::clocks::wall_micros;
 use crate::http::connection::ConnectionState;
 use crate::peers::proof;
 use crate::tokens::lookup::{CachedToken, TokenLookup};
-use crate::tokens::status::{KINDS, METHODS, texts};
+use crate::tokens::status::{KINDS, METHODS, granted_names};
 
 /// Index of 403 among the counters of refused requests.
 const FORBIDDEN: usize = 1;
@@ -283,14 +283,14 @@ fn allows(token: &Token, kind: Kinds, method: &Method) -> Result<(), Problem> {
     let name = &token.name;
     if !token.kinds.has(kind) {
         let [kind, kinds] =
-            [kind, token.kinds].map(|kinds| texts(&KINDS, |one| kinds.has(one)).join(", "));
+            [kind, token.kinds].map(|kinds| granted_names(&KINDS, |one| kinds.has(one)).join(", "));
         return Err(Problem::forbidden(format!(
             "this is for tokens for {kind}, and token {name:?} is for {kinds}"
         )));
     }
     // Any other method is not allowed on any path.
     if method_of(method).is_some_and(|method| !token.methods.has(method)) {
-        let methods = texts(&METHODS, |one| token.methods.has(one)).join(", ");
+        let methods = granted_names(&METHODS, |one| token.methods.has(one)).join(", ");
         return Err(Problem::forbidden(format!("token {name:?} is good for {methods} only")));
     }
     Ok(())

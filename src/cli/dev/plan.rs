@@ -188,7 +188,7 @@ impl DevPlan {
         }
         let said = serve.settings.cluster_secret_file.is_some() || serve.config.is_some();
         self.secret = (!said && CLUSTER.variable().is_none()).then_some(random);
-        let settings = config::given(*serve)?;
+        let settings = config::merge_sources(*serve)?;
         if settings.tls_cert.is_some() && !self.kept.tls {
             return Err(DevError::OtherTls);
         }
