@@ -186,8 +186,7 @@ fn complete(
     secret_variable: Option<OsString>,
     token_variable: Option<OsString>,
 ) -> Result<(Config, Logging), ConfigError> {
-    let (wants_full, settings) =
-        (settings.repair_full_interval.is_some(), settings.with_defaults());
+    let (has_full, settings) = (settings.repair_full_interval.is_some(), settings.with_defaults());
     let (listen, replicas) = (settings.listen.0, settings.replicas.0 as u8);
     let (cluster, advertise) = (settings.cluster.as_deref(), settings.advertise.as_deref());
     let lone = UnlistedArgs {
@@ -242,7 +241,7 @@ fn complete(
         max_value,
         max_ttl: settings.max_ttl,
         rounds: repair_schedule(
-            (settings.repair_interval, settings.repair_full_interval, wants_full),
+            (settings.repair_interval, settings.repair_full_interval, has_full),
             u64::from(settings.repair_share.0),
             settings.deadline.0 + settings.max_clock_skew.0,
         ),
@@ -255,9 +254,8 @@ fn complete(
         greets: settings.log_format == LogFormat::Text,
         warnings: warnings.flatten().collect(),
     };
-    let logging =
-        Logging { filter: log::parse_filter(&settings.log)?, format: settings.log_format };
-    Ok((config, logging))
+    let filter = log::parse_filter(&settings.log)?;
+    Ok((config, Logging { filter, format: settings.log_format }))
 }
 
 /// Requires TLS for addresses and URLs beyond loopback, because others can listen in there, on this
