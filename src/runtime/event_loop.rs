@@ -285,7 +285,7 @@ impl EventLoop {
         self.watches.add(&watch);
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            this.serve_connection(stream, &watch).await;
+            this.converse(stream, &watch).await;
             this.unregister(&watch);
         });
     }
@@ -345,11 +345,7 @@ impl EventLoop {
     }
 
     /// Serves a connection to its end.
-    async fn serve_connection(
-        self: &Rc<Self>,
-        stream: tokio::net::TcpStream,
-        watch: &Rc<ConnectionState>,
-    ) {
+    async fn converse(self: &Rc<Self>, stream: tokio::net::TcpStream, watch: &Rc<ConnectionState>) {
         let stream = match &self.node.tls {
             None => Stream::from(stream),
             Some(tls) => match self.tls_handshake(tls, stream, watch).await {
@@ -372,7 +368,7 @@ impl EventLoop {
             .half_close(true)
             .max_buf_size(BUFFER_BYTES)
             .max_header_size(http::MAX_HEAD_LEN)
-            .serve_connection(TokioIo::new(socket), service);
+            .converse(TokioIo::new(socket), service);
         let mut goodbye_said = false;
         let result = poll_fn(|cx| {
             if watch.is_given_up() {
