@@ -135,12 +135,12 @@ impl<R: Read> Frames<R> {
         let [kind] = self.take()?;
         match kind {
             ITEM => self.item(),
-            END => self.ended(Frame::End),
+            END => self.expect_end(Frame::End),
             NEXT => {
                 let len = u16::from_be_bytes(self.take()?);
                 let cursor = String::from_utf8(self.bytes(len.into())?);
                 let cursor = cursor.ok().filter(|cursor| cursor.is_ascii());
-                self.ended(Frame::Next(cursor.ok_or(FrameError::Cursor)?))
+                self.expect_end(Frame::Next(cursor.ok_or(FrameError::Cursor)?))
             }
             other => Err(FrameError::Kind(other)),
         }
@@ -166,7 +166,7 @@ impl<R: Read> Frames<R> {
     }
 
     /// Returns an end frame if nothing follows it: a body that continues is malformed.
-    fn ended(&mut self, frame: Frame) -> Result<Frame, FrameError> {
+    fn expect_end(&mut self, frame: Frame) -> Result<Frame, FrameError> {
         let mut byte = [0];
         loop {
             match self.from.read(&mut byte) {
@@ -180,18 +180,18 @@ impl<R: Read> Frames<R> {
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
         let mut bytes = [0; N];
-        self.from.read_exact(&mut bytes).map_err(cut)?;
+        self.from.read_exact(&mut bytes).map_err(cut_error)?;
         Ok(bytes)
     }
 
     fn bytes(&mut self, len: usize) -> Result<Vec<u8>, FrameError> {
         let mut bytes = vec![0; len];
-        self.from.read_exact(&mut bytes).map_err(cut)?;
+        self.from.read_exact(&mut bytes).map_err(cut_error)?;
         Ok(bytes)
     }
 }
 
-fn cut(error: io::Error) -> FrameError {
+fn cut_error(error: io::Error) -> FrameError {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => FrameError::Cut,
         _ => FrameError::Read(error),

@@ -23,7 +23,7 @@ const QUOTED: usize = 80;
 
 /// The reason why another node's page could not be fetched.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unread {
+pub(super) enum FetchError {
     #[error("{0}")]
     Dial(#[from] DialError),
     #[error("{0}")]
@@ -44,7 +44,7 @@ pub(super) enum Unread {
     Malformed(#[from] serde_json::Error),
 }
 
-impl Unread {
+impl FetchError {
     /// True if the node answered, and refused this node's proof.
     pub(super) fn refuses_proof(&self) -> bool {
         matches!(self, Self::ProofRefused { .. })
@@ -93,9 +93,9 @@ impl NodePage {
         asked: NodeId,
         target: &'static str,
         silence: Duration,
-    ) -> Result<Self, Unread> {
+    ) -> Result<Self, FetchError> {
         let authority = requests.authority(asked);
-        let asks = requests.asks(asked, target, stream.channel())?;
+        let asks = requests.page_proof(asked, target, stream.channel())?;
         let proof = asks.as_ref().map(|asks| format!("{HEADER}: {}\r\n", asks.header));
         let proof = proof.unwrap_or_default();
         let request = format!("GET {target} HTTP/1.0\r\nHost: {authority}\r\n{proof}\r\n");
@@ -107,15 +107,18 @@ impl NodePage {
         let answer = String::from_utf8_lossy(&line).trim_end().to_owned();
         match answer.split(' ').nth(1) {
             Some("200") => {}
-            Some("503") => return Err(Unread::ServesNothing),
+            Some("503") => return Err(FetchError::ServesNothing),
             // 403: where clients must show a certificate, and a node shows its proof instead.
             Some(status @ ("401" | "403")) if asks.is_some() => {
                 let status = if status == "401" { 401 } else { 403 };
-                return Err(Unread::ProofRefused { status, skew_us: requests.skew_micros(asked) });
+                return Err(FetchError::ProofRefused {
+                    status,
+                    skew_us: requests.skew_micros(asked),
+                });
             }
             _ => {
                 let answer = answer.chars().take(QUOTED).collect();
-                return Err(Unread::Answer { answer, target });
+                return Err(FetchError::Answer { answer, target });
             }
         }
         let mut shown = None;
@@ -127,26 +130,26 @@ impl NodePage {
             shown = value.map(|(_, value)| value.to_owned()).or(shown);
         }
         if asks.is_some_and(|asks| !asks.is_answered(shown.as_deref())) {
-            return Err(Unread::Stranger);
+            return Err(FetchError::Stranger);
         }
         Ok(page)
     }
 
     /// Reads the next line.
-    pub(super) async fn line(&mut self, line: &mut Vec<u8>) -> Result<(), Unread> {
+    pub(super) async fn line(&mut self, line: &mut Vec<u8>) -> Result<(), FetchError> {
         line.clear();
         let mut bounded = (&mut self.stream).take(MAX_LINE);
         let read = timeout(self.silence, bounded.read_until(b'\n', line)).await;
-        read.map_err(|_| Unread::Silent(self.silence))??;
-        if line.ends_with(b"\n") { Ok(()) } else { Err(Unread::Ended) }
+        read.map_err(|_| FetchError::Silent(self.silence))??;
+        if line.ends_with(b"\n") { Ok(()) } else { Err(FetchError::Ended) }
     }
 
     /// Reads the body, at most `most` bytes of it.
-    pub(super) async fn body(mut self, most: u64) -> Result<Vec<u8>, Unread> {
+    pub(super) async fn body(mut self, most: u64) -> Result<Vec<u8>, FetchError> {
         let mut body = Vec::new();
         let mut bounded = (&mut self.stream).take(most);
         let read = timeout(self.silence, bounded.read_to_end(&mut body)).await;
-        read.map_err(|_| Unread::Silent(self.silence))??;
+        read.map_err(|_| FetchError::Silent(self.silence))??;
         Ok(body)
     }
 }
@@ -157,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_refused_proof_names_the_clocks_or_the_secrets() {
-        let said = |skew_us| Unread::ProofRefused { status: 401, skew_us }.to_string();
+        let said = |skew_us| FetchError::ProofRefused { status: 401, skew_us }.to_string();
         assert!(
             said(Some(-120_000_000)).contains("its clock is 120.0 s behind this node's, and"),
             "{}",

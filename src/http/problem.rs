@@ -268,7 +268,7 @@ impl Problem {
     }
 
     /// Refuses a request sent by a foreign page.
-    pub(crate) fn foreign(who: &str) -> Self {
+    pub(crate) fn foreign_page(who: &str) -> Self {
         let detail = format!(
             "{who} may not send requests to this node, because then any web page could; use the \
              node's own pages (/ui), a program, or your own proxy, or start the node with \
@@ -311,12 +311,12 @@ impl Problem {
     }
 
     /// Refuses a layout plan that can't be applied.
-    pub(crate) fn no_plan(detail: String) -> Self {
+    pub(crate) fn plan_refused(detail: String) -> Self {
         Self::new(Type::PlanRefused, detail)
     }
 
     /// Refuses a node's request to join.
-    pub(crate) fn no_place(detail: String) -> Self {
+    pub(crate) fn join_refused(detail: String) -> Self {
         Self::new(Type::JoinRefused, detail)
     }
 
@@ -331,7 +331,7 @@ impl Problem {
     }
 
     /// Refuses a write whose condition is false; `current` is the tag of the current value.
-    pub(crate) fn unmet(current: Option<Tag>) -> Self {
+    pub(crate) fn condition_failed(current: Option<Tag>) -> Self {
         let detail = match current {
             Some(_) => "the condition is not true of the value that there is: its tag is in ETag",
             None => "the condition is not true: there is no value",
@@ -362,7 +362,7 @@ impl Problem {
 
     /// Refuses a write with an idempotency key of which the replicas cannot tell whether an earlier
     /// write used it, or with which outcome.
-    pub(crate) fn forgotten() -> Self {
+    pub(crate) fn idempotency_unknown() -> Self {
         let detail = "an earlier write may have used this Idempotency-Key, and its outcome is not \
             known any more; this request was not applied. Read the key to see what is there, and \
             use a new Idempotency-Key for each write. If a new one is refused too, disks were \
@@ -373,7 +373,7 @@ impl Problem {
     }
 
     /// Refuses a write with the idempotency key of a different request.
-    pub(crate) fn reused() -> Self {
+    pub(crate) fn idempotency_key_reused() -> Self {
         let detail = "an earlier request for this key used this Idempotency-Key, and was another \
             one: another method, value, number, condition or ttl. This request was not applied. \
             Use a new Idempotency-Key for each write, and the same one only to send the same \
@@ -387,7 +387,7 @@ impl Problem {
     }
 
     /// Refuses a client that found no free slot.
-    pub(crate) fn crowded(most: usize) -> Self {
+    pub(crate) fn no_free_slot(most: usize) -> Self {
         let what = format!("all {most} client connections are in use (--connections)");
         Self::overload(&what).undone()
     }

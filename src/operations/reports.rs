@@ -75,8 +75,8 @@ impl Reports {
     }
 
     /// Returns the metrics in the older text format of Prometheus.
-    pub(crate) fn metrics_in_plain(&self) -> String {
-        metrics::plain(&self.metrics())
+    pub(crate) fn plain_text_metrics(&self) -> String {
+        metrics::to_plain_text(&self.metrics())
     }
 
     /// Requests a repair round that compares everything written so far; returns its number, or
@@ -102,8 +102,8 @@ impl Reports {
 
     /// Answers a node that belongs to no cluster and asks to join this one. An error is the reason
     /// why the node can't join.
-    pub(crate) fn asks_to_join(&self, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
-        joining::answers::asks(&self.0, asker)
+    pub(crate) fn answer_join(&self, asker: JoinRequest) -> Result<JoinAnswer, JoinError> {
+        joining::answers::answer_join(&self.0, asker)
     }
 
     /// Returns the joining node with this name. An error lists the names of the nodes that ask to
@@ -192,12 +192,12 @@ impl Reports {
     }
 
     /// Returns the layout that undoes the change under way, if it can be undone.
-    pub(crate) fn aborted(&self, known: &Layout) -> Option<Layout> {
+    pub(crate) fn abort_layout(&self, known: &Layout) -> Option<Layout> {
         known.aborted(|name| self.0.voter_of(name))
     }
 
     /// Returns a plan made by this node.
-    pub(crate) fn plan_of(&self, id: u128) -> Option<Arc<Layout>> {
+    pub(crate) fn find_plan(&self, id: u128) -> Option<Arc<Layout>> {
         self.0.plans.find(id)
     }
 
@@ -244,7 +244,13 @@ impl Reports {
     /// that follows the last of them.
     pub(crate) fn past(&self, from: u64, most: usize) -> (Vec<PastSecond>, u64) {
         let (samples, next) = self.0.history.from(from, most);
-        (samples.into_iter().map(|sample| history::samples::told(&self.0, sample)).collect(), next)
+        (
+            samples
+                .into_iter()
+                .map(|sample| history::samples::past_second(&self.0, sample))
+                .collect(),
+            next,
+        )
     }
 
     /// Returns the node's name.

@@ -101,8 +101,8 @@ impl TokenStatus {
         Self {
             id: token.id_text(),
             name: token.name.clone(),
-            kinds: texts(&KINDS, |kind| token.kinds.has(kind)),
-            methods: texts(&METHODS, |method| token.methods.has(method)),
+            kinds: granted_names(&KINDS, |kind| token.kinds.has(kind)),
+            methods: granted_names(&METHODS, |method| token.methods.has(method)),
             prefix,
             prefix_base64,
             changed_ms: token.changed_ms,
@@ -127,7 +127,7 @@ pub(crate) const METHODS: [(Methods, &str); 4] = [
 ];
 
 /// Returns the names of the kinds or methods for which `has` is true.
-pub(crate) fn texts<T: Copy>(all: &[(T, &str)], has: impl Fn(T) -> bool) -> Vec<String> {
+pub(crate) fn granted_names<T: Copy>(all: &[(T, &str)], has: impl Fn(T) -> bool) -> Vec<String> {
     all.iter().filter(|(one, _)| has(*one)).map(|(_, text)| (*text).to_owned()).collect()
 }
 

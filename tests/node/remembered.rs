@@ -68,7 +68,7 @@ fn is_done(client: &mut Client, word: &str, sum: &str) {
 /// Replaces two of three disks, one after the other. A node counts as rebuilt only after the other
 /// nodes have sent it the outcomes that they remember.
 #[test]
-fn nothing_is_forgotten_when_disks_are_replaced_one_at_a_time() {
+fn idempotency_keys_survive_the_replacement_of_disks_one_at_a_time() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.settled();
     // All replicas must acknowledge. Otherwise a replica might have missed a write on a busy

@@ -76,7 +76,7 @@ pub struct Delivered {
 
 /// A read from the store.
 #[derive(Debug, Clone)]
-pub enum Wanted {
+pub enum StoreRead {
     /// The newest record of a key, for a coordinator that wants no record longer than `most`.
     Record {
         /// The key to read.
@@ -95,7 +95,7 @@ pub enum Wanted {
     Before(Write),
 }
 
-impl Wanted {
+impl StoreRead {
     /// Returns the space and key of the record.
     pub fn place(&self) -> (Space, &Bytes) {
         match self {
@@ -132,7 +132,7 @@ pub trait Driver: WriteBatcher {
     /// Reads `wanted` where waiting is allowed. The result goes to
     /// [`Loop::was_read`](crate::Loop::was_read), or is dropped if no request waits for it any
     /// more.
-    fn read(&mut self, op: OpId, wanted: Wanted, demand: Demand);
+    fn read(&mut self, op: OpId, wanted: StoreRead, demand: Demand);
 
     /// Reads a page. The result is an [`Event::Paged`], or is dropped if no request waits for it
     /// any more. Pages for clients go first.
@@ -181,7 +181,7 @@ pub trait TaskDriver: WriteBatcher {
     fn call(&mut self, call: CallId, node: NodeId, class: Class, request: Request);
 
     /// Reads hints ([`hints::read`](crate::hints::read)). The result is a [`TaskEvent::HintsRead`].
-    fn read_hints(&mut self, wanted: HintsWanted);
+    fn read_hints(&mut self, wanted: HintQuery);
 
     /// Stores one of the node's own records, bypassing the store's backlog. The result is a
     /// [`TaskEvent::Kept`].
@@ -210,7 +210,7 @@ pub trait TaskDriver: WriteBatcher {
 
 /// A read of stored hints.
 #[derive(Debug, Clone)]
-pub struct HintsWanted {
+pub struct HintQuery {
     /// The call that waits for the hints.
     pub call: CallId,
     /// The node that the hints are for.

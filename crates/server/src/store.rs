@@ -43,8 +43,8 @@ const PURGE_AFTER: u64 = 600_000_000;
 /// Returns the rule for the tombstones and expired values that the engine may purge. They stay
 /// until repair rounds have proven that all replicas hold them ([`PurgeRule::raise`]), because a
 /// replica that missed them would bring back the records they hide. While the node is alone in its
-/// cluster, age decides instead: from [`crate::Starting::begin`] on, which reads from the stored
-/// layout whether the node is alone, until the node enters a layout with other nodes.
+/// cluster, age decides instead: from [`crate::StartingNode::begin`] on, which reads from the
+/// stored layout whether the node is alone, until the node enters a layout with other nodes.
 pub fn purge_rule(wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> PurgeRule {
     PurgeRule::proven(PURGE_AFTER, REMEMBERED_MICROS, wall_micros)
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tombstones_go_where_nobody_else_may_lack_them() {
+    fn tombstones_are_purged_by_age_where_no_replica_may_lack_them() {
         let now = 1_700_000_000_000_000;
         let may = |alone, space, age: u64| {
             let version = Version { time: (now - age) << 12, origin: 1 };

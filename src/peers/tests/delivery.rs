@@ -4,7 +4,7 @@ use protocol::{Event, Filter, Incarnation, Message, NotIssued, PageRequest, Repl
 
 use super::world::*;
 use crate::counters::clocks;
-use crate::peers::FromPeers;
+use crate::peers::PeerInput;
 
 #[test]
 fn requests_and_replies_travel() {
@@ -13,13 +13,13 @@ fn requests_and_replies_travel() {
         a.peers.send(B, read(7));
         a.peers.send(B, write(8, 100));
         match a.next().await {
-            FromPeers::PeerSeen { peer, incarnation, knows_us, .. } => {
+            PeerInput::PeerSeen { peer, incarnation, knows_us, .. } => {
                 assert_eq!((peer, incarnation, knows_us), (B, Incarnation(101), None));
             }
             other => panic!("{other:?}"),
         }
         assert!(matches!(a.event().await, Event::Up(B)));
-        let FromPeers::PeerSeen { peer: A, incarnation: Incarnation(100), .. } = b.next().await
+        let PeerInput::PeerSeen { peer: A, incarnation: Incarnation(100), .. } = b.next().await
         else {
             panic!("b does not know who came");
         };
@@ -87,7 +87,7 @@ fn long_values_travel_in_both_directions() {
 }
 
 #[test]
-fn a_long_request_waits_for_room_and_holds_it_as_long_as_it_lives() {
+fn a_long_request_holds_its_memory_as_long_as_it_lives() {
     run(async {
         let (a, b) = pair(only_pings).await;
         let received = &b.facts.received;
@@ -114,7 +114,7 @@ fn a_long_request_waits_for_room_and_holds_it_as_long_as_it_lives() {
 }
 
 #[test]
-fn a_record_that_there_is_no_room_for_is_thrown_away() {
+fn a_record_without_a_reservation_is_discarded() {
     run(async {
         let long = |request: &Request| match request {
             Request::Read { .. } => {
@@ -129,11 +129,11 @@ fn a_record_that_there_is_no_room_for_is_thrown_away() {
         a.fetch(B, 2, 1 << 20);
         assert_eq!(a.reply().await, (2, Reply::Busy), "it is longer than was told");
         a.fetch(B, 3, 8 + (5 << 20));
-        drop(a.peers.take_room(B, 3));
+        drop(a.peers.take_reservation(B, 3));
         assert_eq!(a.reply().await, (3, Reply::Busy), "nobody waits any more");
         a.fetch(B, 4, 8 + (5 << 20));
         assert!(matches!(a.reply().await, (4, Reply::Found { .. })));
-        assert!(a.peers.take_room(B, 4).is_none(), "it is the record's now");
+        assert!(a.peers.take_reservation(B, 4).is_none(), "it is the record's now");
     });
 }
 

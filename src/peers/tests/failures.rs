@@ -95,13 +95,14 @@ async fn shake_as_acceptor(
 ) -> Stream {
     let (mut stream, _) = answer_101(stream).await;
     let handshake = protocol::handshake::Handshake::accept(identity, [3; 32]);
-    let shaken = crate::peers::greet::shake(&mut stream, handshake, Vec::new(), Vec::new()).await;
+    let shaken =
+        crate::peers::greet::run_handshake(&mut stream, handshake, Vec::new(), Vec::new()).await;
     shaken.map(drop).unwrap();
     stream
 }
 
 #[test]
-fn what_does_not_fit_overflows_alone() {
+fn only_messages_beyond_the_queue_limit_fail() {
     run(async {
         let (a, b) = pair(only_pings).await;
         // Without a connection, requests wait for the dial.

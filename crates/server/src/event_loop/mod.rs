@@ -24,7 +24,7 @@ use protocol::{
 };
 
 use crate::backlog::{Backlog, Bounds, KeyCheck, WRITE_OVERHEAD, Write};
-use crate::driver::{Delivered, Driver, Outcome, Wanted, WriteError, WritePurpose};
+use crate::driver::{Delivered, Driver, Outcome, StoreRead, WriteError, WritePurpose};
 use crate::hints::{self, Hint};
 use crate::idempotency::{self, OPERATION_BYTES};
 use crate::identity::{Identity, OwnRecords};
@@ -39,7 +39,7 @@ const MAX_EVENTS: usize = 1 << 27;
 const EVENTS_PER_LOOK: usize = 16;
 
 /// Reason for refusing records of keys that move here: see [`Shared::is_to_be_emptied_of`].
-const EMPTIES: &str = "the node drops what it held of these keys long ago";
+const BUSY_EMPTYING: &str = "the node drops what it held of these keys long ago";
 
 /// The error of a check that needs a read which waits for the disk.
 struct MustWait;
@@ -152,10 +152,10 @@ impl Loop {
         &mut self,
         driver: &mut D,
         op: OpId,
-        wanted: &Wanted,
+        wanted: &StoreRead,
         result: Result<Option<Record>, StoreError>,
     ) {
-        if let Wanted::Before(write) = wanted {
+        if let StoreRead::Before(write) = wanted {
             let newest = || self.shared.replica.newest.time();
             let time = |record: Record| record.version().time;
             let is_newer = |held: &Record| held.version() > write.record.version();
@@ -278,11 +278,11 @@ impl Loop {
     fn perform<D: Driver>(&mut self, driver: &mut D, effect: Effect) {
         match effect {
             Effect::Read { op, key, most, demand } => {
-                self.read(driver, op, Wanted::Record { key, most }, demand);
+                self.read(driver, op, StoreRead::Record { key, most }, demand);
             }
             Effect::Recall { op, key, asked, demand } => {
                 let name = idempotency::name(&key, asked.id);
-                self.read(driver, op, Wanted::Operation { name, asked }, demand);
+                self.read(driver, op, StoreRead::Operation { name, asked }, demand);
             }
             Effect::Write { op, key, record, via, look, durable, demand } => {
                 let look = if look { KeyCheck::Yes } else { KeyCheck::No };
@@ -318,7 +318,7 @@ impl Loop {
         }
     }
 
-    fn read<D: Driver>(&mut self, driver: &mut D, op: OpId, wanted: Wanted, demand: Demand) {
+    fn read<D: Driver>(&mut self, driver: &mut D, op: OpId, wanted: StoreRead, demand: Demand) {
         let (space, key) = wanted.place();
         let result = match driver.try_get(space, key) {
             Ok(Lookup::Found(record)) => Ok(Some(record)),
@@ -354,10 +354,10 @@ impl Loop {
         let newer = match look {
             KeyCheck::No => None,
             KeyCheck::Done(newer) => *newer,
-            KeyCheck::Yes => match self.newer(driver, key, record) {
+            KeyCheck::Yes => match self.newer_version_time(driver, key, record) {
                 Ok(newer) => newer,
                 Err(MustWait) => {
-                    driver.read(*op, Wanted::Before(write.clone()), write.demand);
+                    driver.read(*op, StoreRead::Before(write.clone()), write.demand);
                     return Ok(());
                 }
             },
@@ -377,7 +377,7 @@ impl Loop {
         purpose: impl FnOnce(FencePermit) -> WritePurpose,
     ) -> Outcome {
         if self.shared.replica.before_writes.are_any() {
-            self.look_before(driver, key, record)?;
+            self.check_before_write(driver, key, record)?;
         }
         let bytes = bytes_of(key, record);
         let proofs = &self.shared.repair.proofs;
@@ -408,9 +408,14 @@ impl Loop {
     /// Does the checks before a write that only few nodes need: refuses records of keys that the
     /// node is about to drop, and counts the record.
     #[cold]
-    fn look_before<D: Driver>(&self, driver: &mut D, key: &Bytes, record: &Record) -> Outcome {
+    fn check_before_write<D: Driver>(
+        &self,
+        driver: &mut D,
+        key: &Bytes,
+        record: &Record,
+    ) -> Outcome {
         if self.shared.is_to_be_emptied_of(key, record.copies()) {
-            return Err(WriteError::Store(lsm::Error::Busy { what: EMPTIES }));
+            return Err(WriteError::Store(lsm::Error::Busy { what: BUSY_EMPTYING }));
         }
         if self.shared.replica.before_writes.count() {
             driver.accept(key, record);
@@ -419,7 +424,7 @@ impl Loop {
     }
 
     /// Returns the version time of a newer record of the key, or an upper bound of it.
-    fn newer<D: Driver>(
+    fn newer_version_time<D: Driver>(
         &self,
         driver: &D,
         key: &[u8],
@@ -454,7 +459,7 @@ impl Loop {
         let is_to_be_emptied =
             |(key, record): &(Bytes, Record)| shared.is_to_be_emptied_of(key, record.copies());
         if items.iter().any(is_to_be_emptied) {
-            let result = Err(StoreError::Busy(EMPTIES));
+            let result = Err(StoreError::Busy(BUSY_EMPTYING));
             return self.events.push_back(Event::Written { op, result });
         }
         // The permit is taken before the repair fence (seal) is read: a fence that is raised after
@@ -526,18 +531,20 @@ impl Loop {
 }
 
 /// Returns the event for the result of a store read.
-fn read_event(op: OpId, wanted: &Wanted, result: Result<Option<Record>, StoreError>) -> Event {
+fn read_event(op: OpId, wanted: &StoreRead, result: Result<Option<Record>, StoreError>) -> Event {
     match (wanted, result) {
-        (Wanted::Record { most, .. }, Ok(Some(record))) if record.byte_len() > *most as usize => {
+        (StoreRead::Record { most, .. }, Ok(Some(record)))
+            if record.byte_len() > *most as usize =>
+        {
             Event::Outlined { op, outline: record.summary() }
         }
-        (Wanted::Record { .. }, result) => Event::Read { op, result },
-        (Wanted::Operation { asked, .. }, result) => {
+        (StoreRead::Record { .. }, result) => Event::Read { op, result },
+        (StoreRead::Operation { asked, .. }, result) => {
             let parse = |entry: Record| idempotency::parse(*asked, &entry);
             let result = result.and_then(|entry| entry.map(parse).transpose());
             Event::Recalled { op, result }
         }
-        (Wanted::Before(_), _) => unreachable!("a write goes on with it"),
+        (StoreRead::Before(_), _) => unreachable!("a write goes on with it"),
     }
 }
 

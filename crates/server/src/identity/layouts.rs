@@ -4,7 +4,7 @@ use lsm::{Batch, Engine, PurgeRule, Space};
 use protocol::layout::{Layout, Voter};
 use protocol::{Layouts, LayoutsKept, Logs, MembershipState, NodeId, Shared};
 
-use super::{Identity, Named, OwnRecords, in_store, unreadable};
+use super::{Identity, NodeSettings, OwnRecords, in_store, unreadable};
 use crate::start_error::StartError;
 use crate::store::Store;
 
@@ -17,7 +17,7 @@ impl Identity {
     pub(crate) fn open_layouts<S: Store>(
         &self,
         store: &S,
-        named: Named<'_>,
+        named: NodeSettings<'_>,
         logs: &Logs,
         state: MembershipState,
     ) -> Result<Layouts, StartError> {
@@ -65,7 +65,7 @@ pub(super) fn without_votes(engine: &Engine) -> Result<Option<Vec<u8>>, StartErr
 }
 
 /// Returns the node id and layout stored in a directory, if that layout is in force.
-pub(super) fn rules(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartError> {
+pub(super) fn layout_in_force(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartError> {
     let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
     let Some(record) = stored else { return Ok(None) };
     let rules = Layouts::rules(&record.value());
@@ -77,7 +77,7 @@ pub(super) fn rules(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartEr
 /// under way.
 pub(super) fn of_single(
     engine: &Engine,
-    named: Named<'_>,
+    named: NodeSettings<'_>,
 ) -> Result<Option<(Vec<u8>, Layout)>, StartError> {
     let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
     let Some(record) = stored else { return Ok(None) };
@@ -113,7 +113,7 @@ pub(crate) fn log_if_removed(shared: &Shared) {
     }
 }
 
-impl Named<'_> {
+impl NodeSettings<'_> {
     /// Returns the layout of a list of nodes that never changed.
     pub(crate) fn first_layout(&self) -> Layout {
         let url = |id: NodeId| self.urls.get(usize::from(id.0)).cloned();

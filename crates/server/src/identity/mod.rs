@@ -51,10 +51,10 @@ use protocol::{
 use crate::clock::BOUND_KEY;
 use crate::start_error::StartError;
 use crate::store::Store;
-pub use decree::Survivor;
-use difference::{differs, is_another, note_difference};
+pub use decree::SurvivingDirectory;
+use difference::{identity_difference, log_difference, other_node_difference};
 use format::StoredIdentity;
-pub use join::{Candidate, Placed};
+pub use join::{Candidate, GrantedMembership};
 use layouts::enter;
 pub(crate) use layouts::log_if_removed;
 pub use marker::{Directory, Marker};
@@ -66,7 +66,7 @@ const KEY: &[u8] = b"identity";
 const LIVES: &[u8] = b"lives";
 
 /// Key prefix of the missed-write marks; the name of the marked node follows.
-const LACKS: &[u8] = b"lacks/";
+const MISSED_MARKS: &[u8] = b"lacks/";
 
 /// Key of the repair proofs.
 const PROOF: &[u8] = b"proof";
@@ -87,7 +87,7 @@ const FIRST: &[u8] = b"first/";
 
 /// The cluster and this node's place in it, from the settings.
 #[derive(Debug, Clone, Copy)]
-pub struct Named<'a> {
+pub struct NodeSettings<'a> {
     /// Members of the cluster.
     pub topology: &'a Topology,
     /// The id of this node.
@@ -99,7 +99,7 @@ pub struct Named<'a> {
     pub urls: &'a [String],
 }
 
-impl Named<'_> {
+impl NodeSettings<'_> {
     /// Returns the id and name of every node.
     pub(crate) fn members(&self) -> Vec<(NodeId, String)> {
         let member = |id| (id, self.topology.member(id).name.clone());
@@ -207,12 +207,12 @@ pub enum OwnRecords {
 
 /// The state of a recovered store before the node writes to it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Recovered {
+pub(crate) struct RecoveredStore {
     sequence: u64,
     newest: u64,
 }
 
-impl Recovered {
+impl RecoveredStore {
     /// Reads the state. Must be called before the first write.
     pub(crate) fn of(engine: &Engine) -> Self {
         Self { sequence: engine.sequence(), newest: engine.greatest_time() }
@@ -224,23 +224,24 @@ pub fn kept_name(engine: &Engine) -> Result<Option<String>, StartError> {
     Ok(read(engine)?.map(|(kept, _)| kept.name))
 }
 
-/// Returns the layout stored in the data directory, if it is in force: see [`Identity::rules`].
+/// Returns the layout stored in the data directory, if it is in force: see
+/// [`Identity::layout_in_force`].
 pub fn kept_layout(engine: &Engine) -> Result<Option<Layout>, StartError> {
-    Ok(layouts::rules(engine)?.map(|(_, layout)| layout))
+    Ok(layouts::layout_in_force(engine)?.map(|(_, layout)| layout))
 }
 
 /// Returns true if a directory belongs to a single-node cluster, or to no node.
 pub(crate) fn is_alone(engine: &Engine) -> Result<bool, StartError> {
-    let rules = layouts::rules(engine)?;
+    let rules = layouts::layout_in_force(engine)?;
     let kept = read(engine)?.map(|(kept, _)| kept);
-    Ok(kept.is_none_or(|kept| is_alone_by(&kept, rules.as_ref().map(|(_, layout)| layout))))
+    Ok(kept.is_none_or(|kept| is_single_node(&kept, rules.as_ref().map(|(_, layout)| layout))))
 }
 
 /// Returns, from a stopped node's directory, the version time up to which all replicas were proven
 /// to hold the same records, provided that the other nodes still hold them. 0 = nothing is proven,
 /// or keys have a single replica.
-pub(crate) fn proven_elsewhere(engine: &Engine) -> Result<u64, StartError> {
-    let rules = layouts::rules(engine)?;
+pub(crate) fn proven_until(engine: &Engine) -> Result<u64, StartError> {
+    let rules = layouts::layout_in_force(engine)?;
     let has_one_copy = match (rules, read(engine)?) {
         (Some((_, layout)), _) => layout.replicas == 1,
         (None, Some((kept, _))) => kept.has_one_copy(),
@@ -253,7 +254,7 @@ pub(crate) fn proven_elsewhere(engine: &Engine) -> Result<u64, StartError> {
 /// Marks a stopped node's directory as having lost records with timestamps up to `lost_before`.
 /// From the next start on, the node is treated like one with a replaced disk, until the other nodes
 /// have streamed back the records that belong to its replicas.
-pub(crate) fn lose<S: Store>(store: &S, lost_before: u64) -> Result<(), StartError> {
+pub(crate) fn mark_records_lost<S: Store>(store: &S, lost_before: u64) -> Result<(), StartError> {
     let Some((kept, mut version)) = read(store.engine())? else { return Ok(()) };
     let kept = StoredIdentity {
         state: MembershipState::Rebuilding,
@@ -272,7 +273,7 @@ impl Identity {
     /// error is one line and leaves the directory unchanged.
     pub(crate) fn open<S: Store>(
         store: &S,
-        named: Named<'_>,
+        named: NodeSettings<'_>,
         new: NewIdentity,
     ) -> Result<Self, StartError> {
         let engine = store.engine();
@@ -282,7 +283,7 @@ impl Identity {
             None => (None, Version { time: 0, origin }),
         };
         let mut rules = match &stored {
-            Some(_) => layouts::rules(engine)?,
+            Some(_) => layouts::layout_in_force(engine)?,
             None => None,
         };
         // While the settings do not name a single node, they also describe it, even if a change of
@@ -299,8 +300,8 @@ impl Identity {
         }
         let differs = match (&stored, &rules) {
             (Some(_), Some(_)) if single.is_some() => None,
-            (Some(kept), Some(_)) => is_another(kept, named),
-            (Some(kept), None) => differs(kept, named),
+            (Some(kept), Some(_)) => other_node_difference(kept, named),
+            (Some(kept), None) => identity_difference(kept, named),
             (None, _) => has_no_identity(engine)?,
         };
         if let Some(differs) = differs {
@@ -310,10 +311,10 @@ impl Identity {
         version.time = version.time.max(newest(engine)?);
         let kept = match (&stored, &rules) {
             (Some(kept), Some((_, layout))) if single.is_none() => {
-                note_difference(named, layout);
+                log_difference(named, layout);
                 kept.clone()
             }
-            _ => agreed(stored.as_ref(), named, new),
+            _ => updated_identity(stored.as_ref(), named, new),
         };
         let (incarnation, name) = (kept.incarnation, kept.name.clone());
         let is_new = stored.is_none() && !kept.is_alone();
@@ -356,7 +357,7 @@ impl Identity {
     }
 
     /// Returns the layout in force at the start; `None` = the settings' list was in force.
-    pub fn rules(&self) -> Option<&Layout> {
+    pub fn layout_in_force(&self) -> Option<&Layout> {
         self.rules.as_ref()
     }
 
@@ -382,7 +383,7 @@ impl Identity {
     }
 
     /// Returns true if the known incarnation of this peer is the only one that the peer ever had.
-    pub(crate) fn knows_first(&self, peer: &str) -> bool {
+    pub(crate) fn has_only_incarnation(&self, peer: &str) -> bool {
         let state = self.lock();
         let known = state.peers.get(peer);
         known.is_some_and(|known| {
@@ -442,7 +443,7 @@ impl Identity {
         let kept = StoredIdentity { state, lost_before, ..held.made.clone() };
         held.made = kept.clone();
         let (lacks, changes) = shared.transfer.missed.encode(shared.own);
-        let lacks_key = [LACKS, kept.name.as_bytes()].concat();
+        let lacks_key = [MISSED_MARKS, kept.name.as_bytes()].concat();
         if lost_before == 0 {
             held.proof = held.proof.of_first();
             shared.membership.layouts.has_no_former_life();
@@ -507,7 +508,7 @@ impl Identity {
     /// Returns a batch that stores the missed-write marks of a node.
     pub(crate) fn keep_missed(&self, shared: &Shared, node: NodeId) -> (Batch, OwnRecords) {
         let name = shared.name_of(node);
-        let key = [LACKS, name.as_bytes()].concat();
+        let key = [MISSED_MARKS, name.as_bytes()].concat();
         // Encoded under the lock, so that the newest batch has the latest marks.
         let mut state = self.lock();
         let (lacks, changes) = shared.transfer.missed.encode(node);
@@ -574,7 +575,7 @@ impl Identity {
         let view = shared.view();
         for node in view.ids() {
             let name = shared.name_of(node);
-            let key = [LACKS, name.as_bytes()].concat();
+            let key = [MISSED_MARKS, name.as_bytes()].concat();
             let stored = engine.read(Space::Node, &key).map_err(in_store)?;
             if let Some(record) = stored {
                 let found = shared.transfer.missed.found(node, &record.value());
@@ -590,11 +591,11 @@ impl Identity {
     /// are other nodes to ask, a member becomes *verifying*, and a node in any state loses its
     /// votes. The start's id comes from the wall clock, because the node's own clock may begin
     /// ahead of it, at its bound.
-    pub(crate) fn begin_life<S: Store, D: Directory>(
+    pub(crate) fn record_boot<S: Store, D: Directory>(
         &self,
         store: &S,
         directory: &D,
-        recovered: Recovered,
+        recovered: RecoveredStore,
         wall: u64,
         number: u64,
     ) -> Result<BootHistory, StartError> {
@@ -606,9 +607,9 @@ impl Identity {
         let mut state = self.lock();
         if let Some((marker, _)) = &stored
             && !directory.holds(marker).map_err(StartError::Unreadable)?
-            && !is_alone_by(&state.kept, self.rules.as_ref())
+            && !is_single_node(&state.kept, self.rules.as_ref())
         {
-            let kept = copied(&state.kept);
+            let kept = identity_of_copy(&state.kept);
             let identity = kept.encode();
             let layouts = layouts::without_votes(store.engine())?;
             let layouts = layouts.iter().map(|record| (layouts::KEY, &record[..]));
@@ -622,7 +623,7 @@ impl Identity {
         let earlier = stored.map_or(Vec::new(), |(_, lives)| lives);
         let last = earlier.last().map(|last: &Boot| last.id);
         let id = BootId::begun(Clock::time_of(wall), last);
-        let Recovered { sequence, newest } = recovered;
+        let RecoveredStore { sequence, newest } = recovered;
         let begins = LogPosition(sequence);
         let lineage = BootHistory::new(earlier, Boot { id, begins, newest });
         let marker = directory.make_next(number).map_err(StartError::Directory)?;
@@ -644,14 +645,18 @@ fn cluster_of(names: &[&str], incarnation: Incarnation) -> Option<ClusterId> {
 }
 
 /// Returns true if a directory belongs to a single-node cluster.
-fn is_alone_by(kept: &StoredIdentity, rules: Option<&Layout>) -> bool {
+fn is_single_node(kept: &StoredIdentity, rules: Option<&Layout>) -> bool {
     rules.map_or_else(|| kept.is_alone(), Layout::is_alone)
 }
 
 /// Returns the identity to store: the directory's, updated with the current settings of a single
 /// node.
-fn agreed(stored: Option<&StoredIdentity>, named: Named<'_>, new: NewIdentity) -> StoredIdentity {
-    let mut kept = stored.cloned().unwrap_or_else(|| made(named, new));
+fn updated_identity(
+    stored: Option<&StoredIdentity>,
+    named: NodeSettings<'_>,
+    new: NewIdentity,
+) -> StoredIdentity {
+    let mut kept = stored.cloned().unwrap_or_else(|| new_identity(named, new));
     kept.named |= named.named;
     kept.digest = named.topology.digest();
     kept.description = named.topology.describe();
@@ -660,7 +665,7 @@ fn agreed(stored: Option<&StoredIdentity>, named: Named<'_>, new: NewIdentity) -
 }
 
 /// Returns the identity to store in a copy of a directory.
-fn copied(kept: &StoredIdentity) -> StoredIdentity {
+fn identity_of_copy(kept: &StoredIdentity) -> StoredIdentity {
     let state = match kept.state {
         MembershipState::Member => MembershipState::Verifying,
         state => state,
@@ -668,7 +673,7 @@ fn copied(kept: &StoredIdentity) -> StoredIdentity {
     StoredIdentity { state, ..kept.clone() }
 }
 
-fn made(named: Named<'_>, new: NewIdentity) -> StoredIdentity {
+fn new_identity(named: NodeSettings<'_>, new: NewIdentity) -> StoredIdentity {
     let topology = named.topology;
     let names: Vec<&str> = topology.ids().map(|id| topology.member(id).name.as_str()).collect();
     let incarnation = new.incarnation.max(Incarnation(1));
@@ -693,14 +698,14 @@ fn made(named: Named<'_>, new: NewIdentity) -> StoredIdentity {
 /// Returns why the node can't use a directory without an identity: it waits to join a cluster, or
 /// has data, which only a node with an identity writes. `None` = it can.
 fn has_no_identity(engine: &Engine) -> Result<Option<String>, StartError> {
-    if join::waits(engine)? {
+    if join::is_candidate(engine)? {
         return Ok(Some("it waits to join a cluster: start the node with --join".to_owned()));
     }
-    Ok(data_of_nobody(engine)?.map(str::to_owned))
+    Ok(data_without_identity(engine)?.map(str::to_owned))
 }
 
 /// Returns a message if a directory has data and no identity.
-fn data_of_nobody(engine: &Engine) -> Result<Option<&'static str>, StartError> {
+fn data_without_identity(engine: &Engine) -> Result<Option<&'static str>, StartError> {
     let used = engine.read(Space::Node, BOUND_KEY).map_err(in_store)?.is_some();
     Ok(used.then_some("it holds data and does not say of which node, as no release leaves it"))
 }

@@ -37,8 +37,8 @@ impl List {
         Self { named: false, ..Self::new(&[(name, "", 1)], 3, name) }
     }
 
-    fn named(&self) -> Named<'_> {
-        Named { topology: &self.topology, own: self.own, named: self.named, urls: &[] }
+    fn named(&self) -> NodeSettings<'_> {
+        NodeSettings { topology: &self.topology, own: self.own, named: self.named, urls: &[] }
     }
 }
 
@@ -99,7 +99,7 @@ fn keep(
 }
 
 #[test]
-fn what_is_made_once_stays() {
+fn an_identity_is_created_once_and_kept() {
     let disk = MemDisk::new();
     let (engine, list) = (engine(&disk), three());
     let (first, shared) = (open(&engine, &list, 9, 77).unwrap(), shared(&list));
@@ -132,7 +132,7 @@ fn what_is_made_once_stays() {
 }
 
 #[test]
-fn what_was_said_last_is_kept_whatever_is_committed_last() {
+fn the_last_batch_made_wins_whichever_is_committed_last() {
     let disk = MemDisk::new();
     let (engine, list) = (engine(&disk), three());
     let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), shared(&list));
@@ -150,7 +150,7 @@ fn what_was_said_last_is_kept_whatever_is_committed_last() {
 }
 
 #[test]
-fn what_could_not_be_kept_does_not_hold() {
+fn a_record_that_could_not_be_stored_takes_no_effect() {
     let (engine, list) = (engine(&MemDisk::new()), three());
     let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), shared(&list));
     drop(identity.keep_state(&shared, MembershipState::Member));
@@ -197,7 +197,7 @@ fn the_first_disk_of_a_peer_is_told_from_a_later_one() {
     let (engine, list) = (engine(&disk), three());
     let (identity, shared) = (open(&engine, &list, 9, 77).unwrap(), shared(&list));
     let b = NodeId(1);
-    let knows_first = || open(&engine, &list, 9, 77).unwrap().knows_first("b");
+    let knows_first = || open(&engine, &list, 9, 77).unwrap().has_only_incarnation("b");
     assert!(!knows_first());
     shared.membership.logs.saw(b, Incarnation(5), BootId(1));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(5)));
@@ -257,7 +257,7 @@ fn a_node_alone_may_move_and_change_its_copies() {
 }
 
 #[test]
-fn data_without_an_identity_is_nobodys() {
+fn data_without_an_identity_is_refused() {
     for list in [List::unnamed("x"), three()] {
         let engine = engine(&MemDisk::new());
         let mut batch = Batch::new();
@@ -305,8 +305,8 @@ impl Directory for Files {
 
 fn begin(engine: &Engine, files: &Files, wall: u64) -> (Identity, BootHistory) {
     let identity = open(engine, &three(), 9, 0).unwrap();
-    let recovered = Recovered::of(engine);
-    let lineage = identity.begin_life(engine, files, recovered, wall, wall).unwrap();
+    let recovered = RecoveredStore::of(engine);
+    let lineage = identity.record_boot(engine, files, recovered, wall, wall).unwrap();
     (identity, lineage)
 }
 
@@ -392,7 +392,7 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
     let (identity, lineage) = begin(&engine, &files, 100);
     let logs = Logs::new(identity.incarnation(), lineage, &[]);
     let open = |urls: &[String]| {
-        let named = Named { urls, ..list.named() };
+        let named = NodeSettings { urls, ..list.named() };
         identity.open_layouts(&engine, named, &logs, MembershipState::Member).unwrap()
     };
     let [before, after] =
@@ -434,8 +434,8 @@ fn a_start_that_broke_off_is_no_copy() {
     // The store knows the new file, which is not renamed yet.
     let marker = files.make_next(7).unwrap();
     files.fails.set(true);
-    let recovered = Recovered::of(&engine);
-    assert!(identity.begin_life(&engine, &files, recovered, 110, 8).is_err());
+    let recovered = RecoveredStore::of(&engine);
+    assert!(identity.record_boot(&engine, &files, recovered, 110, 8).is_err());
     files.fails.set(false);
     assert!(files.holds(&marker).unwrap());
     let (identity, _) = begin(&engine, &files, 120);
@@ -448,8 +448,8 @@ fn a_file_that_can_not_be_read_makes_no_copy() {
     let (identity, _) = begin(&engine, &files, 100);
     keep(&engine, &identity, &shared, identity.keep_state(&shared, MembershipState::Member));
     files.unreadable.set(true);
-    let recovered = Recovered::of(&engine);
-    let refused = identity.begin_life(&engine, &files, recovered, 110, 8).unwrap_err();
+    let recovered = RecoveredStore::of(&engine);
+    let refused = identity.record_boot(&engine, &files, recovered, 110, 8).unwrap_err();
     assert!(refused.to_string().starts_with("cannot read LIFE, "), "{refused}");
     files.unreadable.set(false);
     let (identity, _) = begin(&engine, &files, 120);
@@ -457,7 +457,7 @@ fn a_file_that_can_not_be_read_makes_no_copy() {
 }
 
 #[test]
-fn the_bytes_are_pinned() {
+fn the_encoded_bytes_are_fixed() {
     let kept = StoredIdentity {
         state: MembershipState::Rebuilding,
         named: true,

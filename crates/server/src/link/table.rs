@@ -163,7 +163,7 @@ impl PeerTable {
     }
 
     /// Returns true if a node's layout epoch is later than this node's, and was not known before.
-    pub(super) fn learns_of_later(&self, peer: NodeId, epoch: u64) -> bool {
+    pub(super) fn notices_later_epoch(&self, peer: NodeId, epoch: u64) -> bool {
         epoch > self.shared.membership.views.epoch()
             && self.shared.membership.layouts.received_epoch(peer, epoch)
     }
@@ -284,7 +284,7 @@ pub struct Seen {
     latest_at_zero: AtomicI64,
     /// The value of `latest_at_zero` that this node's clock was last compared with.
     compared_at_zero: AtomicI64,
-    /// True if the peer has dialed this node since the last call of `take_knock`.
+    /// True if the peer has dialed this node since the last call of `take_dialed`.
     knocked: AtomicBool,
 }
 
@@ -324,12 +324,12 @@ impl Seen {
     }
 
     /// Records that the peer has dialed this node: the peer is up, and may be dialed.
-    pub fn knock(&self) {
+    pub fn note_dialed(&self) {
         self.knocked.store(true, Ordering::Relaxed);
     }
 
     /// Returns true if the peer has dialed this node since the last call.
-    pub(super) fn take_knock(&self) -> bool {
+    pub(super) fn take_dialed(&self) -> bool {
         self.knocked.swap(false, Ordering::Relaxed)
     }
 

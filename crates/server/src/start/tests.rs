@@ -50,25 +50,25 @@ fn list(names: &[&str]) -> Topology {
 }
 
 /// Returns node `own` of a list.
-fn named<'a>(topology: &'a Topology, own: &str) -> Named<'a> {
-    Named { topology, own: topology.find(own).unwrap(), named: true, urls: &[] }
+fn named<'a>(topology: &'a Topology, own: &str) -> NodeSettings<'a> {
+    NodeSettings { topology, own: topology.find(own).unwrap(), named: true, urls: &[] }
 }
 
 /// Returns a single node that no setting names.
-fn alone(topology: &Topology) -> Named<'_> {
-    Named { topology, own: NodeId(0), named: false, urls: &[] }
+fn alone(topology: &Topology) -> NodeSettings<'_> {
+    NodeSettings { topology, own: NodeId(0), named: false, urls: &[] }
 }
 
-fn open(store: &Engine, named: Named<'_>) -> Result<Starting, StartError> {
-    Starting::open(store, named, Incarnation(9), MembershipState::Joining, WALL, SKEW)
+fn open(store: &Engine, named: NodeSettings<'_>) -> Result<StartingNode, StartError> {
+    StartingNode::open(store, named, Incarnation(9), MembershipState::Joining, WALL, SKEW)
 }
 
-fn start(store: &Engine, files: &Files, named: Named<'_>, number: u64) -> Started {
+fn start(store: &Engine, files: &Files, named: NodeSettings<'_>, number: u64) -> StartedNode {
     open(store, named).unwrap().begin(store, files, named, WALL, number).unwrap()
 }
 
 /// Has the node store a decided layout.
-fn learn(store: &Engine, started: &Started, layout: Layout) {
+fn learn(store: &Engine, started: &StartedNode, layout: Layout) {
     assert!(started.shared.membership.layouts.learn(&Arc::new(layout)));
     let (batch, keeps) = started.identity.keep_layouts(&started.shared);
     Store::commit(store, batch).unwrap();

@@ -17,7 +17,7 @@ use protocol::{
     Shared, Waits, hint_bytes,
 };
 
-use crate::driver::{Delivered, HintsWanted, TaskDriver, WritePurpose};
+use crate::driver::{Delivered, HintQuery, TaskDriver, WritePurpose};
 use crate::hints;
 use crate::idempotency::{OPERATION_BYTES, put_entry};
 use crate::identity::{Identity, OwnRecords};
@@ -32,9 +32,9 @@ pub enum TaskEvent {
     /// An event for the protocol's part.
     Node(BackgroundEvent),
     /// A hint read is to be retried.
-    ReadHints(HintsWanted),
+    ReadHints(HintQuery),
     /// A hint read completed or failed.
-    HintsRead(HintsWanted, Result<Vec<(Bytes, Record)>, lsm::Error>),
+    HintsRead(HintQuery, Result<Vec<(Bytes, Record)>, lsm::Error>),
     /// A full compaction, which drops orphaned records (leftovers), may have ended.
     Compacted(u64),
     /// One of the node's own records was stored, or failed.
@@ -80,14 +80,14 @@ impl Task {
         match event {
             TaskEvent::Node(event) => {
                 if matches!(event, BackgroundEvent::Tick)
-                    && let Some(micros) = self.agreed(driver.now())
+                    && let Some(micros) = self.idempotency_time(driver.now())
                 {
                     driver.purge_rule().agree(micros);
                 }
                 self.dispatch(driver, event);
             }
             TaskEvent::ReadHints(wanted) => driver.read_hints(wanted),
-            TaskEvent::HintsRead(HintsWanted { call, .. }, Ok(items)) => {
+            TaskEvent::HintsRead(HintQuery { call, .. }, Ok(items)) => {
                 let page = Page { items, next: None, authoritative: true };
                 let result = Ok(Reply::Page(page));
                 self.dispatch(driver, BackgroundEvent::Returned { call, result });
@@ -104,7 +104,7 @@ impl Task {
 
     /// Returns the time by which idempotency keys age, in microseconds since 1970; `None` = unknown
     /// yet.
-    fn agreed(&mut self, now: Now) -> Option<u64> {
+    fn idempotency_time(&mut self, now: Now) -> Option<u64> {
         let began = *self.began.get_or_insert(now.mono);
         let clock = &self.shared.clock;
         if self.shared.is_alone() {
@@ -132,7 +132,7 @@ impl Task {
         let shared = &self.shared;
         let (batch, keeps) = match effect {
             BackgroundEffect::ReadHints { call, peer, after, max_bytes } => {
-                driver.read_hints(HintsWanted { call, peer, after, max_bytes });
+                driver.read_hints(HintQuery { call, peer, after, max_bytes });
                 return None;
             }
             BackgroundEffect::DropHints { peer, items } => {
@@ -155,11 +155,11 @@ impl Task {
                 return None;
             }
             BackgroundEffect::RoundEnded(report) => {
-                self.note_round(&report);
+                self.log_repair_round(&report);
                 return None;
             }
             BackgroundEffect::Waits(waits) => {
-                self.note_waits(waits, driver.now().wall);
+                self.log_stuck_change(waits, driver.now().wall);
                 return None;
             }
             BackgroundEffect::Remember { peer, claim } if self.is_known(peer, &claim) => {
@@ -246,14 +246,14 @@ impl Task {
             self.identity.kept(&self.shared, keeps);
         }
         if let Err(error) = result {
-            self.note_unkept(keeps, &error);
+            self.log_store_failure(keeps, &error);
         }
         match *keeps {
             OwnRecords::Claim(..) | OwnRecords::Proof(_) => {}
             OwnRecords::MembershipState { state, .. } => {
                 let event = BackgroundEvent::StateStored { state, kept };
                 if kept {
-                    note_state(state);
+                    log_state(state);
                     self.dispatch(driver, event);
                 } else {
                     driver.after(AGAIN_MICROS, event.into());
@@ -275,7 +275,7 @@ impl Task {
         }
     }
 
-    fn note_unkept(&self, keeps: &OwnRecords, error: &lsm::Error) {
+    fn log_store_failure(&self, keeps: &OwnRecords, error: &lsm::Error) {
         match keeps {
             OwnRecords::Claim(peer, ..) => {
                 tracing::warn!(%error, peer = self.name(*peer), "cannot persist peer incarnation");
@@ -299,7 +299,7 @@ impl Task {
         }
     }
 
-    fn note_round(&self, report: &RoundReport) {
+    fn log_repair_round(&self, report: &RoundReport) {
         let RoundReport { records, differing, repaired, failed, damaged, healed, .. } = *report;
         let kind = if report.full { "full" } else { "incremental" };
         let seconds = report.ended.unwrap_or(0).saturating_sub(report.began) / 1_000_000;
@@ -341,7 +341,7 @@ impl Task {
     }
 
     /// Logs why a membership change is stuck, for the operator.
-    fn note_waits(&self, Waits { source, until }: Waits, wall: u64) {
+    fn log_stuck_change(&self, Waits { source, until }: Waits, wall: u64) {
         let peer = self.name(source);
         let seconds = until.saturating_sub(wall).div_ceil(1_000_000);
         tracing::warn!(
@@ -373,7 +373,7 @@ fn keep_remembered<D: TaskDriver>(driver: &mut D, call: CallId, remembered: &[Re
     }
 }
 
-fn note_state(state: MembershipState) {
+fn log_state(state: MembershipState) {
     match state {
         MembershipState::Joining | MembershipState::Verifying => {}
         MembershipState::Member => tracing::info!("rebuild complete: node is a full member"),

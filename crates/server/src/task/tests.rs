@@ -42,7 +42,7 @@ fn hints_that_could_not_be_read_are_read_again() {
     let mut stage = TestNode::new();
     let mut task = task(&stage);
     let (call, after) = (CallId(4), Some(Bytes::from_static(b"k")));
-    let wanted = HintsWanted { call, peer: B, after, max_bytes: 9 };
+    let wanted = HintQuery { call, peer: B, after, max_bytes: 9 };
     task.handle(&mut stage, TaskEvent::HintsRead(wanted, Err(failed())));
     let Some(Done::After(AGAIN_MICROS, again)) = stage.take().pop() else { panic!() };
     task.handle(&mut stage, again);
@@ -51,7 +51,7 @@ fn hints_that_could_not_be_read_are_read_again() {
 }
 
 #[test]
-fn a_state_holds_once_it_is_kept_and_is_tried_again_otherwise() {
+fn a_membership_state_holds_once_it_is_durable_and_is_retried() {
     let mut stage = TestNode::new();
     let mut task = task(&stage);
     let stand = || BackgroundEffect::StoreState(MembershipState::Rebuilding);

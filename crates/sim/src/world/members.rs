@@ -12,7 +12,7 @@ use lsm::{Engine, MemDisk};
 use protocol::layout::{Joiner, Layout, Node, PlanChange, Seat, Stage, VoterId};
 use protocol::{Incarnation, Member, NodeId, Topology};
 use server::StartError;
-use server::identity::{Candidate, Named, Placed};
+use server::identity::{Candidate, GrantedMembership, NodeSettings};
 
 use super::machine::{Machine, Role};
 use super::power::ProcessEnd;
@@ -66,8 +66,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) fn named(&self) -> Named<'_> {
-        Named { topology: &self.topology, own: self.own, named: self.named, urls: &[] }
+    pub(super) fn named(&self) -> NodeSettings<'_> {
+        NodeSettings { topology: &self.topology, own: self.own, named: self.named, urls: &[] }
     }
 }
 
@@ -373,8 +373,8 @@ impl World {
                 let processes = self.nodes.iter().map(|node| self.machines[*node].process.as_ref());
                 let cluster =
                     processes.flatten().find_map(|process| process.shared.membership.cluster.id());
-                let placed = Placed { cluster, own, layout };
-                numbers.takes(engine, placed, wall, skew)?;
+                let placed = GrantedMembership { cluster, own, layout };
+                numbers.become_member(engine, placed, wall, skew)?;
                 if self.plan.faults.is_empty() || !self.changes.permille(BREAK_OFF) {
                     return Ok(true);
                 }

@@ -9,7 +9,7 @@ use protocol::{
 };
 use server::hints::{self, Hint};
 use server::identity::OwnRecords;
-use server::{HintsWanted, Outcome, TaskDriver, TaskEvent, WriteBatcher, WritePurpose};
+use server::{HintQuery, Outcome, TaskDriver, TaskEvent, WriteBatcher, WritePurpose};
 
 use super::machine::Input;
 use super::{DueEvent, LoopId, World};
@@ -66,7 +66,7 @@ impl TaskDriver for InTask<'_> {
         self.world.input(place, Input::Event(event));
     }
 
-    fn read_hints(&mut self, wanted: HintsWanted) {
+    fn read_hints(&mut self, wanted: HintQuery) {
         let at = self.world.now + self.world.disk_micros(self.node);
         let (node, life) = (self.node, self.life);
         self.world.agenda.put(at, DueEvent::Hints { node, life, wanted });
@@ -151,9 +151,9 @@ impl World {
         self.look_at_layout(node);
     }
 
-    pub(super) fn hints_read(&mut self, node: usize, life: u32, wanted: HintsWanted) {
+    pub(super) fn hints_read(&mut self, node: usize, life: u32, wanted: HintQuery) {
         let Some(process) = self.process(LoopId { node, life, index: 0 }) else { return };
-        let HintsWanted { peer, after, max_bytes, .. } = &wanted;
+        let HintQuery { peer, after, max_bytes, .. } = &wanted;
         let (engine, shared) = (process.store.engine(), &process.shared);
         let read = hints::read(engine, shared, *peer, after.as_deref(), *max_bytes);
         self.node_event(node, life, TaskEvent::HintsRead(wanted, read));

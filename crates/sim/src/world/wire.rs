@@ -147,7 +147,7 @@ impl World {
                 table.link_up(seen.node);
             }
         } else {
-            table.seen(seen.node).knock();
+            table.seen(seen.node).note_dialed();
         }
         endpoint.stage = Stage::Open(Box::new(connection));
         table.saw(seen);

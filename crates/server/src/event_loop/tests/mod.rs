@@ -201,7 +201,7 @@ fn write_alone(stage: &mut TestNode, own: &mut Loop) {
 }
 
 #[test]
-fn what_others_missed_is_kept_as_hints() {
+fn writes_that_others_missed_are_stored_as_hints() {
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     write_alone(&mut stage, &mut own);
@@ -241,7 +241,7 @@ fn a_hint_that_was_not_stored_marks_its_partition() {
 }
 
 #[test]
-fn marks_are_kept_before_it_is_said() {
+fn marks_are_durable_before_they_are_reported() {
     let mut stage = TestNode::new();
     let mut own = stage.event_loop();
     let marks = vec![Mark { partition: Some(3), since: 1 }];

@@ -87,7 +87,7 @@ fn a_long_message_is_as_long_as_it_said() {
 }
 
 #[test]
-fn each_side_keeps_to_its_part() {
+fn requests_and_replies_are_refused_in_the_wrong_direction() {
     let [mut a, mut b] = pair();
     let request = a.sealed(|writer| writer.message(&read(1)));
     let refused = a.take(&request, 10_000).unwrap_err();
@@ -114,7 +114,7 @@ fn a_request_by_another_topology_is_told_so() {
 }
 
 #[test]
-fn nothing_counts_that_an_outlived_process_says() {
+fn messages_of_an_outlived_process_are_void() {
     let [mut a, mut b] = pair();
     assert!(a.push(write(1, 10)));
     let later = Setup { life: BootId(41), ..Setup::of(A) }.table(A);
