@@ -172,8 +172,8 @@ impl Read for BlockingStream {
     }
 }
 
-/// Names the cause of a refused handshake. The kind of such an error is `PermissionDenied`: the node
-/// has read no request.
+/// Names the cause of a refused handshake. The kind of such an error is `PermissionDenied`: the
+/// node has read no request.
 fn refused(error: io::Error) -> io::Error {
     use AlertDescription::{
         AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked,

@@ -107,8 +107,8 @@ fn idempotency_keys_survive_the_replacement_of_disks_one_at_a_time() {
     is_done(&mut cluster.client(2), "fourth", "115");
 }
 
-/// Replaces the disk of n0, then restores an older copy of n2, which remembers n0's former disk. n0 has
-/// been rebuilt since, and is not rebuilt again beside n2: two such nodes would both forget.
+/// Replaces the disk of n0, then restores an older copy of n2, which remembers n0's former disk. n0
+/// has been rebuilt since, and is not rebuilt again beside n2: two such nodes would both forget.
 #[test]
 fn an_older_copy_of_a_directory_makes_no_other_node_forget() {
     let mut cluster = Cluster::start(3, &[]);

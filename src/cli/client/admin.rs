@@ -141,8 +141,8 @@ impl<'a> AdminClient<'a> {
     }
 }
 
-/// Reports that a node did not answer. The outcome of the change is unknown, unless the node refused
-/// the connection.
+/// Reports that a node did not answer. The outcome of the change is unknown, unless the node
+/// refused the connection.
 fn unknown_change(ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
     if is_refused_handshake(error) {
         return unreachable_node(ask, error);

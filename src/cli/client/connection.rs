@@ -204,8 +204,8 @@ impl ClientConnection {
             outcome = outcome.and_then(|()| stream.write_all(step));
             sent(step.len());
         }
-        // A node that stops reading a body may already have answered with the reason, or has refused
-        // the connection.
+        // A node that stops reading a body may already have answered with the reason, or has
+        // refused the connection.
         let head = match self.final_head() {
             Err(error) if outcome.is_err() && !is_refused_handshake(&error) => {
                 Err(outcome.expect_err("just seen"))

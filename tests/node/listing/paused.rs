@@ -1,5 +1,5 @@
-//! `kvorum scan` into a pipe whose reader pauses: the command takes a whole page from the node before
-//! it prints the page, so that the node waits for no reader.
+//! `kvorum scan` into a pipe whose reader pauses: the command takes a whole page from the node
+//! before it prints the page, so that the node waits for no reader.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

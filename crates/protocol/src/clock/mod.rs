@@ -171,8 +171,8 @@ impl Clock {
     }
 
     /// Notes the time, in microseconds since 1970, that the clocks of more than half of the other
-    /// nodes have reached at least when the monotonic clock is at zero. `None` = there is no clock to
-    /// compare with. A clock that is behind others learns from it how late it is.
+    /// nodes have reached at least when the monotonic clock is at zero. `None` = there is no clock
+    /// to compare with. A clock that is behind others learns from it how late it is.
     pub fn reached(&self, reached_at_zero: Option<i64>) {
         self.reached_at_zero.store(reached_at_zero.unwrap_or(NOTHING_REACHED), Ordering::Relaxed);
     }

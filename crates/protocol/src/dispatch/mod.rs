@@ -226,9 +226,10 @@ impl Protocol {
         self.parts.writes.alone.get(id).map(|write| (&write.key, &write.record))
     }
 
-    /// Completes a write that needs no other node and that the store has stored. Returns the client's
-    /// answer; `None` = a later view, or a slot that the write has by now, leaves the decision to
-    /// [`Protocol::wrote_alone`]. Reads no clock: most writes of a single node end here.
+    /// Completes a write that needs no other node and that the store has stored. Returns the
+    /// client's answer; `None` = a later view, or a slot that the write has by now, leaves the
+    /// decision to [`Protocol::wrote_alone`]. Reads no clock: most writes of a single node end
+    /// here.
     pub fn stored_alone(&mut self, id: AloneId) -> Option<(ClientId, Answer)> {
         if self.core.view.epoch != self.core.shared.membership.views.epoch() {
             return None;

@@ -290,8 +290,8 @@ impl Logs {
         self.former.lock().begin_rebuild();
     }
 
-    /// Returns the former disks to store together with the membership state: *Member* once a rebuild
-    /// is complete, otherwise a state in which the node is rebuilt.
+    /// Returns the former disks to store together with the membership state: *Member* once a
+    /// rebuild is complete, otherwise a state in which the node is rebuilt.
     pub fn former_disks(&self, is_member: bool) -> FormerDisks {
         let mut former = self.former.lock();
         if is_member {
