@@ -451,7 +451,7 @@ impl Driver for Process<'_> {
         spawn_local(async move {
             // An error means that no request waits for the page any more, or that the node stops.
             if let Ok(result) = page.await {
-                this.dispatch(Event::Paged { op, result });
+                this.dispatch(Event::PageRead { op, result });
             }
         });
     }

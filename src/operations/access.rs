@@ -96,7 +96,7 @@ pub(crate) async fn change(
             continue;
         };
         let wanted = Arc::new(known.with_access(access));
-        layouts.proposes_access(wanted.id());
+        layouts.note_access_proposal(wanted.id());
         task::dispatch(node, BackgroundEvent::Propose(wanted).into()).await;
         let mut looks = 0;
         while Instant::now() < until {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use protocol::handshake::Secrets;
 use protocol::layout::{Joiner, Layout, PlanChange, PlanError, Quota};
 use protocol::{
-    BackgroundEvent, Clock, ForgottenWhy, ForgottenWords, MembershipState, NodeId, Progress,
+    BackgroundEvent, Clock, ForgettingReason, ForgottenIdempotency, MembershipState, NodeId,
+    Progress,
 };
 use serde_json::Value;
 
@@ -294,10 +295,10 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
 
 /// Returns the period in which the node may have forgotten idempotency keys, and the reason.
 fn forgotten_keys(node: &Node) -> Option<ForgottenKeys> {
-    let ForgottenWords { until_micros, why } = node.shared.forgotten_words()?;
+    let ForgottenIdempotency { until_micros, why } = node.shared.forgotten_idempotency()?;
     let reason = match why {
-        ForgottenWhy::LostDisk => ForgottenReason::LostDisk,
-        ForgottenWhy::Moved => ForgottenReason::Moved,
+        ForgettingReason::LostDisk => ForgottenReason::LostDisk,
+        ForgettingReason::Moved => ForgottenReason::Moved,
     };
     Some(ForgottenKeys { until_ms: until_micros.div_ceil(1000), reason })
 }

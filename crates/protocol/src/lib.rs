@@ -43,13 +43,13 @@ pub use clock::{Clock, NotIssued, Now, origin_of};
 pub use dispatch::Protocol;
 pub use event::{
     Answer, CallId, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, HintId,
-    OpId, Part, RequestFailed, SlotId, StoreError,
+    OpId, ReplicaOutcome, RequestFailure, SlotId, StoreError,
 };
 pub use membership::cluster_id::{ClusterId, OwnCluster};
 pub use membership::disk_ids::{BootId, Incarnation, LogPosition};
 pub use membership::known_disk::KnownDisk;
 pub use membership::layout;
-pub use membership::layouts::{ChangeReport, Layouts, LayoutsKept, LayoutsRecord, Progress};
+pub use membership::layouts::{ChangeReport, EncodedLayouts, Layouts, LayoutsRecord, Progress};
 pub use membership::logs::{Boot, BootHistory, Claim, Logs, MAX_BOOTS, Reported};
 pub use membership::state::{Membership, MembershipState};
 pub use membership::transition_progress::TransitionProgress;
@@ -83,7 +83,7 @@ pub use request::scan::{PAGE_BYTES, Scan, ScanStep};
 pub use request::write::write_alone::AloneId;
 pub use shared::{Shared, SharedMembership, SharedRepair, SharedReplica, SharedTransfer};
 pub use transfer::filter::{MAX_KNOWN, PartitionFilter};
-pub use transfer::forgotten::{ForgottenWhy, ForgottenWords};
+pub use transfer::forgotten::{ForgettingReason, ForgottenIdempotency};
 pub use transfer::ledger::{HintLedger, hint_bytes};
 pub use transfer::missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use transfer::remembered::{Recollections, Remembered, Until};

@@ -10,7 +10,7 @@ use crate::clock::{Clock, Now};
 use crate::membership::cluster_id::{ClusterId, OwnCluster};
 use crate::membership::known_disk::KnownDisk;
 use crate::membership::layout::Stage;
-use crate::membership::layouts::{Layouts, LayoutsKept, PullNeed};
+use crate::membership::layouts::{EncodedLayouts, Layouts, PullNeed};
 use crate::membership::logs::Logs;
 use crate::membership::state::Membership;
 use crate::membership::transition_progress::TransitionProgress;
@@ -238,9 +238,9 @@ impl Shared {
 
     /// Puts a later layout into force, now that this node's knowledge of layouts is durable.
     /// Returns true if a later layout than before is in force.
-    pub fn install_layout(&self, kept: &LayoutsKept) -> bool {
+    pub fn install_layout(&self, kept: &EncodedLayouts) -> bool {
         let _alone = self.membership.entering.lock();
-        let moves = self.membership.layouts.is_placed_otherwise(kept);
+        let moves = self.membership.layouts.changes_placement(kept);
         // The fence is forgotten before and after the change, so that a round that began under the
         // earlier placement never counts.
         if moves {

@@ -220,7 +220,7 @@ fn a_record_with_more_operations_than_steps_harms_nobody() {
     let history = OpHistory { step: 1, operations: (0..3).map(operation).collect() };
     let step_of = |id| history.numbered().find(|(_, it)| it.id == id).map(|(step, _)| step);
     assert_eq!([step_of(2), step_of(0), step_of(9)], [Some(1), Some(u32::MAX), None]);
-    assert!(history.know_of(9, 1));
+    assert!(history.can_tell_outcome(9, 1));
 }
 
 #[test]
@@ -231,8 +231,10 @@ fn after_four_billion_steps_they_go_on() {
     assert_eq!((history.step, history.operations.len()), (1, 8));
     let step_of = |id| history.numbered().find(|(_, it)| it.id == id).map(|(step, _)| step);
     assert_eq!([step_of(9), step_of(8), step_of(7)], [Some(1), Some(0), Some(u32::MAX)]);
-    assert!(history.know_of(99, 1) && history.know_of(99, u32::MAX - 5));
-    assert!(!history.know_of(99, u32::MAX - 6) && history.know_of(2, u32::MAX - 6));
+    assert!(history.can_tell_outcome(99, 1) && history.can_tell_outcome(99, u32::MAX - 5));
+    assert!(
+        !history.can_tell_outcome(99, u32::MAX - 6) && history.can_tell_outcome(2, u32::MAX - 6)
+    );
 }
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {

@@ -134,7 +134,7 @@ pub trait Driver: WriteBatcher {
     /// more.
     fn read(&mut self, op: OpId, wanted: Wanted, demand: Demand);
 
-    /// Reads a page. The result is an [`Event::Paged`], or is dropped if no request waits for it
+    /// Reads a page. The result is an [`Event::PageRead`], or is dropped if no request waits for it
     /// any more. Pages for clients go first.
     fn page(&mut self, op: OpId, request: PageRequest, demand: Demand);
 
@@ -177,7 +177,7 @@ pub trait Driver: WriteBatcher {
 /// The services that the node task needs. Results come back later, as a [`TaskEvent`].
 pub trait TaskDriver: WriteBatcher {
     /// Sends a request to a node. The result is a
-    /// [`BackgroundEvent::Returned`](protocol::BackgroundEvent::Returned).
+    /// [`BackgroundEvent::CallReturned`](protocol::BackgroundEvent::CallReturned).
     fn call(&mut self, call: CallId, node: NodeId, class: Class, request: Request);
 
     /// Reads hints ([`hints::read`](crate::hints::read)). The result is a [`TaskEvent::HintsRead`].

@@ -242,7 +242,7 @@ fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
         (name, u64::from(node.shared.transfer.missed.partitions(id)))
     });
     out.gauges(&list::PARTITIONS_TO_REPAIR, missed)?;
-    let may_have_forgotten = node.shared.forgotten_words().is_some();
+    let may_have_forgotten = node.shared.forgotten_idempotency().is_some();
     out.gauge(&list::FORGOTTEN_IDEMPOTENCY_KEYS, u64::from(may_have_forgotten))?;
     let rounds = node.shared.repair.rounds.status();
     let last = rounds.last.as_ref();

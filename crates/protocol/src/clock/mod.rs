@@ -329,14 +329,14 @@ impl Clock {
     /// True if a version's `time` is more than `max_skew_micros` after the wall clock, or later
     /// than most other nodes accept. With a skew of `u64::MAX`, no time is ahead.
     pub fn is_ahead(&self, time: u64, now: Now, max_skew_micros: u64) -> bool {
-        time > self.takes_up_to(now, max_skew_micros)
+        time > self.greatest_accepted_time(now, max_skew_micros)
     }
 
     /// Returns the greatest time of a version that is not ahead. Times that most other nodes refuse
     /// are ahead too: otherwise a node with a wrong clock would accept, store and count the records
     /// of nodes whose clocks are equally wrong. A single other clock may itself be the wrong one,
     /// so a comparison with only one other node refuses nothing.
-    pub fn takes_up_to(&self, now: Now, max_skew_micros: u64) -> u64 {
+    pub fn greatest_accepted_time(&self, now: Now, max_skew_micros: u64) -> u64 {
         if max_skew_micros == u64::MAX {
             return u64::MAX;
         }

@@ -140,7 +140,7 @@ impl Core {
 
     /// True if a record with the write time `when` is a future record.
     pub(crate) fn is_future(&self, now: Now, when: u64) -> bool {
-        when > self.takes_up_to(now)
+        when > self.greatest_accepted_time(now)
     }
 
     /// True if this time is too far ahead for this node's clock to follow.
@@ -149,8 +149,8 @@ impl Core {
     }
 
     /// Returns the greatest time of a record that is not a future one.
-    pub(crate) fn takes_up_to(&self, now: Now) -> u64 {
-        self.shared.clock.takes_up_to(now, self.config.max_skew_micros)
+    pub(crate) fn greatest_accepted_time(&self, now: Now) -> u64 {
+        self.shared.clock.greatest_accepted_time(now, self.config.max_skew_micros)
     }
 
     /// Returns the time by which values have expired, in microseconds since 1970.
@@ -194,7 +194,7 @@ impl Core {
 
     /// Notes the proof of a node whose watermark differs from this node's, because one of the two
     /// nodes lags behind.
-    pub(crate) fn has_other_watermark(&self, node: NodeId, state: &RoundState) {
+    pub(crate) fn note_other_watermark(&self, node: NodeId, state: &RoundState) {
         self.shared.received_proof(node, state.proof);
     }
 

@@ -6,10 +6,10 @@
 //! ```text
 //!  clients ──▶ Get, Write ─┐              ┌─▶ Read, Write, Page ──▶ this node's store ──┐
 //!  scans, hints ──▶ Call  ─┼─▶ Protocol ──┼─▶ Send ──▶ another node ──▶ its Request ──┐  │
-//!  other nodes ─▶ Request ─┘              └─▶ Answer, Returned, Respond, Hint         │  │
+//!  other nodes ─▶ Request ─┘              └─▶ Answer, ReturnCall, Respond, Hint       │  │
 //!                   ▲                                                                 │  │
 //!                   └── Reply, Up, Lost, Unreachable ◀────────────────────────────────┘  │
-//!                   └── Read, Written, Paged ◀───────────────────────────────────────────┘
+//!                   └── Read, Written, PageRead ◀────────────────────────────────────────┘
 //! ```
 //!
 //! [`Protocol`] hands each event to the part that owns its state, and lends that part the context.
@@ -33,7 +33,7 @@ use self::core::{Core, Cx};
 use crate::clock::Now;
 use crate::event::{
     Answer, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, OpId,
-    RequestFailed, SlotId, StoreError,
+    RequestFailure, SlotId, StoreError,
 };
 use crate::message::{Reply, Request};
 use crate::paxos::recent::OpLookup;
@@ -61,7 +61,7 @@ const SWEEP_MICROS: u64 = 20_000;
 fn fenced(now: Now, client: ClientId, quorum: Quorum, is_write: bool) -> Effect {
     let (failure, acked, unknown, detail) = (FailureKind::Fenced, 0, false, None);
     let (parts, since) = (Vec::new(), now.mono);
-    let failed = RequestFailed { failure, acked, parts, since, quorum, is_write, unknown, detail };
+    let failed = RequestFailure { failure, acked, parts, since, quorum, is_write, unknown, detail };
     Effect::Answer { client, answer: Answer::Failed(failed) }
 }
 
@@ -152,9 +152,11 @@ impl Protocol {
             }
             Event::Recalled { op, result } => self.was_recalled(now, op, result, out),
             Event::Read { op, result } => self.was_read(now, op, result, out),
-            Event::Outlined { op, outline } => self.outlined(now, op, outline, out),
+            Event::ReadTooLong { op, outline } => self.outlined(now, op, outline, out),
             Event::Written { op, result } => self.was_written(now, op, result, out),
-            Event::Paged { op, result } => self.was_scanned(now, op, result.map(Reply::Page), out),
+            Event::PageRead { op, result } => {
+                self.was_scanned(now, op, result.map(Reply::Page), out)
+            }
             Event::Compared { op, result } => {
                 self.was_scanned(now, op, result.map(Reply::Compared), out);
             }
@@ -167,7 +169,7 @@ impl Protocol {
                 let demand = self.core.demand_of(now, class, remaining_ms);
                 self.requested(now, connection, id, demand, (under, request), out);
             }
-            Event::Hinted { hint, kept } => self.missed.hinted(&self.core.shared, hint, kept),
+            Event::HintStored { hint, kept } => self.missed.hinted(&self.core.shared, hint, kept),
             Event::Tick => self.tick(now, out),
         }
         while self.drain_queues(now, out) {}

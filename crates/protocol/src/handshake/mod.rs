@@ -426,7 +426,7 @@ impl Handshake {
             return true;
         };
         let layouts = &self.identity.layouts;
-        layouts.learn(&Arc::new(layout.clone())) || layouts.known().is_of_one_line(&layout)
+        layouts.learn(&Arc::new(layout.clone())) || layouts.known().shares_lineage_with(&layout)
     }
 
     /// True if the other side belongs to another cluster: by the two clusters' ids or, if not both
@@ -443,8 +443,8 @@ impl Handshake {
         let own_disk = ours.logs.own_incarnation();
         let knows_another = known.is_some_and(|known| known.incarnation != theirs.incarnation);
         let is_another = theirs.knows_you.is_some_and(|known| known.incarnation != own_disk);
-        let has_company = cluster.is_none() && ours.cluster.has_company();
-        is_another && (knows_another || has_company)
+        let is_data_shared = cluster.is_none() && ours.cluster.is_data_shared();
+        is_another && (knows_another || is_data_shared)
     }
 
     /// Compares the two clusters' ids; `None` = at least one side has no id.

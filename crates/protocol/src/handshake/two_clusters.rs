@@ -28,15 +28,15 @@ use Acquaintance::{Another, Its, Nothing};
 struct Side {
     id: u64,
     knows: Acquaintance,
-    has_company: bool,
+    is_data_shared: bool,
 }
 
 const fn side(id: u64, knows: Acquaintance) -> Side {
-    Side { id, knows, has_company: false }
+    Side { id, knows, is_data_shared: false }
 }
 
 const fn in_company(side: Side) -> Side {
-    Side { has_company: true, ..side }
+    Side { is_data_shared: true, ..side }
 }
 
 fn identity(side: Side, own: NodeId) -> Arc<HandshakeIdentity> {
@@ -54,8 +54,8 @@ fn identity(side: Side, own: NodeId) -> Arc<HandshakeIdentity> {
     let life = Boot { id: BootId(40), begins: LogPosition(7), newest: 0 };
     let logs = Arc::new(Logs::new(disk(own), BootHistory::new(Vec::new(), life), &claims));
     let cluster = OwnCluster::new(ClusterId::of_number(side.id));
-    if side.has_company {
-        cluster.notes_company();
+    if side.is_data_shared {
+        cluster.mark_data_shared();
     }
     let layouts = Arc::new(Layouts::fixed(&topology, own));
     let known = (logs, Arc::new(Proofs::new(Proof::default())), layouts);

@@ -58,7 +58,7 @@ pub struct OwnCluster {
     /// The id that is being stored.
     storing: Mutex<Option<ClusterId>>,
     /// True if this node has no id, holds data, and knows other nodes.
-    has_company: AtomicBool,
+    is_data_shared: AtomicBool,
     /// Nodes that are connected with this one and belong to another cluster.
     foreign: Mutex<BTreeSet<NodeId>>,
 }
@@ -69,7 +69,7 @@ impl OwnCluster {
         Self {
             id: AtomicU64::new(ClusterId::number(id)),
             storing: Mutex::default(),
-            has_company: AtomicBool::new(false),
+            is_data_shared: AtomicBool::new(false),
             foreign: Mutex::default(),
         }
     }
@@ -87,7 +87,7 @@ impl OwnCluster {
     }
 
     /// Begins to store an id. Returns false if there is an id or one is being stored.
-    pub(crate) fn begins_to_store(&self, id: ClusterId) -> bool {
+    pub(crate) fn begin_storing(&self, id: ClusterId) -> bool {
         let mut storing = self.storing.lock();
         let is_free = storing.is_none() && self.id().is_none();
         if is_free {
@@ -105,16 +105,16 @@ impl OwnCluster {
     }
 
     /// Notes that this node holds data written together with other nodes, and has no id.
-    pub(crate) fn notes_company(&self) {
-        self.has_company.store(true, Ordering::Relaxed);
+    pub(crate) fn mark_data_shared(&self) {
+        self.is_data_shared.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn has_company(&self) -> bool {
-        self.has_company.load(Ordering::Relaxed)
+    pub(crate) fn is_data_shared(&self) -> bool {
+        self.is_data_shared.load(Ordering::Relaxed)
     }
 
     /// Notes whether a linked node belongs to another cluster.
-    pub(crate) fn notes_foreign(&self, node: NodeId, is_foreign: bool) {
+    pub(crate) fn set_foreign(&self, node: NodeId, is_foreign: bool) {
         let mut foreign = self.foreign.lock();
         if is_foreign {
             foreign.insert(node);
@@ -147,11 +147,11 @@ mod tests {
     fn nothing_is_told_while_an_id_is_stored_and_no_second_one_is_taken() {
         let own = OwnCluster::new(None);
         assert_eq!((own.id(), own.answer()), (None, Some(None)));
-        assert!(own.begins_to_store(ClusterId(5)));
+        assert!(own.begin_storing(ClusterId(5)));
         assert_eq!((own.id(), own.answer()), (None, None));
-        assert!(!own.begins_to_store(ClusterId(6)));
+        assert!(!own.begin_storing(ClusterId(6)));
         own.stored(ClusterId(5));
         assert_eq!((own.id(), own.answer()), (Some(ClusterId(5)), Some(Some(ClusterId(5)))));
-        assert!(!own.begins_to_store(ClusterId(6)));
+        assert!(!own.begin_storing(ClusterId(6)));
     }
 }

@@ -59,7 +59,7 @@ async fn ask(cx: Context, peer: NodeId, told: Rc<RefCell<Told>>) {
 impl Founding {
     /// Handles a new connection with a peer, whose handshake carried its cluster id.
     pub(crate) fn seen(&self, cx: &Context, peer: NodeId, cluster: Option<ClusterId>) {
-        cx.shared().membership.cluster.notes_foreign(peer, false);
+        cx.shared().membership.cluster.set_foreign(peer, false);
         self.told.borrow_mut().clusters.insert(peer, cluster);
         if let Some(id) = cluster {
             compare(cx, peer, id);
@@ -69,7 +69,7 @@ impl Founding {
     /// Asks the peers that have reported no id for their cluster's id, a few at a time.
     pub(crate) fn tick(&mut self, tasks: &mut Tasks, identity: &Identity) {
         let cx = tasks.context().clone();
-        note_company(&cx);
+        note_shared_data(&cx);
         self.asked.retain(|_, task| tasks.is_under_way(*task));
         let founds = founds(&cx);
         let mut peers = {
@@ -97,7 +97,7 @@ impl Founding {
     /// Handles the end of storing the id; retries it if it failed.
     pub(crate) fn stored(&self, cx: &Context, id: ClusterId, is_stored: bool) {
         if !is_stored {
-            return cx.effect(BackgroundEffect::KeepClusterId(id));
+            return cx.effect(BackgroundEffect::StoreClusterId(id));
         }
         for peer in cx.others() {
             if let Some(Some(theirs)) = self.told.borrow().clusters.get(&peer) {
@@ -145,13 +145,13 @@ impl Told {
 fn compare(cx: &Context, peer: NodeId, theirs: ClusterId) {
     match cx.shared().membership.cluster.id() {
         None => store(cx, theirs),
-        Some(own) => cx.shared().membership.cluster.notes_foreign(peer, own != theirs),
+        Some(own) => cx.shared().membership.cluster.set_foreign(peer, own != theirs),
     }
 }
 
 fn store(cx: &Context, id: ClusterId) {
-    if cx.shared().membership.cluster.begins_to_store(id) {
-        cx.effect(BackgroundEffect::KeepClusterId(id));
+    if cx.shared().membership.cluster.begin_storing(id) {
+        cx.effect(BackgroundEffect::StoreClusterId(id));
     }
 }
 
@@ -164,12 +164,12 @@ fn founds(cx: &Context) -> bool {
 
 /// Notes that this node's data was written together with other nodes, so that the node joins no
 /// other cluster with it.
-fn note_company(cx: &Context) {
+fn note_shared_data(cx: &Context) {
     let cluster = &cx.shared().membership.cluster;
     if cluster.id().is_none()
         && cx.shared().replica.newest.time() >= FIRST_RECORD
         && cx.others().iter().any(|peer| cx.shared().membership.logs.incarnation(*peer).is_some())
     {
-        cluster.notes_company();
+        cluster.mark_data_shared();
     }
 }

@@ -111,9 +111,9 @@ fn mark_lost_hints(cx: &Context) {
 ///
 /// Unless every write is synced before it is acknowledged, a power cut may explain a log that lost
 /// its end. The voter then stays, because votes are always synced.
-fn lose_votes(cx: &Context, all: bool) -> bool {
+fn renew_lost_votes(cx: &Context, all: bool) -> bool {
     let layouts = &cx.shared().membership.layouts;
-    (all || cx.config().syncs_always) && layouts.loses_votes(cx.shared().membership.logs.voter())
+    (all || cx.config().syncs_always) && layouts.renew_voter(cx.shared().membership.logs.voter())
 }
 
 impl Identity {
@@ -155,7 +155,7 @@ impl Identity {
         if seen.or(kept) != Some(incarnation) {
             *seen = Some(incarnation);
             let claim = Claim { incarnation, reported: Reported::default() };
-            cx.effect(BackgroundEffect::Remember { peer, claim });
+            cx.effect(BackgroundEffect::StoreClaim { peer, claim });
         }
         self.note_check(peer, Check::Seen);
         match cx.shared().membership.logs.lost(knows_us.as_ref()) {
@@ -187,7 +187,7 @@ impl Identity {
                 .mark_lost((cx.now().wall + cx.config().max_skew_micros) << COUNTER_BITS);
         }
         // The node may have voted during its rebuild, if a layout has seated it meanwhile.
-        let loses_votes = !keeps_votes && lose_votes(cx, peer.is_none() || since == 0);
+        let loses_votes = !keeps_votes && renew_lost_votes(cx, peer.is_none() || since == 0);
         if loses_votes || !known {
             // The store operation under way may not contain this mark, so another one follows it.
             self.stores_again = self.state_under_way == Some(MembershipState::Rebuilding);
@@ -207,12 +207,12 @@ impl Identity {
             return;
         }
         self.peers.entry(peer).or_default().confirmed = true;
-        self.stand_if_confirmed(cx);
+        self.become_member_if_confirmed(cx);
     }
 
     /// Makes a joining node a member once all peers have confirmed it: a missing one may be the
     /// only one that knows another disk.
-    pub(crate) fn stand_if_confirmed(&mut self, cx: &Context) {
+    pub(crate) fn become_member_if_confirmed(&mut self, cx: &Context) {
         if cx.shared().membership.state.state() != MembershipState::Joining {
             return;
         }
@@ -274,7 +274,7 @@ impl Identity {
     }
 
     /// Notes which of the pinged peers have replied.
-    pub(crate) fn look_at_pinged(&mut self) {
+    pub(crate) fn take_ping_results(&mut self) {
         for (peer, has_replied) in self.pinged.take() {
             if matches!(self.peers.entry(peer).or_default().check, Check::Asked(_)) {
                 // A peer that replied was seen, and its claim about this node was checked.
@@ -345,7 +345,7 @@ impl Identity {
             let unstored =
                 unstored.map(|incarnation| Claim { incarnation, reported: Reported::default() });
             if let Some(claim) = unstored.or_else(|| logs.unkept(peer)) {
-                cx.effect(BackgroundEffect::Remember { peer, claim });
+                cx.effect(BackgroundEffect::StoreClaim { peer, claim });
             }
         }
     }

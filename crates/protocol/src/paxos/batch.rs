@@ -32,7 +32,7 @@ use crate::request::outstanding::{Delivery, Outstanding, VoteAt};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::PerSet;
 use crate::request::write::BEHIND;
-use record::{OpHistory, Record, Version, comes_before};
+use record::{OpHistory, Record, Version, is_earlier_step};
 
 /// The detail when the outcome is unknown although a majority answered, because of too many later
 /// writes.
@@ -95,7 +95,9 @@ impl ChangeWork {
             _ if has_idempotency_key(self.id) => Earlier::Unknown(SAID_AGAIN),
             _ if self.elsewhere => Earlier::Unknown(ELSEWHERE),
             Some(_) if newest != family => Earlier::Unknown(PLAIN_BETWEEN),
-            Some(tried) if !steps.know_of(self.id, tried.step) => Earlier::Unknown(MANY_BETWEEN),
+            Some(tried) if !steps.can_tell_outcome(self.id, tried.step) => {
+                Earlier::Unknown(MANY_BETWEEN)
+            }
             _ => Earlier::Known,
         }
     }
@@ -113,7 +115,7 @@ impl ChangeWork {
         let Some((step, _)) = tag.last else { return };
         let (mut first, mut since) = (step, record.ballot());
         if let Some(tried) = &self.tried {
-            first = if comes_before(tried.step, step) { tried.step } else { step };
+            first = if is_earlier_step(tried.step, step) { tried.step } else { step };
             since = tried.since;
         }
         self.tried = Some(Tried { record: record.clone(), then, step: first, since });

@@ -1,7 +1,7 @@
 //! The state of a conditional write under way, with each replica's part in it.
 
 use crate::clock::follows_another;
-use crate::event::{ClientId, FailureKind, OpId, Part, SlotId};
+use crate::event::{ClientId, FailureKind, OpId, ReplicaOutcome, SlotId};
 use crate::message::NodeId;
 use crate::paxos::key_locks::KeyLock;
 use crate::paxos::operation::{Conditional, Done, has_idempotency_key};
@@ -294,13 +294,13 @@ impl ChangeWork {
     }
 
     /// Returns the part of each replica, for the error report.
-    pub(crate) fn parts(&self) -> Vec<(NodeId, Part)> {
+    pub(crate) fn parts(&self) -> Vec<(NodeId, ReplicaOutcome)> {
         let part = |vote: &ChangeVote| match vote.state {
             ChangeState::Asked(_) | ChangeState::Fetching(_) | ChangeState::Recalling(_) => {
-                Part::Open
+                ReplicaOutcome::Pending
             }
             ChangeState::Promised | ChangeState::ReceiverPromised | ChangeState::Stored => {
-                Part::Done
+                ReplicaOutcome::Done
             }
             ChangeState::Failed(error) => error.part(),
         };

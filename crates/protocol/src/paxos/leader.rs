@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::Changes;
 use super::change::{Asker, ChangeStage, ChangeVote, ChangeWork, HeldLock};
 use crate::dispatch::core::{Core, Cx};
-use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailed, SlotId};
+use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailure, SlotId};
 use crate::message::{NodeId, Reply};
 use crate::paxos::key_locks::{KeyLock, KeyLocks};
 use crate::paxos::operation::Change;
@@ -309,7 +309,7 @@ impl Asker {
                         Reply::Done { by: ReplicaSet::default(), done }
                     }
                     Answer::Done(done, acks) => Reply::Done { by: acks.by, done },
-                    Answer::Failed(RequestFailed { unknown: false, failure, .. }) => {
+                    Answer::Failed(RequestFailure { unknown: false, failure, .. }) => {
                         let is_full = failure == FailureKind::NoSpace;
                         if is_full { Reply::NoSpace } else { Reply::Busy }
                     }

@@ -36,7 +36,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::clock::{NotIssued, follows_another};
 use crate::dispatch::core::Cx;
-use crate::event::{Answer, ClientId, Demand, FailureKind, OpId, RequestFailed, SlotId};
+use crate::event::{Answer, ClientId, Demand, FailureKind, OpId, RequestFailure, SlotId};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::paxos::operation::{Change, Condition, Conditional, Done};
 use crate::placement::topology::partition_of;
@@ -353,7 +353,7 @@ impl Changes {
                 return self.change_failed(cx, id, VoteAt(vote), error);
             }
             Reply::Round(state) if prepares => {
-                cx.core.has_other_watermark(peer, &state);
+                cx.core.note_other_watermark(peer, &state);
                 return self.change_failed(cx, id, VoteAt(vote), ReplicaError::HigherBallot);
             }
             Reply::BallotRefused { promise } => {
@@ -578,7 +578,7 @@ impl Changes {
             )
         };
         let (acked, quorum) = slot.quorums.short_of(change.count(did));
-        let failed = RequestFailed {
+        let failed = RequestFailure {
             failure,
             acked,
             parts: change.parts(),

@@ -54,7 +54,7 @@ fn forgets_before(core: &Core, partition: u16) -> u64 {
 /// replicas may not have reported all that they remembered.
 fn has_forgotten(core: &Core, partition: Option<u16>) -> u64 {
     let SharedMembership { state: membership, layouts, .. } = &core.shared.membership;
-    let lost = membership.words_lost_before();
+    let lost = membership.idempotency_lost_before();
     match partition {
         None => lost,
         Some(partition) if is_to_take(core, || partition) => u64::MAX,

@@ -32,7 +32,7 @@ impl Votes {
         let (reply, must_be_kept) = cx.core.shared.membership.layouts.asked(asked);
         if must_be_kept {
             self.storing.insert(op, reply);
-            cx.out.push(Effect::KeepLayouts { op });
+            cx.out.push(Effect::StoreLayouts { op });
         } else {
             cx.reply_as_replica(op, Reply::Council(reply));
         }

@@ -203,7 +203,7 @@ impl Replica {
             }
             Request::Missed { node, marks } if cx.core.view.has(node) => {
                 marks.iter().for_each(|mark| cx.core.shared.transfer.missed.mark(node, *mark));
-                cx.out.push(Effect::KeepMissed { op, node });
+                cx.out.push(Effect::StoreMissed { op, node });
             }
             Request::Missed { .. } => cx.reply_as_replica(op, Reply::Failed),
             Request::Council(asked) => self.votes.council_asked(cx, op, &asked),

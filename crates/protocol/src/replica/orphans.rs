@@ -1,8 +1,8 @@
-//! Requests to drop *orphaned records* (leftovers) from this node's store: records of keys that the
+//! Requests to drop *orphaned records* from this node's store: records of keys that the
 //! placement in force puts on other nodes only.
 //!
 //! ```text
-//!  request() ─▶ is_pending() ─▶ DropLeftovers ─▶ the store has dropped them ─▶ dropped()
+//!  request() ─▶ is_pending() ─▶ DropOrphans ─▶ the store has dropped them ─▶ dropped()
 //! ```
 //!
 //! A caller requests the drop only once the view under which the records are orphaned is in force,

@@ -90,7 +90,7 @@ impl Proving {
             },
         };
         self.storing.insert(op);
-        cx.out.push(Effect::KeepProof { op, proof: kept });
+        cx.out.push(Effect::StoreProof { op, proof: kept });
     }
 
     /// Handles the end of storing a step's proof state, and replies. Returns `false` if the

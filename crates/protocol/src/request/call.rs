@@ -107,7 +107,7 @@ impl Calls {
 
     fn end(&mut self, cx: &mut RequestCx<'_>, id: SlotId, result: Result<Reply, FailureKind>) {
         let call = self.slots.remove(id).work.call;
-        cx.out.push(Effect::Returned { call, result });
+        cx.out.push(Effect::ReturnCall { call, result });
     }
 }
 

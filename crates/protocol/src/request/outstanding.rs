@@ -1,7 +1,7 @@
 //! A replica's part in a request: the outstanding request to the replica, and the reason if the
 //! replica does not do its part.
 
-use crate::event::{FailureKind, Part};
+use crate::event::{FailureKind, ReplicaOutcome};
 use crate::message::{Refused, Reply};
 
 /// The reason why a replica did not do its part.
@@ -46,16 +46,16 @@ impl ReplicaError {
     }
 
     /// Returns the replica's part as reported to the client.
-    pub(crate) fn part(self) -> Part {
+    pub(crate) fn part(self) -> ReplicaOutcome {
         match self {
-            Self::Busy | Self::HigherBallot => Part::Busy,
-            Self::NotAuthoritative => Part::NotAuthoritative,
-            Self::NoSpace => Part::NoSpace,
-            Self::Refused | Self::Failed => Part::Failed,
-            Self::Declined => Part::Declined,
-            Self::Hidden => Part::Hidden,
-            Self::Silent => Part::Silent,
-            Self::Unreached => Part::Unreached,
+            Self::Busy | Self::HigherBallot => ReplicaOutcome::Busy,
+            Self::NotAuthoritative => ReplicaOutcome::NotAuthoritative,
+            Self::NoSpace => ReplicaOutcome::NoSpace,
+            Self::Refused | Self::Failed => ReplicaOutcome::Failed,
+            Self::Declined => ReplicaOutcome::Declined,
+            Self::Hidden => ReplicaOutcome::Hidden,
+            Self::Silent => ReplicaOutcome::Silent,
+            Self::Unreached => ReplicaOutcome::Unreached,
         }
     }
 }

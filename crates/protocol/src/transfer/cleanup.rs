@@ -1,4 +1,4 @@
-//! Removal of orphaned records (identifier: `leftovers`), which are now placed on other nodes only.
+//! Removal of orphaned records, which are now placed on other nodes only.
 //! One removal runs at a time, and is repeated if it failed or was requested again meanwhile. See
 //! [`OrphanDrops`](crate::OrphanDrops).
 
@@ -32,7 +32,7 @@ impl Cleanup {
         if is_idle && cx.shared().transfer.orphan_drops.is_pending() {
             self.begun =
                 Some((cx.shared().transfer.orphan_drops.requested(), layout.placement_epoch));
-            cx.effect(BackgroundEffect::DropLeftovers);
+            cx.effect(BackgroundEffect::DropOrphans);
         }
     }
 
@@ -53,8 +53,8 @@ impl Cleanup {
         if done {
             cx.shared().transfer.orphan_drops.dropped(times);
             cx.shared().membership.layouts.mark_orphans_dropped(began);
-            if cx.shared().membership.layouts.is_unkept() {
-                cx.keep_layouts();
+            if cx.shared().membership.layouts.is_unsaved() {
+                cx.store_layouts();
             }
             self.tick(cx);
         } else {
@@ -93,11 +93,11 @@ mod tests {
     fn drops(node: &mut Background, mono: u64, event: BackgroundEvent) -> usize {
         let mut out = Vec::new();
         node.handle(Now { mono, wall: mono }, event, &mut out);
-        out.iter().filter(|effect| matches!(effect, BackgroundEffect::DropLeftovers)).count()
+        out.iter().filter(|effect| matches!(effect, BackgroundEffect::DropOrphans)).count()
     }
 
-    const DONE: BackgroundEvent = BackgroundEvent::LeftoversDropped { done: true };
-    const FAILED: BackgroundEvent = BackgroundEvent::LeftoversDropped { done: false };
+    const DONE: BackgroundEvent = BackgroundEvent::OrphansDropped { done: true };
+    const FAILED: BackgroundEvent = BackgroundEvent::OrphansDropped { done: false };
 
     #[test]
     fn they_are_dropped_once_for_all_that_wanted_it_before() {

@@ -217,7 +217,7 @@ impl DeliveryPass {
         let mut stays = Stays::default();
         loop {
             self.has_delivered |= drop_needless(&context, node, &mut items);
-            let limit = context.takes_up_to();
+            let limit = context.greatest_accepted_time();
             let limit = self.refused.map_or(limit, |refused| refused.min(limit));
             for (key, record) in items.extract_if(.., |(_, record)| record.write_time() > limit) {
                 stays = stays.add(Stays::of(&key, &record, limit));

@@ -276,7 +276,7 @@ impl HistoryWalk {
     async fn keep(&self, remembered: Vec<Remembered>) {
         loop {
             let stored = remembered.clone();
-            let keep = |call| BackgroundEffect::KeepRemembered { call, remembered: stored };
+            let keep = |call| BackgroundEffect::StoreRemembered { call, remembered: stored };
             if self.context.call_for(keep).await.is_ok() {
                 return self.context.shared().paxos.recent.correct(&remembered);
             }
@@ -300,7 +300,7 @@ impl HistoryWalk {
         }
         match self.purpose {
             HistoryReason::Rebuild(lost) if forgets.is_empty() => {
-                shared.membership.state.set_words_recovered_until(lost)
+                shared.membership.state.set_idempotency_recovered_until(lost)
             }
             HistoryReason::Rebuild(_) => {}
             HistoryReason::Move => {

@@ -60,8 +60,8 @@ impl Marks {
     /// Stores the marks that are not yet stored here.
     pub(crate) fn keep(&mut self, context: &Context) {
         for node in context.view().ids() {
-            if context.shared().transfer.missed.is_unkept(node) && self.keeping.insert(node) {
-                context.effect(BackgroundEffect::KeepMissed { node });
+            if context.shared().transfer.missed.is_unsaved(node) && self.keeping.insert(node) {
+                context.effect(BackgroundEffect::StoreMissed { node });
             }
         }
     }
@@ -87,7 +87,7 @@ impl Marks {
         // This node's marks may be stored here by now, because marks that another node hands over
         // are stored before they are acknowledged. If such marks were deposited nevertheless, they
         // would be handed back forever.
-        self.deposit_wanted &= missed.is_unkept(context.shared().own);
+        self.deposit_wanted &= missed.is_unsaved(context.shared().own);
         self.deposit.take_if(|task| !tasks.is_under_way(*task));
         if self.deposit_wanted && self.deposit.is_none() {
             let deposit = deposit(context.clone(), Rc::clone(&self.deposited));
@@ -120,7 +120,7 @@ async fn hand_over(context: Context, node: NodeId) {
 /// them all.
 async fn deposit(context: Context, deposited: Rc<Deposited>) {
     let shared = context.shared();
-    while shared.transfer.missed.is_unkept(shared.own) {
+    while shared.transfer.missed.is_unsaved(shared.own) {
         let marks = shared.transfer.missed.of(shared.own);
         let greatest = marks.iter().map(|marked| marked.number).max().unwrap_or(0);
         if greatest <= deposited.greatest.get() {

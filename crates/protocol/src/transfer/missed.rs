@@ -140,7 +140,7 @@ impl Missed {
     }
 
     /// True if the marks of a node have changed since they were stored.
-    pub fn is_unkept(&self, node: NodeId) -> bool {
+    pub fn is_unsaved(&self, node: NodeId) -> bool {
         let mut inner = self.lock();
         let marks = inner.of(node);
         marks.changes != marks.kept
@@ -251,15 +251,15 @@ mod tests {
         missed.mark(B, mark(0, 5));
         missed.mark(B, mark(65_535, 6));
         missed.mark(B, Mark { partition: None, since: 7 });
-        assert!(missed.is_unkept(B) && !missed.is_unkept(A));
+        assert!(missed.is_unsaved(B) && !missed.is_unsaved(A));
         let (bytes, changes) = missed.encode(B);
         missed.mark(B, mark(1, 8));
         missed.kept(B, changes);
-        assert!(missed.is_unkept(B), "one came after it");
+        assert!(missed.is_unsaved(B), "one came after it");
 
         let next = Missed::default();
         next.found(B, &bytes).unwrap();
-        assert!(!next.is_unkept(B));
+        assert!(!next.is_unsaved(B));
         let all: Vec<Mark> = next.of(B).iter().map(|numbered| numbered.mark).collect();
         assert_eq!(all, [Mark { partition: None, since: 7 }, mark(0, 5), mark(65_535, 6)]);
         for length in [0, 2, bytes.len() - 1] {

@@ -260,7 +260,8 @@ impl Transfer {
     /// Delays a source's next pass until this version time is no longer ahead, or for
     /// `LOOK_AGAIN_MICROS` if that is sooner.
     fn look_again(&self, source: NodeId, time: u64) {
-        let ahead = Clock::micros(time).saturating_sub(Clock::micros(self.context.takes_up_to()));
+        let ahead = Clock::micros(time)
+            .saturating_sub(Clock::micros(self.context.greatest_accepted_time()));
         let wait = ahead.clamp(RETRY_MICROS, LOOK_AGAIN_MICROS);
         let until = self.context.now().mono + wait;
         self.progress.not_before.borrow_mut().insert(source, until);

@@ -250,7 +250,7 @@ impl Moves {
                 self.mail.push(Mail::Reply { from: node, to: connection.0 as u16, id, reply });
             }
             Effect::Answer { client, answer } => self.answered(client, &answer),
-            Effect::Hint { hint, .. } => self.handle(node, Event::Hinted { hint, kept: false }),
+            Effect::Hint { hint, .. } => self.handle(node, Event::HintStored { hint, kept: false }),
             other => panic!("nobody asked for {other:?}"),
         }
     }

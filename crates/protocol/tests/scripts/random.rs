@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use protocol::{
     Acks, Answer, Body, CallId, Change, Class, ClientId, Clock, Config, ConnectionId, Done, Effect,
     Event, Incarnation, Kind, Logs, Mark, Membership, MembershipState, NodeId, Now, OpId, OpLookup,
-    Page, Protocol, Quorum, Rank, Record, ReplicaSet, Reply, Request, RequestFailed, Shared,
+    Page, Protocol, Quorum, Rank, Record, ReplicaSet, Reply, Request, RequestFailure, Shared,
     SlotId, StoreError, Topology, View, ViewId,
 };
 
@@ -125,7 +125,7 @@ impl Client {
     }
 
     /// Checks a failure that was reported because too few nodes have done their part.
-    fn failed(&mut self, failed: &RequestFailed) {
+    fn failed(&mut self, failed: &RequestFailure) {
         assert_eq!(failed.quorum, self.quorum);
         assert!(usize::from(failed.acked) <= usize::from(self.quorum.from));
         self.done_nowhere = failed.is_write && !failed.unknown;
@@ -482,7 +482,7 @@ impl Random {
         let id = if let OpId::Slot(SlotId(id)) = op { id } else { 0 };
         self.handle(match (asked.peer, is_write) {
             (None, false) if asked.brief && found.is_some() => {
-                Event::Outlined { op, outline: found.expect("it is some").summary() }
+                Event::ReadTooLong { op, outline: found.expect("it is some").summary() }
             }
             (None, false) if asked.what == What::Recall => {
                 let kept = (verb == 3).then(|| recalled(b));
@@ -592,7 +592,7 @@ impl Random {
                 assert!(!nowhere, "a hint for what was done nowhere");
                 let before = self.shared.transfer.missed.partitions(peer);
                 let kept = hint.0.is_multiple_of(2);
-                self.handle(Event::Hinted { hint, kept });
+                self.handle(Event::HintStored { hint, kept });
                 let marked = self.shared.transfer.missed.partitions(peer) > 0;
                 assert!(if kept { marked == (before > 0) } else { marked }, "lost, and not marked");
             }
@@ -602,7 +602,7 @@ impl Random {
                 *times += 1;
                 assert_eq!(*times, 1);
             }
-            Effect::Returned { call, .. } => {
+            Effect::ReturnCall { call, .. } => {
                 let (begun, times) = self.calls.get_mut(&call).expect("a call that was made");
                 *times += 1;
                 assert_eq!(*times, 1);

@@ -101,7 +101,7 @@ impl Driver {
                             _ => {}
                         }
                         let result = reply(node, &request).ok_or(FailureKind::TooFew);
-                        events.push(BackgroundEvent::Returned { call, result });
+                        events.push(BackgroundEvent::CallReturned { call, result });
                     }
                     _ => {}
                 }

@@ -355,7 +355,7 @@ fn what_is_known_of_a_node_stays_its_own() {
     assert_eq!(shared.membership.logs.claim(n2).unwrap().incarnation, Incarnation(77));
     assert_eq!(shared.transfer.hints.waiting(JOINED), (0, 0));
     let taken = of_unknown(&mut cluster, 2);
-    assert!(matches!(taken[..], [Effect::KeepMissed { node: JOINED, .. }]), "{taken:?}");
+    assert!(matches!(taken[..], [Effect::StoreMissed { node: JOINED, .. }]), "{taken:?}");
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn about_hints(node: &mut Background, event: BackgroundEvent) -> Vec<BackgroundE
 fn hints_are(read: &[BackgroundEffect], items: Vec<(Bytes, Record)>) -> BackgroundEvent {
     let Some(BackgroundEffect::ReadHints { call, .. }) = read.last() else { panic!("{read:?}") };
     let page = Page { items, next: None, authoritative: true };
-    BackgroundEvent::Returned { call: *call, result: Ok(Reply::Page(page)) }
+    BackgroundEvent::CallReturned { call: *call, result: Ok(Reply::Page(page)) }
 }
 
 #[test]

@@ -220,8 +220,8 @@ impl World {
                 Effect::Read { op, key, .. } => (*op, Asked::Read(key.to_vec())),
                 Effect::Recall { op, .. } => (*op, Asked::Recall),
                 Effect::Write { op, .. } | Effect::WriteAll { op, .. } => (*op, Asked::Write),
-                Effect::KeepMissed { op, node } => (*op, Asked::Keep(*node)),
-                Effect::KeepProof { op, proof } => (*op, Asked::Proof(*proof)),
+                Effect::StoreMissed { op, node } => (*op, Asked::Keep(*node)),
+                Effect::StoreProof { op, proof } => (*op, Asked::Proof(*proof)),
                 Effect::Page { op, .. } => (*op, Asked::Page),
                 Effect::Send { message, .. } => {
                     self.latest = Some(message.id);
@@ -348,7 +348,7 @@ impl World {
                     "lost" => false,
                     other => return Err(format!("{other:?} is neither kept nor lost")),
                 };
-                Event::Hinted { hint, kept }
+                Event::HintStored { hint, kept }
             }
             "up" => Event::Up(node(next(words, "a node")?)?),
             "lost" => Event::Lost(node(next(words, "a node")?)?),
@@ -487,7 +487,7 @@ impl World {
             "long" => {
                 let Asked::Read(key) = asked else { return Err("nothing was read".to_owned()) };
                 let outline = self.words.record(&key, next(words, "a record")?)?.summary();
-                return Ok(Event::Outlined { op, outline });
+                return Ok(Event::ReadTooLong { op, outline });
             }
             "absent" => return Ok(Event::Read { op, result: Ok(None) }),
             "wrote" => {
@@ -506,7 +506,7 @@ impl World {
                 return Ok(Event::Written { op, result: Ok(newer) });
             }
             "page" => {
-                return Ok(Event::Paged { op, result: Ok(self.words.page(words)?) });
+                return Ok(Event::PageRead { op, result: Ok(self.words.page(words)?) });
             }
             "sealed" => StoreError::Sealed(newer(words.next())?),
             "busy" => StoreError::Busy("the queue is full"),
@@ -521,7 +521,7 @@ impl World {
             Asked::Write | Asked::Keep(_) | Asked::Proof(_) => {
                 Event::Written { op, result: Err(error) }
             }
-            Asked::Page => Event::Paged { op, result: Err(error) },
+            Asked::Page => Event::PageRead { op, result: Err(error) },
         })
     }
 

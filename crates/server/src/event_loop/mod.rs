@@ -189,7 +189,7 @@ impl Loop {
                 self.wrote_alone(driver, now, id, result);
             }
             WritePurpose::Hint(Hint { id, .. }) => {
-                self.handle(driver, Event::Hinted { hint: id, kept: outcome.is_ok() });
+                self.handle(driver, Event::HintStored { hint: id, kept: outcome.is_ok() });
             }
             // If the removal failed, the hints are still in the store, and are delivered again.
             WritePurpose::Delivered(Delivered { peer, hints, bytes }) => {
@@ -203,7 +203,7 @@ impl Loop {
                     WriteError::Store(_) => FailureKind::Failed,
                 };
                 let result = outcome.as_ref().map(|()| Reply::Stored).map_err(failed);
-                driver.send_to_task(BackgroundEvent::Returned { call, result }.into());
+                driver.send_to_task(BackgroundEvent::CallReturned { call, result }.into());
             }
         }
     }
@@ -294,19 +294,19 @@ impl Loop {
             Effect::Send { peer, message } => driver.send(peer, message),
             Effect::Respond { connection, id, reply } => driver.respond(connection, id, reply),
             Effect::Answer { client, answer } => driver.answer(client, answer),
-            Effect::Returned { call, result } => driver.returned(call, result),
+            Effect::ReturnCall { call, result } => driver.returned(call, result),
             Effect::Hint { hint, peer, key, record } => {
                 self.keep_hint(driver, Hint::of(hint, peer, key, &record), &record);
             }
-            Effect::KeepMissed { op, node } => {
+            Effect::StoreMissed { op, node } => {
                 let (batch, keeps) = self.identity.keep_missed(&self.shared, node);
                 driver.keep(op, batch, keeps);
             }
-            Effect::KeepLayouts { op } => {
+            Effect::StoreLayouts { op } => {
                 let (batch, keeps) = self.identity.keep_layouts(&self.shared);
                 driver.keep(op, batch, keeps);
             }
-            Effect::KeepProof { op, proof } => {
+            Effect::StoreProof { op, proof } => {
                 let (batch, keeps) = self.identity.keep_proof(proof);
                 driver.keep(op, batch, keeps);
             }
@@ -515,7 +515,7 @@ impl Loop {
             hints::put(shared, batch, &hint, record)
         });
         if added.is_err() {
-            self.events.push_back(Event::Hinted { hint: hint.id, kept: false });
+            self.events.push_back(Event::HintStored { hint: hint.id, kept: false });
         }
     }
 }
@@ -524,7 +524,7 @@ impl Loop {
 fn read_event(op: OpId, wanted: &Wanted, result: Result<Option<Record>, StoreError>) -> Event {
     match (wanted, result) {
         (Wanted::Record { most, .. }, Ok(Some(record))) if record.byte_len() > *most as usize => {
-            Event::Outlined { op, outline: record.summary() }
+            Event::ReadTooLong { op, outline: record.summary() }
         }
         (Wanted::Record { .. }, result) => Event::Read { op, result },
         (Wanted::Operation { asked, .. }, result) => {

@@ -10,7 +10,7 @@
 
 use lsm::{Batch, Engine, Space, Version};
 use protocol::LayoutsRecord;
-use protocol::layout::{Layout, NoDecree, VoterId};
+use protocol::layout::{DecreeError, Layout, VoterId};
 use protocol::{ClusterId, MembershipState, NodeId};
 
 use super::marker::Directory;
@@ -92,7 +92,7 @@ impl Survivor {
 
     /// Returns the layout that the node would force, with `voter` as its new voter id. `lost` are
     /// the nodes whose disks are gone.
-    pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, NoDecree> {
+    pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, DecreeError> {
         self.record.decreed(voter, lost)
     }
 

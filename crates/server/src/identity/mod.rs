@@ -44,7 +44,7 @@ use lsm::{Batch, Engine, PurgeRule, Space, Version};
 use parking_lot::{Mutex, MutexGuard};
 use protocol::layout::Layout;
 use protocol::{
-    Boot, BootHistory, BootId, Claim, Clock, ClusterId, Incarnation, LayoutsKept, LogPosition,
+    Boot, BootHistory, BootId, Claim, Clock, ClusterId, EncodedLayouts, Incarnation, LogPosition,
     MembershipState, NodeId, OwnCluster, Proof, Shared, Topology, Unreadable,
 };
 
@@ -127,8 +127,8 @@ pub struct Identity {
     name: String,
     /// The layout in force at the start, if it was not the first one.
     rules: Option<Layout>,
-    /// The value of [`Identity::recovered_words`] at the start.
-    recovered_words: u64,
+    /// The value of [`Identity::idempotency_recovered_until`] at the start.
+    idempotency_recovered_until: u64,
     /// The store's rule for dropping tombstones: by age only while the node is alone.
     purge: Arc<PurgeRule>,
     state: Mutex<IdentityState>,
@@ -188,7 +188,7 @@ pub enum OwnRecords {
         /// The change count of the node's own missed-write marks in the same batch.
         changes: u64,
         /// The layout state in the same batch.
-        layouts: LayoutsKept,
+        layouts: EncodedLayouts,
     },
     /// The id of the cluster that the node belongs to.
     ClusterId(ClusterId),
@@ -197,7 +197,7 @@ pub enum OwnRecords {
     /// The node's repair proofs.
     Proof(Proof),
     /// The layout that the node goes by, and its vote.
-    Layouts(LayoutsKept),
+    Layouts(EncodedLayouts),
 }
 
 /// The state of a recovered store before the node writes to it.
@@ -287,7 +287,7 @@ impl Identity {
             && !kept.named
             && layout.is_alone()
             && named.topology.nodes() == 1
-            && let Some((record, changed)) = layouts::of_single(engine, named)?
+            && let Some((record, changed)) = layouts::of_single_node(engine, named)?
         {
             single = Some(record);
             *layout = changed;
@@ -335,8 +335,8 @@ impl Identity {
         let (own, rules) = rules.map_or((named.own, None), |(own, layout)| (own, Some(layout)));
         let purge = Arc::clone(engine.purge_rule());
         let state = Mutex::new(state);
-        let recovered_words = recovered_words(engine)?;
-        Ok(Self { incarnation, own, name, rules, recovered_words, purge, state })
+        let idempotency_recovered_until = idempotency_recovered_until(engine)?;
+        Ok(Self { incarnation, own, name, rules, idempotency_recovered_until, purge, state })
     }
 
     /// Returns the node's id.
@@ -393,8 +393,8 @@ impl Identity {
 
     /// Returns the version time up to which the node had, at its start, recovered the
     /// idempotency-key records of a previous incarnation from its peers; 0 = it never did.
-    pub(crate) fn recovered_words(&self) -> u64 {
-        self.recovered_words
+    pub(crate) fn idempotency_recovered_until(&self) -> u64 {
+        self.idempotency_recovered_until
     }
 
     /// Returns the node's membership state.
@@ -434,18 +434,19 @@ impl Identity {
         let lacks_key = [LACKS, kept.name.as_bytes()].concat();
         if lost_before == 0 {
             held.proof = held.proof.of_first();
-            shared.membership.layouts.has_no_former_life();
+            shared.membership.layouts.mark_no_former_boot();
         }
         // The layouts are in the same batch, because other nodes may now forget a previous
         // incarnation, whose votes are lost.
         let (layouts, layouts_kept) = shared.membership.layouts.encode();
         let proof = format::encode_proof(&held.proof);
-        let recovered_words = format::encode_time(shared.membership.state.recovered_words());
+        let idempotency_recovered_until =
+            format::encode_time(shared.membership.state.idempotency_recovered_until());
         let items: [(&[u8], &[u8]); 5] = [
             (KEY, &kept.encode()),
             (&lacks_key, &lacks),
             (PROOF, &proof),
-            (RECOVERED_WORDS, &recovered_words),
+            (RECOVERED_WORDS, &idempotency_recovered_until),
             (layouts::KEY, &layouts),
         ];
         let mut batch = held.batch(&items);
@@ -542,7 +543,7 @@ impl Identity {
                 (held.kept.state, held.kept.lost_before) = (*state, *lost_before);
                 if *lost_before == 0 {
                     shared.repair.proofs.mark_first();
-                    shared.membership.state.has_no_former_life();
+                    shared.membership.state.mark_no_former_boot();
                 }
             }
             OwnRecords::ClusterId(cluster) => {
@@ -713,7 +714,7 @@ fn read(engine: &Engine) -> Result<Option<(StoredIdentity, Version)>, StartError
 }
 
 /// Reads the time up to which idempotency-key records were recovered from peers; 0 = never.
-fn recovered_words(engine: &Engine) -> Result<u64, StartError> {
+fn idempotency_recovered_until(engine: &Engine) -> Result<u64, StartError> {
     let stored = engine.read(Space::Node, RECOVERED_WORDS).map_err(in_store)?;
     let stored = stored.map(|record| format::decode_time(&record.value())).transpose();
     let what = "what the node has learned anew of idempotency keys (recovered-words)";

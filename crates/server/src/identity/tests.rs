@@ -116,7 +116,7 @@ fn what_is_made_once_stays() {
     shared.transfer.missed.mark(list.own, Mark { partition: Some(9), since: 4 });
     keep(first.keep_state(&shared, MembershipState::Rebuilding));
     keep(first.keep_state(&shared, MembershipState::Member));
-    assert!(!shared.transfer.missed.is_unkept(list.own));
+    assert!(!shared.transfer.missed.is_unsaved(list.own));
     engine.close().unwrap();
     let cluster = first.cluster();
     drop(engine);
@@ -143,7 +143,7 @@ fn what_was_said_last_is_kept_whatever_is_committed_last() {
     for (batch, keeps) in [(second, second_keeps), (first, first_keeps)] {
         keep(&engine, &identity, &shared, (batch, keeps));
     }
-    assert!(!shared.transfer.missed.is_unkept(c));
+    assert!(!shared.transfer.missed.is_unsaved(c));
     let fresh = self::shared(&list);
     identity.load_missed(&engine, &fresh).unwrap();
     assert_eq!(fresh.transfer.missed.partitions(c), 1);

@@ -106,7 +106,8 @@ impl Starting {
         // Until the peers have answered, this node may lack any write from before this start.
         let lost_before = identity.lost_before().max(Clock::limit(wall, max_skew));
         let membership = Membership::new(state, lost_before, alone);
-        let membership = membership.with_words_recovered_until(identity.recovered_words());
+        let membership =
+            membership.with_idempotency_recovered_until(identity.idempotency_recovered_until());
         // In an outdated copy of the directory, the stored promises are older than the peers'
         // records.
         let membership = match state {

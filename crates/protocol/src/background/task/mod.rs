@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   spawn ──────────────▶ ┌───────┐ ─▶ polled: Context::call ─▶ BackgroundEffect::Call ─▶ a node
-//!   Returned (an answer) ▶│ Tasks │ ─▶ polled: the task that made the call         │
+//!   CallReturned ───────▶ │ Tasks │ ─▶ polled: the task that made the call         │
 //!   Tick ───────────────▶ └───────┘ ─▶ polled: all tasks, to test their conditions │
 //!        ▲                                                                        │
 //!        └────────────────────────────────────────────────────────────────────────┘
@@ -103,7 +103,7 @@ impl Tasks {
     }
 
     /// Sets the time of the event that the node handles.
-    pub(crate) fn handles_at(&self, now: Now) {
+    pub(crate) fn set_now(&self, now: Now) {
         self.context.0.now.set(now);
     }
 
@@ -212,8 +212,8 @@ impl Context {
     }
 
     /// Returns the greatest time of a version that this node accepts at present.
-    pub(crate) fn takes_up_to(&self) -> u64 {
-        self.0.shared.clock.takes_up_to(self.now(), self.0.config.max_skew_micros)
+    pub(crate) fn greatest_accepted_time(&self) -> u64 {
+        self.0.shared.clock.greatest_accepted_time(self.now(), self.0.config.max_skew_micros)
     }
 
     /// True if a version's time is too far ahead of this node's clock to be stored.
@@ -233,18 +233,18 @@ impl Context {
     }
 
     /// Stores this node's knowledge of layouts, unless a store is under way.
-    pub(crate) fn keep_layouts(&self) {
+    pub(crate) fn store_layouts(&self) {
         if !self.0.keeps_layouts.replace(true) {
-            self.effect(BackgroundEffect::KeepLayouts);
+            self.effect(BackgroundEffect::StoreLayouts);
         }
     }
 
     /// Notes that the knowledge of layouts was stored, or that storing it failed. A failed store is
     /// tried again with the next tick.
-    pub(crate) fn layouts_kept(&self, kept: bool) {
+    pub(crate) fn on_layouts_stored(&self, kept: bool) {
         self.0.keeps_layouts.set(false);
-        if kept && self.0.shared.membership.layouts.is_unkept() {
-            self.keep_layouts();
+        if kept && self.0.shared.membership.layouts.is_unsaved() {
+            self.store_layouts();
         }
     }
 

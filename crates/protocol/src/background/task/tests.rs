@@ -73,7 +73,7 @@ fn a_task_that_sleeps_goes_on_with_the_first_tick_after_that() {
         note(&told, format!("at {}", context.now().mono));
     });
     for (mono, is_asleep) in [(99, true), (130, false)] {
-        tasks.handles_at(Now { mono, wall: 0 });
+        tasks.set_now(Now { mono, wall: 0 });
         tasks.tick();
         assert_eq!(tasks.is_under_way(id), is_asleep);
     }

@@ -38,11 +38,11 @@ pub use bytes::MAX_BYTES;
 pub use council::{
     Ballot, Keep, LayoutVoter, Proposal, Proposed, Vote, VoteReply, VoteRequest, Voter, VoterId,
 };
-pub use decree::{Decree, NoDecree};
+pub use decree::{Decree, DecreeError};
 pub use moved_copies::MovedCopies;
 pub(crate) use placed::placed;
 pub use plan::{Joiner, PlanChange, PlanError};
-pub use quota::{MAX_QUOTA_PREFIX, MAX_QUOTAS, Quota, after_prefix};
+pub use quota::{MAX_QUOTA_PREFIX, MAX_QUOTAS, Quota, end_of_prefix};
 
 use std::sync::Arc;
 

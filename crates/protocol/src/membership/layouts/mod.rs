@@ -87,13 +87,13 @@ pub enum Progress {
 
 /// The contents of an encoded record, applied once the record is durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LayoutsKept {
+pub struct EncodedLayouts {
     changes: u64,
     layout: Arc<Layout>,
     taking: PullState,
 }
 
-impl LayoutsKept {
+impl EncodedLayouts {
     /// Returns what the node will lack under the record's layout once that layout is active.
     pub(crate) fn lacks(&self, own: NodeId) -> PullNeed {
         self.taking.lacks_by(&self.layout, own)
@@ -168,7 +168,7 @@ impl Layouts {
     /// Returns the record of a single node, with the member, URL and number of copies that the
     /// settings give it (`first`), and the record's layout, which no other node knows. `None` = the
     /// node has a change under way, which depends on the layout as it stands.
-    pub fn of_single(
+    pub fn of_single_node(
         mut bytes: &[u8],
         first: &Layout,
     ) -> Result<Option<(Vec<u8>, Layout)>, Unreadable> {
@@ -194,7 +194,7 @@ impl Layouts {
     }
 
     /// Encodes the state as a record, and returns the record's contents with it.
-    pub fn encode(&self) -> (Vec<u8>, LayoutsKept) {
+    pub fn encode(&self) -> (Vec<u8>, EncodedLayouts) {
         let state = self.state();
         let (own, vote, known) = (state.council.own(), state.council.vote(), state.council.known());
         let mut out = vec![FORM, u8::from(own.is_first)];
@@ -211,12 +211,12 @@ impl Layouts {
         }
         state.taking.put(&mut out);
         let (changes, layout, taking) = (state.changes, Arc::clone(known), state.taking.clone());
-        (out, LayoutsKept { changes, layout, taking })
+        (out, EncodedLayouts { changes, layout, taking })
     }
 
     /// Notes that a record is durable, and makes its layout active if that is later than the active
     /// one. Returns true if the active layout changed.
-    pub(crate) fn kept(&self, kept: &LayoutsKept, views: &Views) -> bool {
+    pub(crate) fn kept(&self, kept: &EncodedLayouts, views: &Views) -> bool {
         let mut state = self.state();
         if kept.changes >= state.kept {
             (state.kept, state.taking_kept) = (kept.changes, kept.taking.clone());
@@ -231,7 +231,7 @@ impl Layouts {
     }
 
     /// True if the record's layout places keys differently from the active one.
-    pub(crate) fn is_placed_otherwise(&self, kept: &LayoutsKept) -> bool {
+    pub(crate) fn changes_placement(&self, kept: &EncodedLayouts) -> bool {
         let state = self.state();
         let of = |layout: &Layout| {
             let stage = match layout.stage {
@@ -251,7 +251,7 @@ impl Layouts {
     }
 
     /// True if some change is not durable yet.
-    pub fn is_unkept(&self) -> bool {
+    pub fn is_unsaved(&self) -> bool {
         let state = self.state();
         state.kept < state.changes
     }
@@ -307,7 +307,7 @@ impl Layouts {
         if is_news {
             state.changes += 1;
             state.learned(&before);
-        } else if !before.is_of_one_line(layout) {
+        } else if !before.shares_lineage_with(layout) {
             state.forked = state.forked.max(layout.epoch);
         }
         is_news
@@ -315,7 +315,7 @@ impl Layouts {
 
     /// Gives this node a new voter id, because it may have lost votes. Returns true if the id is
     /// new.
-    pub fn loses_votes(&self, id: VoterId) -> bool {
+    pub fn renew_voter(&self, id: VoterId) -> bool {
         let mut state = self.state();
         let is_news = state.council.own().id != Some(id);
         if is_news {
@@ -326,7 +326,7 @@ impl Layouts {
     }
 
     /// Notes that no peer knows an earlier boot of this node.
-    pub fn has_no_former_life(&self) {
+    pub fn mark_no_former_boot(&self) {
         let mut state = self.state();
         if !state.council.own().is_first {
             state.council.mark_first();
@@ -365,7 +365,7 @@ impl Layouts {
 
     /// Forgets the report of a node that could not be asked; the next node that reports a later
     /// epoch is asked instead.
-    pub(crate) fn is_not_reached(&self, node: NodeId) {
+    pub(crate) fn mark_unreached(&self, node: NodeId) {
         let mut state = self.state();
         state.reported = state.reported.filter(|(_, reported)| *reported != node);
     }
@@ -377,7 +377,7 @@ impl Layouts {
 
     /// Notes that this node is about to propose a layout that changes only tokens or quotas; its
     /// outcome is reported by `Layouts::access_change`, apart from changes of the members.
-    pub fn proposes_access(&self, id: u128) {
+    pub fn note_access_proposal(&self, id: u128) {
         self.state().access = Some((id, None));
     }
 

@@ -3,7 +3,7 @@
 
 use super::pull_state::PullState;
 use super::{Arc, Layout, LayoutVoter, Layouts, NodeId, Vote, Voter, read};
-use crate::membership::layout::{NoDecree, VoterId};
+use crate::membership::layout::{DecreeError, VoterId};
 use crate::replica::unreadable::Unreadable;
 
 /// A decoded layout record of a stopped node.
@@ -44,7 +44,7 @@ impl LayoutsRecord {
 
     /// Returns the forced layout that makes this node, as `voter`, the whole metadata quorum; see
     /// [`Layout::decreed`].
-    pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, NoDecree> {
+    pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, DecreeError> {
         self.known.decreed(self.voter.node, voter, lost)
     }
 

@@ -76,8 +76,8 @@ fn a_copy_has_no_votes_and_goes_by_what_is_decided() {
     let copy = Layouts::decode(&record, first()).unwrap();
     assert!(!copy.has_votes() && !copy.has_seat() && copy.undecided_proposal().is_none());
     assert_eq!(copy.known().id(), first().id());
-    assert!(copy.loses_votes(VoterId(3)) && !copy.loses_votes(VoterId(3)), "it is news once");
-    assert!(copy.has_votes() && copy.is_unkept());
+    assert!(copy.renew_voter(VoterId(3)) && !copy.renew_voter(VoterId(3)), "it is news once");
+    assert!(copy.has_votes() && copy.is_unsaved());
 }
 
 /// The record was encoded before a change, so it does not contain that change, whichever record is
@@ -93,10 +93,10 @@ fn what_changed_after_a_record_was_made_is_not_kept_with_it() {
     let later = next(&first());
     assert!(layouts.asked(&VoteRequest::Decided(Arc::clone(&later))).1);
     let (_, late) = layouts.encode();
-    assert!(!layouts.kept(&early, &views) && layouts.is_unkept());
+    assert!(!layouts.kept(&early, &views) && layouts.is_unsaved());
     assert!(layouts.asked(&VoteRequest::Ask).1, "what it would tell is not durable");
     assert!(layouts.kept(&late, &views) && !layouts.kept(&early, &views));
-    assert_eq!((layouts.is_unkept(), views.epoch()), (false, 2));
+    assert_eq!((layouts.is_unsaved(), views.epoch()), (false, 2));
     assert!(!layouts.asked(&VoteRequest::Ask).1);
 }
 

@@ -6,7 +6,7 @@
 //!   a requested layout (Propose) ────────────────┐
 //!   an accepted layout whose outcome is unknown ─┴▶ task `decide`: prepare, accept, decided
 //!   a peer reports a later epoch ─▶ task `pull`: asks the peer for the layout ─▶ layout learned
-//!                                 ─▶ layout stored (KeepLayouts) ─▶ layout active
+//!                                 ─▶ layout stored (StoreLayouts) ─▶ layout active
 //! ```
 
 use std::cell::RefCell;
@@ -116,7 +116,7 @@ impl Decision {
                 self.decided = true;
                 cx.shared().membership.layouts.learn(&layout);
                 self.report(cx, Progress::Decided);
-                cx.keep_layouts();
+                cx.store_layouts();
                 Next::Ask
             }
             Some(Proposed::Done(layout)) => {
@@ -125,7 +125,7 @@ impl Decision {
             }
             Some(Proposed::Overtaken(layout)) => {
                 cx.shared().membership.layouts.learn(&layout);
-                cx.keep_layouts();
+                cx.store_layouts();
                 // The proposal may have taken up another layout, while other nodes decided the
                 // wanted one.
                 let is_wanted = layout.id() == self.wanted.id();
@@ -189,12 +189,12 @@ async fn pull(cx: Context, node: NodeId) {
         cx.call(node, Class::Client, request).await
         && layouts.learn(&layout)
     {
-        cx.keep_layouts();
+        cx.store_layouts();
     }
     // The node could not be asked, or has a new disk and is itself behind. Then the next node that
     // reports a later epoch is asked.
     if layouts.ahead() == Some(node) {
-        layouts.is_not_reached(node);
+        layouts.mark_unreached(node);
     }
 }
 
@@ -268,8 +268,8 @@ impl Proposals {
         self.pull(tasks);
         self.end_dropped(tasks);
         self.complete_accepted(tasks);
-        if tasks.context().shared().membership.layouts.is_unkept() {
-            tasks.context().keep_layouts();
+        if tasks.context().shared().membership.layouts.is_unsaved() {
+            tasks.context().store_layouts();
         }
     }
 

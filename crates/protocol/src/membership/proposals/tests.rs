@@ -58,7 +58,7 @@ impl Own {
                 } => {
                     self.asked.push((call, node, request));
                 }
-                BackgroundEffect::KeepLayouts => self.keeps += 1,
+                BackgroundEffect::StoreLayouts => self.keeps += 1,
                 BackgroundEffect::StoreState(state) => self.stands.push(state),
                 _ => {}
             }
@@ -74,7 +74,7 @@ impl Own {
     fn answered(&mut self, reply: impl Fn(NodeId, &VoteRequest) -> Option<VoteReply>) {
         for (call, node, request) in std::mem::take(&mut self.asked) {
             let result = reply(node, &request).map(Reply::Council).ok_or(FailureKind::Failed);
-            self.handle(BackgroundEvent::Returned { call, result });
+            self.handle(BackgroundEvent::CallReturned { call, result });
         }
     }
 
@@ -94,7 +94,7 @@ impl Own {
     fn kept(&mut self) {
         let (_, kept) = self.shared.membership.layouts.encode();
         self.shared.membership.layouts.kept(&kept, &self.shared.membership.views);
-        self.handle(BackgroundEvent::LayoutsKept { kept: true });
+        self.handle(BackgroundEvent::LayoutsStored { kept: true });
     }
 
     /// Returns the successor of the known layout with this metadata quorum.

@@ -56,7 +56,7 @@ impl Own {
         self.shared.membership.layouts.learn(&Arc::new(layout));
         let (_, kept) = self.shared.membership.layouts.encode();
         self.shared.install_layout(&kept);
-        self.handle(BackgroundEvent::LayoutsKept { kept: true });
+        self.handle(BackgroundEvent::LayoutsStored { kept: true });
     }
 
     /// Enters the next stage as if other nodes had decided it. Returns the stage's epoch.
@@ -98,12 +98,12 @@ impl Own {
                 Reply::Moves(state)
             });
             let result = result.ok_or(FailureKind::Failed);
-            self.handle(BackgroundEvent::Returned { call, result });
+            self.handle(BackgroundEvent::CallReturned { call, result });
         }
         self.mono += ASK_MICROS;
         self.handle(BackgroundEvent::Tick);
         for (call, _) in std::mem::take(&mut self.asked) {
-            self.handle(BackgroundEvent::Returned { call, result: Err(FailureKind::Failed) });
+            self.handle(BackgroundEvent::CallReturned { call, result: Err(FailureKind::Failed) });
         }
         self.proposed
     }

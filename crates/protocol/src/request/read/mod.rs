@@ -35,7 +35,7 @@ use super::outstanding::{Outstanding, ReplicaError, VoteAt};
 use super::reported::ReportedRecord;
 use super::sets::{PerSet, Quorums};
 use super::slots::{Hedges, Slot, SlotKind, Slots, Work};
-use crate::event::{Answer, ClientId, Demand, Effect, OpId, RequestFailed, SlotId, StoreError};
+use crate::event::{Answer, ClientId, Demand, Effect, OpId, RequestFailure, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::request::RequestCx;
 use crate::request::quorum::AskedQuorum;
@@ -435,7 +435,7 @@ impl Reads {
         let slot = self.slots.get(id);
         let read = &slot.work;
         let (acked, quorum) = slot.quorums.short_of(read.acked());
-        let failed = RequestFailed {
+        let failed = RequestFailure {
             failure: read.failure(),
             acked,
             parts: read.parts(),

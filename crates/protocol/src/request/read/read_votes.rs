@@ -1,7 +1,7 @@
 //! The state of a read under way, with each replica's part in it.
 
 use crate::dispatch::core::Cx;
-use crate::event::{Answer, ClientId, Effect, FailureKind, OpId, Part};
+use crate::event::{Answer, ClientId, Effect, FailureKind, OpId, ReplicaOutcome};
 use crate::message::{NodeId, Reply};
 use crate::request::outstanding::{Outstanding, ReplicaError, VoteAt, failure};
 use crate::request::reported::ReportedRecord;
@@ -249,14 +249,14 @@ impl Read {
     }
 
     /// Returns the part of each replica.
-    pub(crate) fn parts(&self) -> Vec<(NodeId, Part)> {
+    pub(crate) fn parts(&self) -> Vec<(NodeId, ReplicaOutcome)> {
         let part = |vote: &ReadVote| match vote.state {
-            ReadState::Idle => Part::Unasked,
+            ReadState::Idle => ReplicaOutcome::Unasked,
             ReadState::Asked(_) | ReadState::Fetching { .. } | ReadState::Repairing(_) => {
-                Part::Open
+                ReplicaOutcome::Pending
             }
-            ReadState::Reported { authoritative: true } | ReadState::Holds => Part::Done,
-            ReadState::Reported { authoritative: false } => Part::NotAuthoritative,
+            ReadState::Reported { authoritative: true } | ReadState::Holds => ReplicaOutcome::Done,
+            ReadState::Reported { authoritative: false } => ReplicaOutcome::NotAuthoritative,
             ReadState::Failed(error) => error.part(),
         };
         self.votes.iter().map(|vote| (vote.node, part(vote))).collect()

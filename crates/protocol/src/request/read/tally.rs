@@ -156,7 +156,7 @@ impl<'a> Tally<'a> {
     /// Counts the replicas of the read set that are authoritative for their reports and reported no
     /// future record.
     fn settled(self) -> usize {
-        let most = self.core.takes_up_to(self.now);
+        let most = self.core.greatest_accepted_time(self.now);
         let is_future =
             |vote: &ReadVote| vote.reported.as_ref().is_some_and(|r| r.write_time() > most);
         self.slot.work.count_read(|vote| self.counts(vote) && !is_future(vote))
@@ -179,7 +179,7 @@ impl<'a> Tally<'a> {
     /// Returns the reported records. Future records are left out if enough replicas reported none.
     fn reported_of(self) -> impl Iterator<Item = &'a ReportedRecord> {
         let settled = self.settled() >= usize::from(self.slot.quorums.read.ack);
-        let most = if settled { self.core.takes_up_to(self.now) } else { u64::MAX };
+        let most = if settled { self.core.greatest_accepted_time(self.now) } else { u64::MAX };
         let reported = self.slot.work.votes.iter().filter_map(move |vote| self.left_of(vote));
         reported.filter(move |reported| reported.write_time() <= most)
     }

@@ -23,7 +23,7 @@ use super::Requests;
 use super::outstanding::{Delivery, Outstanding, ReplicaError, VoteAt};
 use super::sets::{PerSet, Quorums};
 use super::slots::{Slot, SlotKind, Slots, Work};
-use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailed, SlotId, StoreError};
+use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailure, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::request::RequestCx;
 use crate::request::acks::Acks;
@@ -172,7 +172,7 @@ impl Writes {
             issued => {
                 let behind = || BEHIND.to_owned();
                 let detail = Some(issued.map_or_else(|why| why.to_string(), |_| behind()));
-                self.deny_write(cx, id, |failed| RequestFailed {
+                self.deny_write(cx, id, |failed| RequestFailure {
                     failure: FailureKind::Busy,
                     detail,
                     ..failed
@@ -200,7 +200,7 @@ impl Writes {
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
-        change: impl FnOnce(RequestFailed) -> RequestFailed,
+        change: impl FnOnce(RequestFailure) -> RequestFailure,
     ) {
         let slot = self.slots.get(id);
         let write = &slot.work;
@@ -337,7 +337,7 @@ fn fill_votes(cx: &mut RequestCx<'_>, key: &[u8], from: PerSet, votes: &mut Vec<
 }
 
 /// Returns the failure for the client of a write that too few replicas hold.
-fn failure_of(slot: &Slot<Write>, deadline_micros: u64) -> RequestFailed {
+fn failure_of(slot: &Slot<Write>, deadline_micros: u64) -> RequestFailure {
     let write = &slot.work;
     let held = write.held();
     let is_hidden = |state| matches!(state, WriteState::Failed { error: ReplicaError::Hidden, .. });
@@ -347,7 +347,7 @@ fn failure_of(slot: &Slot<Write>, deadline_micros: u64) -> RequestFailed {
         (write.failure(), slot.detail.clone())
     };
     let (acked, quorum) = slot.quorums.short_of(held);
-    RequestFailed {
+    RequestFailure {
         failure,
         acked,
         parts: write.parts(),

@@ -1,6 +1,6 @@
 //! The state of a write under way, with each replica's part in it.
 
-use crate::event::{ClientId, FailureKind, Part};
+use crate::event::{ClientId, FailureKind, ReplicaOutcome};
 use crate::message::NodeId;
 use crate::request::acks::ReplicaSet;
 use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteAt, failure};
@@ -186,10 +186,10 @@ impl Write {
     }
 
     /// Returns the part of each replica.
-    pub(crate) fn parts(&self) -> Vec<(NodeId, Part)> {
+    pub(crate) fn parts(&self) -> Vec<(NodeId, ReplicaOutcome)> {
         let part = |vote: &WriteVote| match vote.state {
-            WriteState::Asked(_) => Part::Open,
-            WriteState::Holds => Part::Done,
+            WriteState::Asked(_) => ReplicaOutcome::Pending,
+            WriteState::Holds => ReplicaOutcome::Done,
             WriteState::Failed { error, .. } => error.part(),
         };
         self.votes.iter().map(|vote| (vote.node, part(vote))).collect()

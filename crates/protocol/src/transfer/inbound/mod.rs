@@ -44,16 +44,16 @@ impl Inbound {
         let cx = tasks.context().clone();
         if self.rebuild.take_news() {
             self.rebuild.drop_done(&cx);
-            self.stand_if_whole(&cx, identity);
+            self.become_member_if_complete(&cx, identity);
         }
         if self.rebalance.take_news() {
-            cx.keep_layouts();
+            cx.store_layouts();
             self.rebalance_due(tasks, cleanup);
         }
         match self.history.take_ended() {
             None => {}
             Some(HistoryReason::Rebuild(_)) => identity.store_state(&cx, MembershipState::Member),
-            Some(HistoryReason::Move) => cx.keep_layouts(),
+            Some(HistoryReason::Move) => cx.store_layouts(),
         }
     }
 
@@ -63,7 +63,7 @@ impl Inbound {
         if !self.may_still_count(&cx) {
             // The last missing source may have been declared lost by now.
             self.rebuild.drop_done(&cx);
-            self.stand_if_whole(&cx, identity);
+            self.become_member_if_complete(&cx, identity);
             self.rebuild.tick(tasks);
         }
         self.take_over_history(tasks, identity);
@@ -81,9 +81,9 @@ impl Inbound {
 
     /// Makes a node that holds every record again a member, unless it must first recover its
     /// history of writes with an idempotency key: see `history.rs`.
-    fn stand_if_whole(&self, cx: &Context, identity: &mut Identity) {
+    fn become_member_if_complete(&self, cx: &Context, identity: &mut Identity) {
         let is_whole = self.rebuild.is_whole_again(cx);
-        if is_whole && cx.shared().membership.state.words_lost_before() == 0 {
+        if is_whole && cx.shared().membership.state.idempotency_lost_before() == 0 {
             identity.store_state(cx, MembershipState::Member);
         }
     }
@@ -98,7 +98,7 @@ impl Inbound {
             return;
         }
         let membership = &cx.shared().membership.state;
-        if membership.words_lost_before() == 0 {
+        if membership.idempotency_lost_before() == 0 {
             return identity.store_state(&cx, MembershipState::Member);
         }
         let (lost, own) = (membership.promised_before(), cx.shared().own);
@@ -147,7 +147,7 @@ impl Inbound {
         match step {
             PullStep::Begins if !takes(&layout, shared.own) => {
                 shared.membership.layouts.mark_all_pulled();
-                cx.keep_layouts();
+                cx.store_layouts();
             }
             PullStep::Begins if is_to_be_emptied => {}
             PullStep::Begins => self.rebalance.start(tasks, &self.rebuild.left_ahead),

@@ -259,6 +259,6 @@ fn marks_are_kept_before_it_is_said() {
         own.kept(&mut stage, op, &keeps, result);
         let expected = if fails { Reply::NoSpace } else { Reply::Stored };
         assert_eq!(stage.replies(), [(id, expected)]);
-        assert_eq!(stage.shared.transfer.missed.is_unkept(NodeId(2)), fails);
+        assert_eq!(stage.shared.transfer.missed.is_unsaved(NodeId(2)), fails);
     }
 }

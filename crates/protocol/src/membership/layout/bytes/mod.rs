@@ -94,7 +94,7 @@ impl Layout {
         if !(1..=MAX_COUNCIL).contains(&size) {
             return Err("its council is empty, or too large");
         }
-        if !self.has_true_decrees() {
+        if !self.has_consistent_decrees() {
             return Err("its decrees don't follow on each other");
         }
         self.access.check()?;

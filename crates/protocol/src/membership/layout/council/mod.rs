@@ -172,7 +172,7 @@ impl LayoutVoter {
     /// Notes that a layout is decided. Returns false if this layout, or a later one, was known
     /// already, or if the layout belongs to a fork.
     pub fn learn(&mut self, layout: &Arc<Layout>) -> bool {
-        let is_later = layout.epoch > self.known.epoch && self.known.is_of_one_line(layout);
+        let is_later = layout.epoch > self.known.epoch && self.known.shares_lineage_with(layout);
         if is_later {
             (self.known, self.vote) = (Arc::clone(layout), Vote::default());
         }
@@ -188,9 +188,11 @@ impl LayoutVoter {
         };
         let reply = match request {
             VoteRequest::Ask => self.report(),
-            VoteRequest::Decided(layout) if !self.known.is_of_one_line(layout) => self.report(),
+            VoteRequest::Decided(layout) if !self.known.shares_lineage_with(layout) => {
+                self.report()
+            }
             VoteRequest::Decided(_) => VoteReply::Learned,
-            VoteRequest::Prepare { base, .. } if !self.known.is_of_one_line(base) => {
+            VoteRequest::Prepare { base, .. } if !self.known.shares_lineage_with(base) => {
                 VoteReply::NoVote
             }
             VoteRequest::Prepare { base, .. } if self.known.epoch > base.epoch => self.report(),

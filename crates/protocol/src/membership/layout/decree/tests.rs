@@ -51,10 +51,10 @@ fn one_node_decides_what_follows() {
     let again = next.decreed(NodeId(1), VoterId(78), &[]).unwrap();
     assert_eq!((again.epoch, again.decrees.len()), (2_000_000, 2));
     assert_eq!(Layout::from_bytes(&again.to_bytes()), Ok(again.clone()));
-    assert_eq!(first.decreed(NodeId(9), VoterId(1), &[]), Err(NoDecree::NoMember));
+    assert_eq!(first.decreed(NodeId(9), VoterId(1), &[]), Err(DecreeError::NoMember));
     let mut full = next;
     full.decrees = vec![full.decrees[0]; MAX_DECREES];
-    assert_eq!(full.decreed(NodeId(0), VoterId(1), &[]), Err(NoDecree::TooMany));
+    assert_eq!(full.decreed(NodeId(0), VoterId(1), &[]), Err(DecreeError::TooMany));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn what_moves_goes_back_until_reads_have_switched() {
     assert_eq!(back.nodes.len(), 3);
     assert_eq!(
         read_old.decreed(NodeId(3), VoterId(1), &[]),
-        Err(NoDecree::NoMember),
+        Err(DecreeError::NoMember),
         "it has not joined"
     );
 
@@ -82,7 +82,11 @@ fn what_moves_goes_back_until_reads_have_switched() {
     assert_eq!(forward.nodes, read_new.nodes);
     let lost: Vec<bool> = forward.before.unwrap().nodes.iter().map(|node| node.is_lost).collect();
     assert_eq!(lost, [false, true, false], "the end does not wait for it");
-    assert_eq!(read_new.decreed(NodeId(2), VoterId(1), &[]), Err(NoDecree::NoMember), "it leaves");
+    assert_eq!(
+        read_new.decreed(NodeId(2), VoterId(1), &[]),
+        Err(DecreeError::NoMember),
+        "it leaves"
+    );
 }
 
 #[test]
@@ -94,22 +98,22 @@ fn who_went_by_what_a_decree_did_not_know_is_on_a_fork() {
     let next = decided(&decreed, &["a"]);
     let of_another = decided(&second.decreed(NodeId(1), VoterId(8), &[]).unwrap(), &["a"]);
     let again = next.decreed(NodeId(2), VoterId(9), &[]).unwrap();
-    let is_of_one_line = |one: &Layout, other: &Layout| {
-        assert_eq!(one.is_of_one_line(other), other.is_of_one_line(one));
-        one.is_of_one_line(other)
+    let shares_lineage_with = |one: &Layout, other: &Layout| {
+        assert_eq!(one.shares_lineage_with(other), other.shares_lineage_with(one));
+        one.shares_lineage_with(other)
     };
     for late in [&decreed, &next, &again] {
-        assert!(is_of_one_line(&first, late) && is_of_one_line(&second, late));
-        assert!(!is_of_one_line(&third, late), "the decree did not know of it");
+        assert!(shares_lineage_with(&first, late) && shares_lineage_with(&second, late));
+        assert!(!shares_lineage_with(&third, late), "the decree did not know of it");
         assert!(late.forks_from(third.epoch));
         assert!(!late.forks_from(second.epoch) && !late.forks_from(late.epoch));
     }
-    assert!(is_of_one_line(&next, &again) && is_of_one_line(&decreed, &again));
-    assert!(!is_of_one_line(&decided(&next, &["b"]), &again));
+    assert!(shares_lineage_with(&next, &again) && shares_lineage_with(&decreed, &again));
+    assert!(!shares_lineage_with(&decided(&next, &["b"]), &again));
     for other in [&decreed, &next, &again] {
-        assert!(!is_of_one_line(&of_another, other), "two decrees for one layout");
+        assert!(!shares_lineage_with(&of_another, other), "two decrees for one layout");
     }
-    assert!(is_of_one_line(&second, &of_another));
+    assert!(shares_lineage_with(&second, &of_another));
 }
 
 #[test]

@@ -131,10 +131,10 @@ impl Own {
                 BackgroundEffect::Call { call, node, request, .. } => {
                     self.open.push((call, asked(node, request)));
                 }
-                BackgroundEffect::KeepRemembered { call, remembered } => {
+                BackgroundEffect::StoreRemembered { call, remembered } => {
                     self.open.push((call, Asked::Keep(remembered)));
                 }
-                BackgroundEffect::KeepLayouts => self.keeps += 1,
+                BackgroundEffect::StoreLayouts => self.keeps += 1,
                 BackgroundEffect::StoreState(state) => self.stored_states.push(state),
                 BackgroundEffect::Waits(waits) => self.told.push(waits),
                 _ => {}
@@ -151,7 +151,7 @@ impl Own {
     fn kept(&mut self) {
         let (_, kept) = self.shared.membership.layouts.encode();
         self.shared.install_layout(&kept);
-        self.handle(BackgroundEvent::LayoutsKept { kept: true });
+        self.handle(BackgroundEvent::LayoutsStored { kept: true });
     }
 
     /// Returns the requests since the last call.
@@ -169,11 +169,11 @@ impl Own {
     }
 
     fn reply(&mut self, call: CallId, reply: Reply) {
-        self.handle(BackgroundEvent::Returned { call, result: Ok(reply) });
+        self.handle(BackgroundEvent::CallReturned { call, result: Ok(reply) });
     }
 
     fn fails(&mut self, call: CallId) {
-        self.handle(BackgroundEvent::Returned { call, result: Err(FailureKind::Failed) });
+        self.handle(BackgroundEvent::CallReturned { call, result: Err(FailureKind::Failed) });
     }
 
     /// Lets the third source fail until the pass continues without it.
