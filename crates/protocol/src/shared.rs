@@ -193,7 +193,7 @@ impl Shared {
             paxos: SharedPaxos::new(floor),
             replica: SharedReplica { newest, before_writes },
         };
-        this.note_lacks(this.membership.layouts.pull_need(own));
+        this.note_pull_need(this.membership.layouts.pull_need(own));
         this
     }
 }
@@ -201,21 +201,21 @@ impl Shared {
 impl Shared {
     /// Notes whether this node must still pull partitions under a layout. The caller does so before
     /// the node serves its first request under that layout.
-    fn note_lacks(&self, lacks: PullNeed) {
-        self.replica.before_writes.set_empty(lacks == PullNeed::ToBeEmptied);
+    fn note_pull_need(&self, lacks: PullNeed) {
+        self.replica.before_writes.set_empty(lacks == PullNeed::DropOrphansAndPull);
         self.membership.lacks.store(lacks != PullNeed::Nothing, Ordering::SeqCst);
     }
 
     /// True if the node does not yet store records of partitions that move to it.
-    pub(crate) fn is_to_be_emptied(&self) -> bool {
+    pub(crate) fn must_drop_orphans(&self) -> bool {
         self.replica.before_writes.empty()
     }
 
     /// True if the node does not yet store records of a key that moves to it, because its store may
     /// still hold records of the key from an earlier placement.
-    pub fn is_to_be_emptied_of(&self, key: &[u8], copies: u8) -> bool {
+    pub fn must_drop_orphan_of(&self, key: &[u8], copies: u8) -> bool {
         let partition = || partition_of(key);
-        self.is_to_be_emptied()
+        self.must_drop_orphans()
             && self.membership.views.with(|view| {
                 let holds = |topology: &Topology| topology.holds(self.own, partition(), copies);
                 !holds(&view.topology) && view.joint.as_ref().is_some_and(holds)
@@ -249,7 +249,7 @@ impl Shared {
         }
         let lacks = kept.lacks(self.own);
         if lacks != PullNeed::Nothing {
-            self.note_lacks(lacks);
+            self.note_pull_need(lacks);
             if moves {
                 self.membership.moves.begin();
             }
@@ -259,7 +259,7 @@ impl Shared {
             self.repair.proofs.forget_seal();
         }
         // If a later layout than `kept` is in force, the notes above describe the wrong layout.
-        self.note_lacks(self.membership.layouts.pull_need(self.own));
+        self.note_pull_need(self.membership.layouts.pull_need(self.own));
         is_later
     }
 
@@ -316,7 +316,7 @@ impl Shared {
             let is_read = view.topology.holds(self.own, partition_of(key), copies);
             // The flag is set before such a view comes into force, so this code loads the flag
             // after the view.
-            is_read || !self.is_to_be_emptied() && view.places(self.own, key, copies)
+            is_read || !self.must_drop_orphans() && view.places(self.own, key, copies)
         })
     }
 

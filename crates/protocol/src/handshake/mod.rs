@@ -404,10 +404,10 @@ impl Handshake {
         let Some(node) = self.node_of(theirs).filter(is_reached) else {
             return Some(Reason::Name);
         };
-        if ours.logs.is_outlived(node, theirs.incarnation, theirs.life) {
+        if ours.logs.has_later_boot(node, theirs.incarnation, theirs.life) {
             return Some(Reason::Outlived);
         }
-        ours.logs.is_taken(node, theirs.incarnation).then_some(Reason::Taken)
+        ours.logs.is_connected_elsewhere(node, theirs.incarnation).then_some(Reason::Taken)
     }
 
     /// Returns the node of the view that the other side is: the node with the id in the HELLO, if
@@ -460,7 +460,7 @@ impl Handshake {
         let (ours, Some(theirs)) = (&self.identity, &self.theirs) else { return false };
         let (own, own_name) = (ours.own(), ours.own_name());
         let has_place = || layout.all().any(|node| node.id == own && node.member.name == own_name);
-        let was_met = || ours.logs.has_met(theirs.node, theirs.incarnation);
+        let was_met = || ours.logs.has_seen_disk(theirs.node, theirs.incarnation);
         let are_two = self.against == Some(Reason::Cluster);
         self.have_one_id().unwrap_or_else(|| !are_two && (has_place() || was_met()))
     }
@@ -472,7 +472,7 @@ impl Handshake {
 
     fn hello(&self, to: String, node: Option<NodeId>) -> Hello {
         let (cluster, knows_you) = self.said;
-        let had_another = node.is_some_and(|node| self.identity.logs.had_another(node));
+        let had_another_disk = node.is_some_and(|node| self.identity.logs.had_another_disk(node));
         Hello {
             versions: self.identity.versions,
             features: 0,
@@ -482,7 +482,7 @@ impl Handshake {
             incarnation: self.identity.logs.own_incarnation(),
             life: self.identity.logs.life(),
             knows_you,
-            knew_another: had_another,
+            knew_another: had_another_disk,
             proven: self.identity.proofs.known().proven,
             view: self.view.id(),
             voter: self.identity.layouts.voter().id,

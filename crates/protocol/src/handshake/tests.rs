@@ -177,7 +177,7 @@ fn two_that_fit_meet() {
     let proof = Proof { seal: proven, proven, ..Proof::default() };
     let (a, b) = (named("a").identity(), Someone { proof, ..named("b") }.identity());
     let (disk, life, position) = (Incarnation(99), BootId(30), LogPosition(12));
-    b.logs.saw(NodeId(0), disk, life);
+    b.logs.note_boot(NodeId(0), disk, life);
     b.logs.know(NodeId(0), disk);
     assert!(b.logs.received(NodeId(0), disk, life, position));
     let knows_us = b.logs.claim(NodeId(0));
@@ -213,7 +213,7 @@ fn two_that_fit_meet() {
 #[test]
 fn while_a_disk_is_connected_another_one_is_refused_in_words() {
     let (a, b) = (named("a").identity(), named("b").identity());
-    b.logs.saw(NodeId(0), Incarnation(99), BootId(30));
+    b.logs.note_boot(NodeId(0), Incarnation(99), BootId(30));
     b.logs.note_connection(NodeId(0), true);
     let meet = || shake_in_steps(a.clone(), b.clone(), TO_B, usize::MAX);
     let (dialed, accepted) = meet();
@@ -232,7 +232,7 @@ fn of_two_processes_with_one_disk_the_one_that_was_started_later_is_taken() {
     let meets = |someone: &Someone| {
         let (dialed, accepted) = shake_in_steps(someone.identity(), b.clone(), TO_B, usize::MAX);
         if let Ok(met) = &accepted {
-            b.logs.saw(met.node, met.incarnation, met.life);
+            b.logs.note_boot(met.node, met.incarnation, met.life);
         }
         (dialed, accepted)
     };

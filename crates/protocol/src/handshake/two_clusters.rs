@@ -145,12 +145,12 @@ fn a_node_says_whether_it_knew_another_disk() {
     assert!(!seen(Nothing).never_another && seen(Nothing).knows_us.is_none());
     assert!(!seen(Its).never_another, "it is not known to be the first");
     let (a, b) = (identity(side(G, Its), NodeId(0)), identity(side(G, Nothing), NodeId(1)));
-    a.logs.note_first(NodeId(1));
+    a.logs.mark_only_disk(NodeId(1));
     let mut out = Vec::new();
     let _dialer =
         Handshake::dial(Arc::clone(&a), NodeId(1), ConnectionKind::Small, [1; 32], &mut out);
     let hello = Hello::decode(&out[FRAME_HEAD..]).unwrap();
     assert!(hello.knows_you.is_some() && !hello.knew_another);
-    a.logs.saw(NodeId(1), Incarnation(55), BootId(1));
-    assert!(a.logs.had_another(NodeId(1)), "{:?}", b.own());
+    a.logs.note_boot(NodeId(1), Incarnation(55), BootId(1));
+    assert!(a.logs.had_another_disk(NodeId(1)), "{:?}", b.own());
 }

@@ -38,7 +38,7 @@ impl ClusterId {
 
     /// Returns the id that a founder with the disk `founder` gives the cluster of the nodes
     /// `names`, which must be sorted.
-    pub fn born(names: &[&str], founder: Incarnation) -> Self {
+    pub fn derive(names: &[&str], founder: Incarnation) -> Self {
         let names = names.join("\n");
         Self(xxh3_64(&[names.as_bytes(), &founder.0.to_le_bytes()].concat()).max(1))
     }
@@ -137,10 +137,10 @@ mod tests {
     #[test]
     fn the_founders_disk_tells_clusters_of_the_same_names_apart() {
         let names = ["a", "b", "c"];
-        let born = |disk| ClusterId::born(&names, Incarnation(disk));
+        let born = |disk| ClusterId::derive(&names, Incarnation(disk));
         assert_ne!(born(1), born(2));
         assert_eq!(born(1), born(1));
-        assert_ne!(born(1), ClusterId::born(&["a", "b"], Incarnation(1)));
+        assert_ne!(born(1), ClusterId::derive(&["a", "b"], Incarnation(1)));
     }
 
     #[test]

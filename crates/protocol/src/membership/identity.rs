@@ -64,7 +64,7 @@ struct PeerCheck {
 
 /// Results of the pings since the last look: each peer, and whether the peer replied, in the order
 /// in which the results came.
-type Pinged = Rc<RefCell<Vec<(NodeId, bool)>>>;
+type PingResults = Rc<RefCell<Vec<(NodeId, bool)>>>;
 
 /// This node's identity as the peers know it, and the changes of its membership state.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ pub(crate) struct Identity {
     peers: BTreeMap<NodeId, PeerCheck>,
     /// Progress of the check with all peers; `None` = to be computed again.
     checks: Option<Checks>,
-    pinged: Pinged,
+    pinged: PingResults,
     /// Peers to which this node reports its log position once its membership state is stored.
     unsettled: Vec<NodeId>,
     /// The membership state that is being stored.
@@ -83,7 +83,7 @@ pub(crate) struct Identity {
 }
 
 /// Pings a peer once.
-async fn ping(cx: Context, peer: NodeId, pinged: Pinged) {
+async fn ping(cx: Context, peer: NodeId, pinged: PingResults) {
     let has_replied = cx.call(peer, Class::Client, Request::Ping).await.is_ok();
     pinged.borrow_mut().push((peer, has_replied));
 }
@@ -332,7 +332,7 @@ impl Identity {
             Checks::SomeAway => false,
             Checks::AllSeen => undecided,
         };
-        membership.settles(is_open || self.state_under_way.is_some());
+        membership.set_settling(is_open || self.state_under_way.is_some());
     }
 
     /// Stores the log positions that peers reported since, and the disks that could not be stored
@@ -344,7 +344,7 @@ impl Identity {
             let unstored = seen.filter(|seen| logs.incarnation(peer) != Some(*seen));
             let unstored =
                 unstored.map(|incarnation| Claim { incarnation, reported: Reported::default() });
-            if let Some(claim) = unstored.or_else(|| logs.unkept(peer)) {
+            if let Some(claim) = unstored.or_else(|| logs.unsaved_claim(peer)) {
                 cx.effect(BackgroundEffect::StoreClaim { peer, claim });
             }
         }

@@ -162,7 +162,7 @@ impl Membership {
     }
 
     /// Notes whether the state will be settled soon.
-    pub fn settles(&self, soon: bool) {
+    pub fn set_settling(&self, soon: bool) {
         self.settling.store(soon, Ordering::Relaxed);
     }
 

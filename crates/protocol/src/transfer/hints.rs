@@ -311,7 +311,7 @@ fn drop_needless(context: &Context, node: NodeId, items: &mut Items) -> bool {
 fn drop_delivered(context: &Context, node: NodeId, items: Items) {
     let shared = context.shared();
     shared.transfer.hints.delivered(node, items.len() as u64, bytes_of(&items));
-    shared.membership.logs.stored_late(node);
+    shared.membership.logs.note_late_write(node);
     context.effect(BackgroundEffect::DropHints { peer: node, items });
 }
 

@@ -113,7 +113,7 @@ async fn hand_over(context: Context, node: NodeId) {
     for Numbered { mark, number } in stored {
         shared.transfer.missed.done(node, mark.partition, number);
     }
-    shared.membership.logs.stored_late(node);
+    shared.membership.logs.note_late_write(node);
 }
 
 /// Sends this node's own marks to other nodes in turn, until one of them or this node has stored

@@ -139,7 +139,7 @@ struct PassRange {
 
 impl Transfer {
     async fn run(self) {
-        if self.context.shared().membership.layouts.pull_progress().0 == PullStep::Begins {
+        if self.context.shared().membership.layouts.pull_progress().0 == PullStep::NotStarted {
             self.seal().await;
         }
         if !self.progress.first_is_done.get() {
@@ -362,7 +362,7 @@ impl Transfer {
         if items.is_empty() {
             return Ok(());
         }
-        self.context.shared().membership.moves.took(items.len(), bytes_of(&items));
+        self.context.shared().membership.moves.count_pulled(items.len(), bytes_of(&items));
         let since = self.context.now().mono;
         store(&self.context, items).await?;
         self.pace.written(&self.context, since);

@@ -38,7 +38,7 @@ const MAX_EVENTS: usize = 1 << 27;
 /// Events handled per clock reading. An effect that completes at once has the time of its cause.
 const EVENTS_PER_LOOK: usize = 16;
 
-/// Reason for refusing records of keys that move here: see [`Shared::is_to_be_emptied_of`].
+/// Reason for refusing records of keys that move here: see [`Shared::must_drop_orphan_of`].
 const EMPTIES: &str = "the node drops what it held of these keys long ago";
 
 /// The error of a check that needs a read which waits for the disk.
@@ -404,7 +404,7 @@ impl Loop {
     /// node is about to drop, and counts the record.
     #[cold]
     fn look_before<D: Driver>(&self, driver: &mut D, key: &Bytes, record: &Record) -> Outcome {
-        if self.shared.is_to_be_emptied_of(key, record.copies()) {
+        if self.shared.must_drop_orphan_of(key, record.copies()) {
             return Err(WriteError::Store(lsm::Error::Busy { what: EMPTIES }));
         }
         if self.shared.replica.before_writes.count() {
@@ -446,9 +446,9 @@ impl Loop {
         is_brought: bool,
     ) {
         let shared = &self.shared;
-        let is_to_be_emptied =
-            |(key, record): &(Bytes, Record)| shared.is_to_be_emptied_of(key, record.copies());
-        if items.iter().any(is_to_be_emptied) {
+        let must_drop_orphans =
+            |(key, record): &(Bytes, Record)| shared.must_drop_orphan_of(key, record.copies());
+        if items.iter().any(must_drop_orphans) {
             let result = Err(StoreError::Busy(EMPTIES));
             return self.events.push_back(Event::Written { op, result });
         }

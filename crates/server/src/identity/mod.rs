@@ -475,7 +475,8 @@ impl Identity {
         let key = [PEER, name.as_bytes()].concat();
         let mut state = self.lock();
         let first_key = [FIRST, name.as_bytes()].concat();
-        let first = Some(claim.incarnation).filter(|_| !shared.membership.logs.had_another(peer));
+        let first =
+            Some(claim.incarnation).filter(|_| !shared.membership.logs.had_another_disk(peer));
         let known = state.peers.entry(name.clone()).or_default();
         let is_news = std::mem::replace(&mut known.first, first) != first;
         let first = first.map_or(0, |disk| disk.0).to_le_bytes();
@@ -627,7 +628,7 @@ impl Identity {
 /// Returns the id of a new cluster if it has one node: the founder has no other node to ask. The
 /// nodes of a longer list agree on an id once all of them run.
 fn cluster_of(names: &[&str], incarnation: Incarnation) -> Option<ClusterId> {
-    (names.len() == 1).then(|| ClusterId::born(names, incarnation))
+    (names.len() == 1).then(|| ClusterId::derive(names, incarnation))
 }
 
 /// Returns true if a directory belongs to a single-node cluster.

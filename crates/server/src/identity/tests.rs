@@ -199,13 +199,13 @@ fn the_first_disk_of_a_peer_is_told_from_a_later_one() {
     let b = NodeId(1);
     let knows_first = || open(&engine, &list, 9, 77).unwrap().knows_first("b");
     assert!(!knows_first());
-    shared.membership.logs.saw(b, Incarnation(5), BootId(1));
+    shared.membership.logs.note_boot(b, Incarnation(5), BootId(1));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(5)));
     assert!(knows_first());
-    shared.membership.logs.saw(b, Incarnation(6), BootId(1));
+    shared.membership.logs.note_boot(b, Incarnation(6), BootId(1));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(6)));
     assert!(!knows_first());
-    shared.membership.logs.saw(b, Incarnation(5), BootId(2));
+    shared.membership.logs.note_boot(b, Incarnation(5), BootId(2));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(5)));
     assert!(!knows_first(), "it is back, and another one was there meanwhile");
 }

@@ -176,7 +176,7 @@ impl PeerTable {
             seen.voter.store(voter.map_or(0, |voter| voter.0), Ordering::Relaxed);
             seen.incarnation.store(incarnation.0, Ordering::Relaxed);
         });
-        self.shared.membership.logs.saw(*node, *incarnation, *life);
+        self.shared.membership.logs.note_boot(*node, *incarnation, *life);
         self.shared.membership.known_disk.connected(*node);
         if self.shared.membership.logs.lost(knows_us.as_ref()).is_some() {
             self.shared.membership.state.mark_doubted();

@@ -97,7 +97,7 @@ impl Starting {
         let claims: Vec<_> = members.iter().filter_map(claim).collect();
         let logs = Arc::new(Logs::new(identity.incarnation(), lineage, &claims));
         for (node, _) in members.iter().filter(|(_, name)| identity.knows_first(name)) {
-            logs.note_first(*node);
+            logs.mark_only_disk(*node);
         }
         let own = (identity.own(), identity.name().to_owned());
         let alone = matches!(&members[..], [(node, _)] if *node == own.0);

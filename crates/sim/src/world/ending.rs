@@ -88,8 +88,9 @@ impl World {
             let Some(process) = &machine.process else { continue };
             let present = process.shared.membership.logs.life();
             let next = BootId::begun(Clock::time_of(machine.wall.wall(self.now)), Some(present));
-            let is_outlived = machine.last_life.is_some_and(|last| present < last && last < next);
-            if is_outlived && process.shared.membership.state.is_fenced() {
+            let has_later_boot =
+                machine.last_life.is_some_and(|last| present < last && last < next);
+            if has_later_boot && process.shared.membership.state.is_fenced() {
                 self.journal.line(self.now, format_args!("n{node} is restarted: it is outlived"));
                 self.end_process(node, ProcessEnd::Kill);
                 self.agenda.put(self.now + 1_000, DueEvent::Start(node));

@@ -96,7 +96,7 @@ pub struct EncodedLayouts {
 impl EncodedLayouts {
     /// Returns what the node will lack under the record's layout once that layout is active.
     pub(crate) fn lacks(&self, own: NodeId) -> PullNeed {
-        self.taking.lacks_by(&self.layout, own)
+        self.taking.need_under(&self.layout, own)
     }
 
     /// True if the layout has other nodes, counting those that join or leave.
@@ -293,7 +293,7 @@ impl Layouts {
         let (reply, keep) = state.council.asked(request);
         if keep.layout || keep.vote {
             state.changes += 1;
-            state.learned(&before);
+            state.carry_over(&before);
         }
         // Another thread's latest change may not be durable either.
         (reply, state.kept < state.changes)
@@ -306,7 +306,7 @@ impl Layouts {
         let is_news = state.council.learn(layout);
         if is_news {
             state.changes += 1;
-            state.learned(&before);
+            state.carry_over(&before);
         } else if !before.shares_lineage_with(layout) {
             state.forked = state.forked.max(layout.epoch);
         }

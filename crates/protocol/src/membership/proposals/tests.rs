@@ -293,7 +293,7 @@ fn what_was_accepted_and_not_heard_of_again_is_completed() {
     own.kept();
     own.after(250_000);
     assert_eq!(own.steps(), [], "its proposer is given time");
-    own.after(COMPLETE_AFTER + 16 * 4 * OUTBID_WAIT);
+    own.after(COMPLETE_AFTER_MICROS + 16 * 4 * OUTBID_WAIT_MICROS);
     assert_eq!(own.asked.len(), usize::from(NODES));
     (0..3).for_each(|_| own.answered(votes));
     assert_eq!(own.shared.membership.layouts.known(), layout);

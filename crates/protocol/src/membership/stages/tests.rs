@@ -88,7 +88,7 @@ impl Own {
     /// true if this node then proposes the next stage.
     fn told(&mut self, tells: [Option<(u64, bool)>; NODES as usize]) -> bool {
         self.proposed = false;
-        self.mono += ASK_MICROS;
+        self.mono += POLL_MICROS;
         self.handle(BackgroundEvent::Tick);
         let asked = std::mem::take(&mut self.asked);
         assert_eq!(asked.len(), tells.len());
@@ -100,7 +100,7 @@ impl Own {
             let result = result.ok_or(FailureKind::Failed);
             self.handle(BackgroundEvent::CallReturned { call, result });
         }
-        self.mono += ASK_MICROS;
+        self.mono += POLL_MICROS;
         self.handle(BackgroundEvent::Tick);
         for (call, _) in std::mem::take(&mut self.asked) {
             self.handle(BackgroundEvent::CallReturned { call, result: Err(FailureKind::Failed) });

@@ -135,7 +135,7 @@ impl Reads {
         let Some(vote) = read.votes.iter_mut().find(is_it) else { return };
         vote.state = ReadState::Holds;
         if node != cx.core.shared.own {
-            cx.core.shared.membership.logs.stored_late(node);
+            cx.core.shared.membership.logs.note_late_write(node);
         }
         let is_answered = self.slots.work(id).is_answered();
         self.end_background(usize::from(is_answered));

@@ -135,8 +135,8 @@ impl Inbound {
         // This applies also to a node that is being rebuilt, because part of what is streamed back
         // moves to it: the node stores none of that until its orphaned records are gone and their
         // removal is durable.
-        let is_to_be_emptied = shared.is_to_be_emptied() && takes(&layout, shared.own);
-        if is_to_be_emptied && shared.membership.layouts.has_orphans() {
+        let must_drop_orphans = shared.must_drop_orphans() && takes(&layout, shared.own);
+        if must_drop_orphans && shared.membership.layouts.has_orphans() {
             cleanup.want(&cx);
         }
         // Lost records are streamed back first.
@@ -145,16 +145,16 @@ impl Inbound {
         }
         let (step, done) = shared.membership.layouts.pull_progress();
         match step {
-            PullStep::Begins if !takes(&layout, shared.own) => {
+            PullStep::NotStarted if !takes(&layout, shared.own) => {
                 shared.membership.layouts.mark_all_pulled();
                 cx.store_layouts();
             }
-            PullStep::Begins if is_to_be_emptied => {}
-            PullStep::Begins => self.rebalance.start(tasks, &self.rebuild.left_ahead),
-            PullStep::Takes => {
+            PullStep::NotStarted if must_drop_orphans => {}
+            PullStep::NotStarted => self.rebalance.start(tasks, &self.rebuild.left_ahead),
+            PullStep::Pulling => {
                 let sources = sources(&layout, shared.own);
                 let left = sources.iter().filter(|node| !done.contains(node)).count();
-                shared.membership.moves.has_taken_from(sources.len() - left, sources.len());
+                shared.membership.moves.set_sources_pulled(sources.len() - left, sources.len());
                 if left == 0 {
                     let pace = &self.rebalance.pace;
                     self.history.start(tasks, HistoryReason::Move, &sources, pace);
@@ -162,7 +162,7 @@ impl Inbound {
                     self.rebalance.start(tasks, &self.rebuild.left_ahead);
                 }
             }
-            PullStep::HasAll => {}
+            PullStep::AllPulled => {}
         }
     }
 }

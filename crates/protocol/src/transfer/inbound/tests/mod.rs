@@ -434,7 +434,7 @@ fn a_source_that_does_not_answer_is_asked_again_and_waited_for() {
     let (step, done) = own.shared.membership.layouts.pull_progress();
     assert_eq!(
         (step, done.into_iter().collect::<Vec<_>>()),
-        (PullStep::Takes, vec![NodeId(1), NodeId(2)])
+        (PullStep::Pulling, vec![NodeId(1), NodeId(2)])
     );
     own.kept();
     own.after(RETRY_MICROS);
@@ -463,7 +463,7 @@ fn a_source_that_fails_last_has_not_been_taken() {
     own.reply(second[1].0, page(Vec::new(), None));
     own.gives_up(second[2].0, false);
     let (step, done) = own.shared.membership.layouts.pull_progress();
-    assert_eq!((step, done), (PullStep::Takes, [NodeId(1), NodeId(2)].into()));
+    assert_eq!((step, done), (PullStep::Pulling, [NodeId(1), NodeId(2)].into()));
 }
 
 #[test]
@@ -480,7 +480,7 @@ fn a_restart_goes_on_with_those_that_are_left() {
         Layout { ..own.shared.membership.layouts.known().aborted(|_| Some(VoterId(5))).unwrap() };
     let again = crate::membership::layouts::Layouts::decode(&record, first).unwrap();
     assert_eq!(again.pull_progress(), own.shared.membership.layouts.pull_progress());
-    assert_eq!(again.pull_need(NodeId(0)), PullNeed::ToTake, "what came since stays");
+    assert_eq!(again.pull_need(NodeId(0)), PullNeed::Pull, "what came since stays");
 }
 
 #[test]
@@ -494,7 +494,7 @@ fn also_a_node_that_is_rebuilt_drops_what_is_of_another_time() {
         base: 7,
         ..layout
     });
-    assert!(own.shared.is_to_be_emptied());
+    assert!(own.shared.must_drop_orphans());
     own.after(1);
     assert!(
         own.shared.transfer.orphan_drops.is_pending(),
