@@ -31,7 +31,7 @@ use bytes::Bytes;
 
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::paxos::operation::{Conditional, Done};
-use crate::paxos::recent::{OpLookup, Via, WriteName};
+use crate::paxos::recent::{OpLookup, Via, WriteIdentity};
 use crate::placement::view::ViewId;
 use crate::repair::compare::{CompareRequest, Compared, Damage};
 use crate::repair::watermark::Proof;
@@ -280,7 +280,7 @@ pub enum Effect {
         /// The key that the write changed.
         key: Bytes,
         /// The write to look up.
-        asked: WriteName,
+        asked: WriteIdentity,
         /// The class and deadline of the work.
         demand: Demand,
     },

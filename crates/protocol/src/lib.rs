@@ -57,10 +57,10 @@ pub use message::{
     Body, Class, Filter, Message, MovesState, NodeId, Page, PageRequest, Reply, Request, Waits,
 };
 pub use paxos::operation::{
-    Change, Condition, Conditional, Done, Impossible, REMEMBERED_MICROS, Tag, decimal,
+    Change, Condition, Conditional, Done, IDEMPOTENCY_RETENTION_MICROS, Impossible, Tag, decimal,
     digest_of_request, has_idempotency_key, id_of_idempotency_key,
 };
-pub use paxos::recent::{OpLookup, Via, WriteName};
+pub use paxos::recent::{OpLookup, Via, WriteIdentity};
 pub use placement::topology::{
     Buckets, Fill, HashWeight, Member, PARTITIONS, Topology, TopologyError, difference,
     partition_of,

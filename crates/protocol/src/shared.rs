@@ -17,7 +17,7 @@ use crate::membership::transition_progress::TransitionProgress;
 use crate::message::{MovesState, NodeId};
 use crate::paxos::key_locks::KeyLocks;
 use crate::paxos::promises::Promises;
-use crate::paxos::recent::{OpLookup, Recent, WriteName};
+use crate::paxos::recent::{OpLookup, RecentWrites, WriteIdentity};
 use crate::paxos::state_cache::StateCache;
 use crate::placement::topology::{Topology, partition_of};
 use crate::placement::view::{View, Views};
@@ -111,7 +111,7 @@ pub(crate) struct SharedPaxos {
     /// Ballots promised to coordinators of conditional writes.
     pub(crate) promises: Promises,
     /// Conditional writes that this node has stored lately.
-    pub(crate) recent: Recent,
+    pub(crate) recent: RecentWrites,
     /// Locks of the keys whose conditional writes are in progress.
     pub(crate) key_locks: KeyLocks,
     /// The state of leaders, from which the next conditional write of a key continues.
@@ -124,7 +124,7 @@ impl SharedPaxos {
     fn new(floor: u64) -> Self {
         Self {
             promises: Promises::new(floor),
-            recent: Recent::new(floor),
+            recent: RecentWrites::new(floor),
             key_locks: KeyLocks::default(),
             keeper: StateCache::default(),
         }
@@ -347,7 +347,7 @@ impl Shared {
     /// True if this process knows that it has stored a record that contains this conditional write.
     pub fn has_stored(&self, key: &[u8], &Operation { id, digest, .. }: &Operation) -> bool {
         matches!(
-            self.paxos.recent.recall(key, WriteName { id, digest }, 0),
+            self.paxos.recent.recall(key, WriteIdentity { id, digest }, 0),
             OpLookup::Stored { .. }
         )
     }

@@ -5,7 +5,7 @@ use lsm::{Batch, Engine, Lookup, PurgeRule, Space};
 use protocol::{
     AloneId, Answer, CallId, Class, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
     FailureKind, FencePermit, Message, NodeId, Now, OpId, PageRequest, Record, Reply, Request,
-    WriteName,
+    WriteIdentity,
 };
 
 use crate::backlog::Write;
@@ -89,7 +89,7 @@ pub enum Wanted {
         /// The record's key in the store.
         name: Bytes,
         /// The write that is looked up.
-        asked: WriteName,
+        asked: WriteIdentity,
     },
     /// The newest record of a write's key, needed before the write is stored.
     Before(Write),

@@ -265,7 +265,7 @@ impl Protocol {
             return None;
         }
         let parts = &mut self.parts;
-        let hedges = [parts.reads.next_hedge(), parts.changes.next_hedge(), acceptor.next_look()];
+        let hedges = [parts.reads.next_hedge(), parts.changes.next_hedge(), acceptor.next_poll()];
         hedges.into_iter().flatten().chain([self.next_sweep]).min()
     }
 
@@ -284,7 +284,7 @@ impl Protocol {
         let (parts, mut cx) = self.lend(now, out);
         parts.reads.hedge_due(&mut cx);
         parts.changes.hedge_due(&mut cx);
-        if self.replica.acceptor.next_look().is_some_and(|at| at <= now.mono) {
+        if self.replica.acceptor.next_poll().is_some_and(|at| at <= now.mono) {
             self.replica.acceptor.retry_all(&mut self.core.cx(now, out));
         }
         if now.mono < self.next_sweep {

@@ -16,7 +16,7 @@ use record::{Rank, Record};
 /// A conditional write under way.
 #[derive(Debug)]
 pub(crate) struct ChangeWork {
-    pub(crate) asker: Asker,
+    pub(crate) asker: ChangeRequester,
     pub(crate) conditional: Conditional,
     /// The id of the write, the same for all tries.
     pub(crate) id: u64,
@@ -38,7 +38,7 @@ pub(crate) struct ChangeWork {
     /// For a reader: the newest record that the promising majority reported.
     pub(crate) found: Option<Record>,
     /// The earlier try that a replica may hold.
-    pub(crate) tried: Option<Tried>,
+    pub(crate) tried: Option<EarlierTry>,
     /// One vote for each replica.
     pub(crate) votes: Vec<ChangeVote>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct HeldLock {
 
 /// The requester of a conditional write.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Asker {
+pub(crate) enum ChangeRequester {
     Client(ClientId),
     /// A read that found a record which too few replicas hold.
     Reader(Reader),
@@ -63,7 +63,7 @@ pub(crate) enum Asker {
 
 /// A try whose record a replica may hold.
 #[derive(Debug)]
-pub(crate) struct Tried {
+pub(crate) struct EarlierTry {
     /// The record of the last try.
     pub(crate) record: Record,
     /// The outcome of the write in that record.
@@ -89,7 +89,7 @@ pub(crate) enum ChangeStage {
     /// Other writes of the key come first.
     Queued,
     /// The write is done in the round of another one, and is answered with this outcome afterwards.
-    Follows(Done),
+    Batched(Done),
     /// The write was outbid, and is retried after a pause.
     Pausing,
     /// The requester was answered. A replica that has not confirmed the record may have missed it.
@@ -193,7 +193,7 @@ impl ChangeWork {
     }
 
     /// True if a record is being stored under a promise that was given to an earlier write.
-    pub(crate) fn is_going_on(&self) -> bool {
+    pub(crate) fn continues_earlier_promise(&self) -> bool {
         let ChangeStage::Storing { record, .. } = &self.stage else { return false };
         follows_another(record.ballot())
     }
@@ -232,7 +232,7 @@ impl ChangeWork {
             self.stage,
             ChangeStage::Pausing
                 | ChangeStage::Queued
-                | ChangeStage::Follows(_)
+                | ChangeStage::Batched(_)
                 | ChangeStage::Behind
         )
     }

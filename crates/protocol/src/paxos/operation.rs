@@ -21,7 +21,7 @@ pub(crate) fn family_of_absent(watermark: u64) -> Version {
 
 /// The retention time of writes with an idempotency key, in microseconds: longer than clients retry
 /// automatically, and short enough to bound the disk space.
-pub const REMEMBERED_MICROS: u64 = 24 * 3600 * 1_000_000;
+pub const IDEMPOTENCY_RETENTION_MICROS: u64 = 24 * 3600 * 1_000_000;
 
 /// Returns the id of a write of `key` with the idempotency key `word`: the first 63 bits of SHA-256
 /// (FIPS 180-4) of the key's length, the key and the word, with the lowest bit set. No client can
@@ -80,7 +80,7 @@ pub fn digest_of_request(condition: &Condition, change: &Change, ttl_ms: u64) ->
 
 /// True if two requests with one idempotency key differ, by their digests; a digest of 0 is
 /// unknown.
-pub(crate) fn are_other_requests(one: u64, other: u64) -> bool {
+pub(crate) fn are_different_requests(one: u64, other: u64) -> bool {
     one != 0 && other != 0 && one != other
 }
 
@@ -260,7 +260,7 @@ impl KeyState {
     }
 
     /// Continues under another base version, after a proof has ended the state's own.
-    pub(crate) fn goes_on_in(&mut self, family: Version) {
+    pub(crate) fn continue_under(&mut self, family: Version) {
         self.family = family;
     }
 
@@ -325,7 +325,7 @@ impl KeyState {
 
     /// True if the state contains an operation of this id whose request has another digest.
     fn has_other(&self, id: u64, digest: u64) -> bool {
-        let is_other = |it: &Operation| it.id == id && are_other_requests(it.digest, digest);
+        let is_other = |it: &Operation| it.id == id && are_different_requests(it.digest, digest);
         self.steps.operations.iter().any(is_other)
     }
 

@@ -52,7 +52,7 @@ pub(crate) struct CachedState {
 }
 
 #[derive(Debug, Default)]
-struct All {
+struct CacheEntries {
     by_key: HashMap<Arc<[u8]>, CachedState, BuildHasherDefault<DefaultHasher>>,
     /// Keys in insertion order, each with its ballot. A key whose entry was taken stays in this
     /// list.
@@ -63,7 +63,7 @@ struct All {
 /// the key's entry out.
 #[derive(Debug, Default)]
 pub(crate) struct StateCache {
-    all: Mutex<All>,
+    all: Mutex<CacheEntries>,
 }
 
 impl CachedState {

@@ -26,9 +26,9 @@ use bytes::Bytes;
 use crate::dispatch::core::{Core, Cx};
 use crate::event::{ConnectionId, Demand, Effect, OpId, SlotId, StoreError};
 use crate::message::{Class, Filter, PageRequest, Reply, Request};
-use crate::paxos::acceptor::{Acceptor, Arrived};
+use crate::paxos::acceptor::{Acceptor, ArrivedRecord};
 use crate::paxos::recall;
-use crate::paxos::recent::{Via, WriteName};
+use crate::paxos::recent::{Via, WriteIdentity};
 use crate::placement::topology::partition_of;
 use crate::placement::view::ViewId;
 use crate::repair::compare::CompareRequest;
@@ -95,7 +95,7 @@ impl Replica {
         match request {
             Request::Read { key, most } => cx.out.push(Effect::Read { op, key, most, demand }),
             Request::Recall { key, id, since, digest } => {
-                recall::recall(cx, op, (key, WriteName { id, digest }, since), demand);
+                recall::recall(cx, op, (key, WriteIdentity { id, digest }, since), demand);
             }
             Request::Prepare { watermark, .. }
                 if watermark != cx.core.shared.repair.proofs.watermark() =>
@@ -131,7 +131,7 @@ impl Replica {
             }
             Request::AcceptNext { key, record } => {
                 if record.ballot() > 0 && record.verifies(&key) {
-                    let arrived = Arrived { key, record, goes_on: true };
+                    let arrived = ArrivedRecord { key, record, goes_on: true };
                     self.acceptor.accept(cx, op, arrived, demand);
                 } else {
                     cx.reply_as_replica(op, Reply::Failed);
@@ -236,7 +236,7 @@ impl Replica {
             return self.waiting.wait_until_known(cx, op, demand, request);
         }
         if record.ballot() > 0 {
-            let arrived = Arrived { key, record, goes_on: false };
+            let arrived = ArrivedRecord { key, record, goes_on: false };
             self.acceptor.accept(cx, op, arrived, demand);
         } else {
             self.write_to_store(cx, op, key, record, demand);

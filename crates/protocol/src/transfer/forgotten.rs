@@ -1,5 +1,5 @@
 //! Completeness of a node's memory of writes with an idempotency key. A client may repeat such a
-//! write for a day ([`REMEMBERED_MICROS`]).
+//! write for a day ([`IDEMPOTENCY_RETENTION_MICROS`]).
 //!
 //! The memory is incomplete if the node lost it with its disk and the other replicas did not report
 //! all of theirs, or if keys moved to the node and their previous replicas did not report all of
@@ -7,7 +7,7 @@
 //! forgotten.
 
 use crate::clock::Clock;
-use crate::paxos::operation::REMEMBERED_MICROS;
+use crate::paxos::operation::IDEMPOTENCY_RETENTION_MICROS;
 use crate::shared::Shared;
 
 /// A node's possible loss of memory of idempotent writes ([`Shared::forgotten_idempotency`]).
@@ -51,7 +51,7 @@ impl Shared {
     pub fn forgotten_idempotency(&self) -> Option<ForgottenIdempotency> {
         let (lost, time) =
             (self.membership.state.idempotency_lost_before(), self.idempotency_forgotten_before());
-        let until_micros = Clock::micros(time) + REMEMBERED_MICROS;
+        let until_micros = Clock::micros(time) + IDEMPOTENCY_RETENTION_MICROS;
         // `last()` is the latest of this node's clock and all version times that it has received.
         let is_over = time == 0 || until_micros <= Clock::micros(self.clock.last());
         let why = if lost > 0 { ForgettingReason::LostDisk } else { ForgettingReason::Moved };

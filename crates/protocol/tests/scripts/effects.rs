@@ -2,7 +2,7 @@
 
 use protocol::{
     Answer, BackgroundEffect, Body, Done, Effect, FailureKind, Message, Quorum, ReplicaSet,
-    RequestFailure, ScanStep, Tag, WriteName,
+    RequestFailure, ScanStep, Tag, WriteIdentity,
 };
 
 use crate::words::{Words, after_base, lower, op, proof_text, slot, until, up_to};
@@ -15,7 +15,7 @@ impl Words {
                 let most = if *most == u32::MAX { String::new() } else { up_to(*most) };
                 format!("store: {} read {}{most}", op(*id), Self::name_of(key))
             }
-            Effect::Recall { op: id, key, asked: WriteName { id: write, .. }, .. } => {
+            Effect::Recall { op: id, key, asked: WriteIdentity { id: write, .. }, .. } => {
                 format!("store: {} recall {} {write}", op(*id), Self::name_of(key))
             }
             Effect::Write { op: id, key, record, look, durable, .. } => {

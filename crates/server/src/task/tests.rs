@@ -338,7 +338,7 @@ fn idempotency_keys_of_a_node_alone_age_by_the_time_that_passes() {
 fn idempotency_keys_age_by_what_most_other_clocks_show() {
     let mut stage = TestNode::new();
     let mut task = task(&stage);
-    let time = Clock::time_of(WALL - protocol::REMEMBERED_MICROS - 2_000_000);
+    let time = Clock::time_of(WALL - protocol::IDEMPOTENCY_RETENTION_MICROS - 2_000_000);
     let fields = lsm::Fields::new(lsm::Kind::Value, lsm::Version { time, origin: 0 });
     let entry = lsm::Record::new(b"k", &fields, b"");
     let mut may_go = |limit: Option<u64>| {

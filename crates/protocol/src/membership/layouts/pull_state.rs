@@ -19,7 +19,7 @@ use super::{Layouts, LayoutsState};
 use crate::clock::Clock;
 use crate::membership::layout::{Layout, Stage};
 use crate::node_id::NodeId;
-use crate::paxos::operation::REMEMBERED_MICROS;
+use crate::paxos::operation::IDEMPOTENCY_RETENTION_MICROS;
 use crate::placement::topology::PARTITIONS;
 use crate::placement::view::FIRST_EPOCH;
 
@@ -288,7 +288,7 @@ impl Layouts {
     pub fn mark_forgotten(&self, time: u64, is_of: impl Fn(u16) -> bool) {
         let mut state = self.state();
         let forgotten = &mut state.taking.forgotten;
-        if Clock::micros(forgotten.time) + REMEMBERED_MICROS < Clock::micros(time) {
+        if Clock::micros(forgotten.time) + IDEMPOTENCY_RETENTION_MICROS < Clock::micros(time) {
             // Idempotency records as old as those are not asked for any more.
             *forgotten = HistoryGap::default();
         }

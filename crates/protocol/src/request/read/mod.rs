@@ -372,7 +372,7 @@ impl Reads {
                 ReadStep::Wait => return,
                 ReadStep::AskAgain => return self.ask_again_later(cx, id),
                 ReadStep::BeginAnew => return self.outbid(cx, id),
-                ReadStep::Deny => return self.deny_read(cx, id),
+                ReadStep::Fail => return self.fail_read(cx, id),
                 ReadStep::Ask(vote) => self.ask(cx, id, vote),
                 ReadStep::Fetch(vote) => {
                     self.fetch(cx, id, vote);
@@ -431,7 +431,7 @@ impl Reads {
     }
 
     /// Fails a read that can't be answered, and frees its slot.
-    fn deny_read(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
+    fn fail_read(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         let slot = self.slots.get(id);
         let read = &slot.work;
         let (acked, quorum) = slot.quorums.short_of(read.acked());
@@ -576,7 +576,7 @@ impl Requests for Reads {
             self.end(id);
         } else {
             read.fall_silent();
-            self.deny_read(cx, id);
+            self.fail_read(cx, id);
         }
     }
 }

@@ -6,7 +6,7 @@ use super::read_votes::{ReadStage, ReadState, ReadVote};
 use super::tally::Tally;
 use crate::event::{Effect, OpId, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
-use crate::paxos::acceptor::Arrived;
+use crate::paxos::acceptor::ArrivedRecord;
 use crate::paxos::recent::Via;
 use crate::request::outstanding::{ReplicaError, VoteAt};
 use crate::request::slots::Work;
@@ -29,7 +29,7 @@ impl Reads {
             let request = Request::Write { key, record };
             cx.replica.waiting.wait_until_known(&mut cx.cx, OpId::Slot(id), demand, request);
         } else if node == cx.core.shared.own && record.ballot() > 0 {
-            let arrived = Arrived { key, record, goes_on: false };
+            let arrived = ArrivedRecord { key, record, goes_on: false };
             cx.replica.acceptor.accept(&mut cx.cx, OpId::Slot(id), arrived, demand);
         } else if node == cx.core.shared.own {
             // A newer record in the store does not matter, because the replica then needs no

@@ -28,7 +28,7 @@ pub(super) enum ReadStep {
     BeginAnew,
     /// Answer with the newest record, if there is one.
     Answer(Option<Record>),
-    Deny,
+    Fail,
 }
 
 /// A snapshot of a read's votes, for one decision.
@@ -90,7 +90,7 @@ impl<'a> Tally<'a> {
         } else if self.may_settle(asked_again) {
             ReadStep::AskAgain
         } else {
-            ReadStep::Deny
+            ReadStep::Fail
         })
     }
 
@@ -136,7 +136,7 @@ impl<'a> Tally<'a> {
         } else if read.count_states(outbid) > 0 {
             ReadStep::BeginAnew
         } else {
-            ReadStep::Deny
+            ReadStep::Fail
         }
     }
 

@@ -172,7 +172,7 @@ impl Writes {
             issued => {
                 let behind = || BEHIND.to_owned();
                 let detail = Some(issued.map_or_else(|why| why.to_string(), |_| behind()));
-                self.deny_write(cx, id, |failed| RequestFailure {
+                self.fail_write(cx, id, |failed| RequestFailure {
                     failure: FailureKind::Busy,
                     detail,
                     ..failed
@@ -196,7 +196,7 @@ impl Writes {
     }
 
     /// Answers the client of a write that too few replicas hold.
-    fn deny_write(
+    fn fail_write(
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
@@ -222,7 +222,7 @@ impl Writes {
             cx.out.push(Effect::Answer { client: write.client, answer });
         } else if !write.is_answered() && !(held + open).suffices(ack) && !write.is_worth_waiting()
         {
-            self.deny_write(cx, id, |failed| failed);
+            self.fail_write(cx, id, |failed| failed);
         }
         if open.is_none() {
             self.end_write(cx, id);
@@ -234,7 +234,7 @@ impl Writes {
     /// which the ledger admits no hint, gets a mark instead.
     pub(crate) fn end_write(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         if !self.slots.work(id).is_answered() {
-            self.deny_write(cx, id, |failed| failed);
+            self.fail_write(cx, id, |failed| failed);
         }
         let slot = self.slots.get(id);
         let write = &slot.work;
