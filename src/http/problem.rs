@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use protocol::{
-    FailureKind, NodeId, Quorum, Refusal, ReplicaOutcome, RequestFailure, Tag, escaped, visible,
+    FailureKind, NodeId, Quorum, QuorumError, ReplicaOutcome, RequestFailure, Tag, escaped, visible,
 };
 use serde::{Serialize, Serializer};
 use server::NoVersion;
@@ -163,7 +163,7 @@ impl Problem {
         Self::new(Type::BadRequest, detail)
     }
 
-    pub(crate) fn quorum(refusal: Refusal) -> Self {
+    pub(crate) fn quorum(refusal: QuorumError) -> Self {
         Self::bad_request(refusal.to_string())
     }
 

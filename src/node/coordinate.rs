@@ -386,7 +386,7 @@ impl Requests {
             let (id, asked) = (message.id, Instant::now());
             let patience = left.saturating_sub(this.node.config.deadline / ANSWER_SHARE);
             let Some(room) = this.node.answers.wait(most, patience).await else {
-                return this.dispatch(Event::Overflow { peer, id });
+                return this.dispatch(Event::MessageDropped { peer, id });
             };
             // The other node is told the time that remains, because it waits for memory too.
             let left = left.saturating_sub(asked.elapsed());

@@ -266,7 +266,7 @@ impl Reports {
 
 /// Returns the node's status, with `stats` as its store's part.
 fn status(node: &Node, stats: lsm::Stats) -> Status {
-    let refused_for = node.shared.clock.refused_for(clocks::now());
+    let micros_until_accepted = node.shared.clock.micros_until_accepted(clocks::now());
     Status {
         name: node.name().to_owned(),
         url: node.url().to_owned(),
@@ -286,7 +286,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         purgeable_bytes: stats.purgeable_bytes,
         damaged_tables: stats.damaged_tables,
         repair: (!node.shared.is_alone()).then(|| Repair::of(node)),
-        timestamps_ahead_ms: refused_for.map(|micros| micros.div_ceil(1000)),
+        timestamps_ahead_ms: micros_until_accepted.map(|micros| micros.div_ceil(1000)),
         disk_full: node.db.lacks_space(),
         failed: stats.failed,
         peers: Some(peers(node)),

@@ -117,7 +117,7 @@ fn rise(peers: &PeerConnections, peer: NodeId, falls: u64, connected: Connected)
     for message in waited {
         let id = message.id;
         if !connection.push(message) {
-            peers.dispatch_later(FromPeers::Event(Event::Overflow { peer, id }));
+            peers.dispatch_later(FromPeers::Event(Event::MessageDropped { peer, id }));
         }
     }
     counters.peers.connected.add(1);
@@ -127,7 +127,7 @@ fn rise(peers: &PeerConnections, peer: NodeId, falls: u64, connected: Connected)
     }
     peers.dispatch_seen(seen);
     if seen.connection == ConnectionKind::Small {
-        peers.dispatch(FromPeers::Event(Event::Up(peer)));
+        peers.dispatch(FromPeers::Event(Event::LinkUp(peer)));
     }
     Some(Driver::new(stream, connection, rest))
 }

@@ -185,7 +185,7 @@ pub(crate) fn now_ms(node: &Node) -> u64 {
 /// single node whose clock is ahead thus neither lengthens a token's lifetime, nor removes a token
 /// that is valid elsewhere.
 pub(crate) fn made_ms(node: &Node) -> u64 {
-    node.shared.clock.accepted(now_ms(node) * 1000, now()) / 1000
+    node.shared.clock.cap_to_accepted(now_ms(node) * 1000, now()) / 1000
 }
 
 /// True if the token has expired. The node then merges the token's expiry into its clock, which

@@ -21,7 +21,7 @@
 //! | `Write`, `WriteAll` | `Written` | no; a write that has not begun by `until` ends in `Busy` |
 //! | `StoreMissed`, `StoreProof`, `StoreLayouts` | `Written` | no |
 //! | `Hint` | `HintStored` | no: the ledger reserves the hint's bytes until `HintStored` |
-//! | `Send` | `Reply`, `Lost`, `Unreachable`, `Overflow` | once nobody waits for the reply |
+//! | `Send` | `Reply`, `LinkLost`, `Unreachable`, `MessageDropped` | once nobody waits for the reply |
 //! | `Respond` | none | if the connection is gone |
 //! | `Answer`, `ReturnCall` | none | no: a client or a caller waits |
 //!
@@ -210,13 +210,13 @@ pub enum Event {
         result: Result<Compared, StoreError>,
     },
     /// The link to a node is up; all messages sent before are on their way.
-    Up(NodeId),
+    LinkUp(NodeId),
     /// The link to a node was up and is lost, with all unanswered requests.
-    Lost(NodeId),
+    LinkLost(NodeId),
     /// No link to a node could be made; all messages sent to the node are gone.
     Unreachable(NodeId),
     /// The message under this id was dropped, because the queue to its node is full.
-    Overflow {
+    MessageDropped {
         /// The node that the message was for.
         peer: NodeId,
         /// The message's id.
@@ -341,8 +341,8 @@ pub enum Effect {
         /// The keys of the unreadable blocks.
         ranges: Vec<Damage>,
     },
-    /// Send a message to another node, connecting first if need be. Ends in `Reply`, `Lost`,
-    /// `Unreachable` or `Overflow`.
+    /// Send a message to another node, connecting first if need be. Ends in `Reply`, `LinkLost`,
+    /// `Unreachable` or `MessageDropped`.
     Send {
         /// The node to send to.
         peer: NodeId,

@@ -62,7 +62,7 @@ pub use paxos::operation::{
 };
 pub use paxos::recent::{OpLookup, Via, WriteIdentity};
 pub use placement::topology::{
-    Buckets, Fill, HashWeight, Member, PARTITIONS, Topology, TopologyError, difference,
+    Buckets, HashWeight, Member, NodeFill, PARTITIONS, Topology, TopologyError, difference,
     partition_of,
 };
 pub use placement::view::{FIRST_EPOCH, View, ViewId, Views};
@@ -78,7 +78,7 @@ pub use replica::newest::Newest;
 pub use replica::orphans::OrphanDrops;
 pub use replica::unreadable::Unreadable;
 pub use request::acks::{Acks, ReplicaSet};
-pub use request::quorum::{AskedQuorum, Quorum, Refusal, quorum};
+pub use request::quorum::{AskedQuorum, Quorum, QuorumError, quorum};
 pub use request::scan::{PAGE_BYTES, Scan, ScanStep};
 pub use request::write::write_alone::AloneId;
 pub use shared::{Shared, SharedMembership, SharedRepair, SharedReplica, SharedTransfer};

@@ -297,7 +297,7 @@ impl Shared {
     /// Notes that a node that is about to join has an empty directory, which no earlier proof makes
     /// outdated.
     fn joins_after(&self, proven: RoundId) {
-        if self.membership.views.with(|view| view.awaits(self.own)) {
+        if self.membership.views.with(|view| view.is_about_to_join(self.own)) {
             self.repair.proofs.mark_made_after(proven);
         }
     }
@@ -316,7 +316,7 @@ impl Shared {
             let is_read = view.topology.holds(self.own, partition_of(key), copies);
             // The flag is set before such a view comes into force, so this code loads the flag
             // after the view.
-            is_read || !self.must_drop_orphans() && view.places(self.own, key, copies)
+            is_read || !self.must_drop_orphans() && view.is_replica(self.own, key, copies)
         })
     }
 

@@ -8,7 +8,7 @@
 //!  scans, hints ──▶ Call  ─┼─▶ Protocol ──┼─▶ Send ──▶ another node ──▶ its Request ──┐  │
 //!  other nodes ─▶ Request ─┘              └─▶ Answer, ReturnCall, Respond, Hint       │  │
 //!                   ▲                                                                 │  │
-//!                   └── Reply, Up, Lost, Unreachable ◀────────────────────────────────┘  │
+//!                   └── Reply, LinkUp, LinkLost, Unreachable ◀────────────────────────┘  │
 //!                   └── Read, Written, PageRead ◀────────────────────────────────────────┘
 //! ```
 //!
@@ -100,7 +100,7 @@ impl Protocol {
             config,
             peers: PeerLatencies::default(),
             replicas: Replicas::default(),
-            done_here: Vec::new(),
+            own_replies: Vec::new(),
         };
         let (parts, replica, missed) =
             (RequestTables::default(), Replica::default(), MissedWrites::default());
@@ -108,7 +108,7 @@ impl Protocol {
     }
 
     /// Returns the requests under way, and the context for their methods.
-    fn lend<'a>(
+    fn tables_and_context<'a>(
         &'a mut self,
         now: Now,
         out: &'a mut Vec<Effect>,
@@ -120,7 +120,7 @@ impl Protocol {
     /// Handles one event; appends the effects to carry out to `out`.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         if self.core.view.epoch != self.core.shared.membership.views.epoch() {
-            self.look_at_views(now, out);
+            self.follow_view(now, out);
         }
         match event {
             Event::Get { client, quorum, .. }
@@ -129,41 +129,43 @@ impl Protocol {
                 if self.core.shared.membership.state.is_fenced() =>
             {
                 let is_write = !matches!(event, Event::Get { .. });
-                out.push(fenced(now, client, quorum.by(&self.core.view.topology), is_write));
+                out.push(fenced(now, client, quorum.resolve(&self.core.view.topology), is_write));
             }
             Event::Get { client, key, quorum } => {
-                let (parts, mut cx) = self.lend(now, out);
+                let (parts, mut cx) = self.tables_and_context(now, out);
                 parts.reads.get(&mut cx, client, key, quorum);
             }
             Event::Write { client, key, record, quorum } => {
                 let deadline = now.mono + self.core.config.deadline_micros;
                 let write = ClientWrite { client, key, record, asked: quorum, deadline };
-                let (parts, mut cx) = self.lend(now, out);
+                let (parts, mut cx) = self.tables_and_context(now, out);
                 parts.writes.write(&mut cx, write, false);
             }
             Event::Change { client, key, conditional, quorum, id } => {
-                let (parts, mut cx) = self.lend(now, out);
+                let (parts, mut cx) = self.tables_and_context(now, out);
                 parts.changes.change(&mut cx, client, (key, id), conditional, quorum);
             }
             Event::Call { call, node, class, request } => {
-                let (parts, mut cx) = self.lend(now, out);
+                let (parts, mut cx) = self.tables_and_context(now, out);
                 parts.calls.call(&mut cx, call, node, class, request);
                 self.perform_own(now, out);
             }
-            Event::Recalled { op, result } => self.was_recalled(now, op, result, out),
-            Event::Read { op, result } => self.was_read(now, op, result, out),
-            Event::ReadTooLong { op, outline } => self.outlined(now, op, outline, out),
-            Event::Written { op, result } => self.was_written(now, op, result, out),
+            Event::Recalled { op, result } => self.on_recalled(now, op, result, out),
+            Event::Read { op, result } => self.on_read(now, op, result, out),
+            Event::ReadTooLong { op, outline } => self.on_read_too_long(now, op, outline, out),
+            Event::Written { op, result } => self.on_written(now, op, result, out),
             Event::PageRead { op, result } => {
-                self.was_scanned(now, op, result.map(Reply::Page), out)
+                self.on_page_read(now, op, result.map(Reply::Page), out)
             }
             Event::Compared { op, result } => {
-                self.was_scanned(now, op, result.map(Reply::Compared), out);
+                self.on_page_read(now, op, result.map(Reply::Compared), out);
             }
-            Event::Up(peer) => self.up(peer),
-            Event::Lost(peer) => self.lost(now, peer, out),
-            Event::Unreachable(peer) => self.unreachable(now, peer, out),
-            Event::Overflow { peer, id } => self.overflow(now, peer, SlotId(id), out),
+            Event::LinkUp(peer) => self.on_link_up(peer),
+            Event::LinkLost(peer) => self.on_link_lost(now, peer, out),
+            Event::Unreachable(peer) => self.on_unreachable(now, peer, out),
+            Event::MessageDropped { peer, id } => {
+                self.on_message_dropped(now, peer, SlotId(id), out)
+            }
             Event::Reply { peer, id, reply } => self.replied(now, peer, SlotId(id), reply, out),
             Event::Request { connection, id, class, remaining_ms, under, request } => {
                 let demand = self.core.demand_of(now, class, remaining_ms);
@@ -180,12 +182,12 @@ impl Protocol {
         if !self.parts.calls.to_perform.is_empty() {
             self.perform_own(now, out);
         } else if let Some(completion) = self.parts.reads.to_complete.pop() {
-            let (parts, mut cx) = self.lend(now, out);
+            let (parts, mut cx) = self.tables_and_context(now, out);
             parts.changes.complete(&mut cx, completion);
-        } else if let Some((id, reply)) = self.core.done_here.pop() {
+        } else if let Some((id, reply)) = self.core.own_replies.pop() {
             self.replied(now, self.core.shared.own, id, reply, out);
         } else if !self.replica.acceptor.retry_freed(&mut self.core.cx(now, out)) {
-            let (parts, mut cx) = self.lend(now, out);
+            let (parts, mut cx) = self.tables_and_context(now, out);
             return parts.changes.begin_next(&mut cx);
         }
         true
@@ -240,14 +242,14 @@ impl Protocol {
     ) -> Option<(ClientId, Answer)> {
         let is_current = self.core.view.epoch == self.core.shared.membership.views.epoch();
         if !is_current {
-            self.look_at_views(now, out);
+            self.follow_view(now, out);
         }
         let answer = self.parts.writes.alone.take(id).and_then(|write| {
             let Err(error) = result else {
                 return Some((write.client, Writes::answer_alone(&self.core, &write)));
             };
             let may_be_held = matches!(error, StoreError::Failed { begun: true, .. });
-            let (parts, mut cx) = self.lend(now, out);
+            let (parts, mut cx) = self.tables_and_context(now, out);
             parts.writes.write(&mut cx, write, may_be_held);
             None
         });
@@ -281,7 +283,7 @@ impl Protocol {
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let (parts, mut cx) = self.lend(now, out);
+        let (parts, mut cx) = self.tables_and_context(now, out);
         parts.reads.hedge_due(&mut cx);
         parts.changes.hedge_due(&mut cx);
         if self.replica.acceptor.next_poll().is_some_and(|at| at <= now.mono) {
@@ -295,9 +297,9 @@ impl Protocol {
         self.replica.waiting.drop_late(now);
         if !self.replica.waiting.is_empty() && self.core.shared.membership.known_disk.acknowledges()
         {
-            self.take_waiting(now, out);
+            self.serve_waiting(now, out);
         }
-        let (parts, mut cx) = self.lend(now, out);
+        let (parts, mut cx) = self.tables_and_context(now, out);
         parts.reads.expire_late(&mut cx);
         parts.writes.resume_late(&mut cx, now.mono);
         parts.writes.expire_late(&mut cx);
@@ -332,7 +334,7 @@ impl Protocol {
         request: Request,
         out: &mut Vec<Effect>,
     ) {
-        let (parts, mut cx) = self.lend(now, out);
+        let (parts, mut cx) = self.tables_and_context(now, out);
         match request {
             Request::ReadQuorum { key, most } => {
                 parts.reads.read_quorum_for(&mut cx, op, demand, (key, most));
@@ -352,21 +354,21 @@ impl Protocol {
     }
 
     /// Handles a result of a read of the store.
-    fn was_read(
+    fn on_read(
         &mut self,
         now: Now,
         op: OpId,
         result: Result<Option<Record>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
-        let own: Own<_> = self.replica.was_read(&mut self.core.cx(now, out), op, result);
+        let own: Own<_> = self.replica.on_read(&mut self.core.cx(now, out), op, result);
         let Some((id, result)) = own else { return };
-        let (parts, mut cx) = self.lend(now, out);
+        let (parts, mut cx) = self.tables_and_context(now, out);
         match SlotKind::of(id) {
-            SlotKind::Read => parts.reads.read_here(&mut cx, id, result),
+            SlotKind::Read => parts.reads.on_own_read(&mut cx, id, result),
             SlotKind::Call => {
                 let reply = reply_to_read(&cx.core.shared, result);
-                parts.calls.done_here(&mut cx, id, reply);
+                parts.calls.on_own_reply(&mut cx, id, reply);
             }
             // The read served a conditional write's accept, which a later view has given up.
             SlotKind::Change => {}
@@ -376,17 +378,23 @@ impl Protocol {
     }
 
     /// Handles a read of the store that found a record too long for the asker.
-    fn outlined(&mut self, now: Now, op: OpId, outline: RecordSummary, out: &mut Vec<Effect>) {
-        let own: Own<_> = self.replica.outlined(&mut self.core.cx(now, out), op, outline);
+    fn on_read_too_long(
+        &mut self,
+        now: Now,
+        op: OpId,
+        outline: RecordSummary,
+        out: &mut Vec<Effect>,
+    ) {
+        let own: Own<_> = self.replica.on_read_too_long(&mut self.core.cx(now, out), op, outline);
         let Some((id, outline)) = own else { return };
-        let (parts, mut cx) = self.lend(now, out);
+        let (parts, mut cx) = self.tables_and_context(now, out);
         match SlotKind::of(id) {
             // A read slot sets no limit on the length of this node's own record, so this is a
             // failure.
-            SlotKind::Read => parts.reads.failed_here(&mut cx, id),
+            SlotKind::Read => parts.reads.on_own_failure(&mut cx, id),
             SlotKind::Call => {
                 let reply = long(&cx.core.shared, outline);
-                parts.calls.done_here(&mut cx, id, reply);
+                parts.calls.on_own_reply(&mut cx, id, reply);
             }
             SlotKind::Change => {}
             SlotKind::Write => unreachable!("a write reads nothing"),
@@ -394,19 +402,19 @@ impl Protocol {
     }
 
     /// Handles a result of a write to the store.
-    fn was_written(
+    fn on_written(
         &mut self,
         now: Now,
         op: OpId,
         result: Result<Option<u64>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
-        let own: Own<_> = self.replica.was_written(&mut self.core.cx(now, out), op, result);
+        let own: Own<_> = self.replica.on_written(&mut self.core.cx(now, out), op, result);
         let Some((id, result)) = own else { return };
-        let (parts, mut cx) = self.lend(now, out);
+        let (parts, mut cx) = self.tables_and_context(now, out);
         match SlotKind::of(id) {
-            SlotKind::Read => parts.reads.wrote_here(&mut cx, id, result),
-            SlotKind::Write => parts.writes.wrote_here(&mut cx, id, result),
+            SlotKind::Read => parts.reads.on_own_write(&mut cx, id, result),
+            SlotKind::Write => parts.writes.on_own_write(&mut cx, id, result),
             // A conditional write brings a plain record to a majority, or a call stores records on
             // this node.
             SlotKind::Change | SlotKind::Call => {
@@ -416,7 +424,7 @@ impl Protocol {
     }
 
     /// Handles a result of a lookup of a conditional write.
-    fn was_recalled(
+    fn on_recalled(
         &mut self,
         now: Now,
         op: OpId,
@@ -431,7 +439,7 @@ impl Protocol {
     }
 
     /// Handles a page that the store read, or a comparison.
-    fn was_scanned(
+    fn on_page_read(
         &mut self,
         now: Now,
         op: OpId,

@@ -413,7 +413,7 @@ impl Handshake {
     /// Returns the node of the view that the other side is: the node with the id in the HELLO, if
     /// the name in the HELLO is that node's.
     fn node_of(&self, hello: &Hello) -> Option<NodeId> {
-        self.view.has_named(hello.node, &hello.name).then_some(hello.node)
+        self.view.has_node_named(hello.node, &hello.name).then_some(hello.node)
     }
 
     /// Learns the layout that the other side sent with its verdict. A node whose handshakes fail,

@@ -106,7 +106,7 @@ pub struct HandshakeRefused {
 
 /// True if this node's view has no node with the other side's id and name.
 fn is_unknown(ours: &HandshakeIdentity, theirs: Option<&Hello>) -> bool {
-    theirs.is_some_and(|theirs| !ours.views.current().has_named(theirs.node, &theirs.name))
+    theirs.is_some_and(|theirs| !ours.views.current().has_node_named(theirs.node, &theirs.name))
 }
 
 fn forked(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> String {

@@ -331,7 +331,7 @@ pub enum Reply {
 
 /// The reason why a node refused a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum RefusalReason {
     /// The node is overloaded.
     Busy,
     /// The node's disk is full.
@@ -344,14 +344,14 @@ pub(crate) enum Refused {
 
 impl Reply {
     /// Returns the reason for a refusal; `None` if the reply is not a refusal.
-    pub(crate) fn refusal(&self) -> Option<Refused> {
+    pub(crate) fn refusal(&self) -> Option<RefusalReason> {
         match self {
-            Self::Busy => Some(Refused::Busy),
-            Self::NoSpace => Some(Refused::NoSpace),
+            Self::Busy => Some(RefusalReason::Busy),
+            Self::NoSpace => Some(RefusalReason::NoSpace),
             Self::Ahead | Self::TopologyMismatch | Self::Superseded { .. } => {
-                Some(Refused::Declined)
+                Some(RefusalReason::Declined)
             }
-            Self::BallotRefused { .. } => Some(Refused::HigherBallot),
+            Self::BallotRefused { .. } => Some(RefusalReason::HigherBallot),
             Self::Found { .. }
             | Self::Long { .. }
             | Self::Absent { .. }

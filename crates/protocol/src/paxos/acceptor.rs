@@ -387,7 +387,7 @@ impl Acceptor {
 /// majority of its previous replicas and a majority of its next ones must accept the record, and
 /// afterwards a replica that was only a previous one is not asked.
 fn via_of_acceptance(core: &Core, key: &[u8]) -> Via {
-    if core.view.moves(partition_of(key)) { Via::Replica } else { Via::Accept }
+    if core.view.is_moving(partition_of(key)) { Via::Replica } else { Via::Accept }
 }
 
 /// True if this node holds all records of a key that it should hold as one of the default replicas:

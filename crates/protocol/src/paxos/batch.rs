@@ -30,10 +30,10 @@ use crate::paxos::recent::OpLookup;
 use crate::paxos::state_cache::CachedState;
 use crate::request::RequestCx;
 use crate::request::acks::{Acks, ReplicaSet};
-use crate::request::outstanding::{Delivery, Outstanding, VoteAt};
+use crate::request::outstanding::{Delivery, Outstanding, VoteIndex};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::PerSet;
-use crate::request::write::BEHIND;
+use crate::request::write::CLOCK_BEHIND_DETAIL;
 use record::{OpHistory, Record, Version, is_earlier_step};
 
 /// The detail when the outcome is unknown although a majority answered, because of too many later
@@ -151,7 +151,7 @@ impl Changes {
         };
         let key = self.slots.get(id).key.clone();
         let absent = family_of_absent(watermark);
-        let wall = cx.core.time_of_expiries(cx.now);
+        let wall = cx.core.expiry_check_time(cx.now);
         let mut state = KeyState::of(newest.as_ref(), absent, wall);
         let mut family = newest.as_ref().map_or(absent, |newest| newest.version());
         let has_ended = self.has_ended(id, family, watermark);
@@ -243,7 +243,7 @@ impl Changes {
             Some(newest) if cx.core.is_ahead(cx.now, &newest) => {
                 // No other replica accepts a record so far ahead, and this node's own replica must
                 // not store it either.
-                self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
+                self.slots.get_mut(id).detail = Some(CLOCK_BEHIND_DETAIL.to_owned());
                 self.fail_change(cx, id, FailureKind::Busy);
             }
             newest => {
@@ -308,7 +308,7 @@ impl Changes {
             return false;
         };
         let absent = kept.record.version();
-        let wall = cx.core.time_of_expiries(cx.now);
+        let wall = cx.core.expiry_check_time(cx.now);
         let mut state = KeyState::of(Some(&kept.record), absent, wall);
         let (then, is_changed) = self.apply_round(id, &mut state, kept.ballot);
         if !is_changed {
@@ -369,7 +369,7 @@ impl Changes {
                     since: cx.now.mono,
                     way: Delivery::Waits,
                 });
-                self.ask_of_change(cx, id, VoteAt(vote));
+                self.ask_of_change(cx, id, VoteIndex(vote));
             }
         }
         self.hedges.at(cx.now.mono + LATE_MICROS, id);
@@ -460,7 +460,7 @@ impl Changes {
         &self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
-    ) -> Result<Option<Record>, VoteAt> {
+    ) -> Result<Option<Record>, VoteIndex> {
         let slot = self.slots.get(id);
         let change = &slot.work;
         let clear = |vote: &ChangeVote| vote.state.has_promised() && !hides(cx, vote);
@@ -468,7 +468,8 @@ impl Changes {
         let counts = |vote: &ChangeVote| !is_clear || !hides(cx, vote);
         let reports = change.votes.iter().enumerate();
         let reports = reports.filter(|(_, vote)| vote.is_bound() && counts(vote));
-        let reports = reports.filter_map(|(at, vote)| Some((VoteAt(at), vote.reported.as_ref()?)));
+        let reports =
+            reports.filter_map(|(at, vote)| Some((VoteIndex(at), vote.reported.as_ref()?)));
         // Among equal records, prefers one whose content this node has.
         let newest =
             reports.max_by_key(|(_, reported)| (reported.rank(), reported.whole().is_some()));

@@ -1,14 +1,14 @@
 //! The state of a conditional write under way, with each replica's part in it.
 
-use crate::clock::follows_another;
+use crate::clock::is_following_ballot;
 use crate::event::{ClientId, FailureKind, OpId, ReplicaOutcome, SlotId};
 use crate::message::NodeId;
 use crate::paxos::key_locks::KeyLock;
 use crate::paxos::operation::{Conditional, Done, has_idempotency_key};
 use crate::paxos::recent::OpLookup;
 use crate::request::acks::ReplicaSet;
-use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteAt, failure};
-use crate::request::read::read_votes::Reader;
+use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteIndex, failure};
+use crate::request::read::read_votes::ReadRequester;
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::{self, PerSet};
 use record::{Rank, Record};
@@ -56,7 +56,7 @@ pub(crate) struct HeldLock {
 pub(crate) enum ChangeRequester {
     Client(ClientId),
     /// A read that found a record which too few replicas hold.
-    Reader(Reader),
+    Reader(ReadRequester),
     /// Another node, by the id of its request.
     Peer(OpId),
 }
@@ -195,7 +195,7 @@ impl ChangeWork {
     /// True if a record is being stored under a promise that was given to an earlier write.
     pub(crate) fn continues_earlier_promise(&self) -> bool {
         let ChangeStage::Storing { record, .. } = &self.stage else { return false };
-        follows_another(record.ballot())
+        is_following_ballot(record.ballot())
     }
 
     /// Counts the votes in a wanted state, in each set.
@@ -208,7 +208,7 @@ impl ChangeWork {
     }
 
     /// Returns the vote of a node that has not replied yet; `None` = the node's message is stale.
-    pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
+    pub(crate) fn awaited(&self, node: NodeId) -> Option<VoteIndex> {
         // A reply is stale unless a request is outstanding.
         if self.waits() {
             return None;
@@ -217,12 +217,12 @@ impl ChangeWork {
             let mut state = vote.state;
             vote.node == node && state.outstanding_mut().is_some()
         };
-        self.votes.iter().position(is_it).map(VoteAt)
+        self.votes.iter().position(is_it).map(VoteIndex)
     }
 
     /// Returns the outstanding request to a node.
     pub(crate) fn outstanding_at(&mut self, node: NodeId) -> Option<&mut Outstanding> {
-        let VoteAt(vote) = self.awaited(node)?;
+        let VoteIndex(vote) = self.awaited(node)?;
         self.votes[vote].state.outstanding_mut()
     }
 

@@ -25,7 +25,7 @@ use crate::paxos::key_locks::{KeyLock, KeyLocks};
 use crate::paxos::operation::Change;
 use crate::request::RequestCx;
 use crate::request::acks::ReplicaSet;
-use crate::request::outstanding::{ReplicaError, VoteAt};
+use crate::request::outstanding::{ReplicaError, VoteIndex};
 use crate::request::sets::PerSet;
 use crate::request::slots::Slot;
 use record::MAX_OPERATIONS;
@@ -70,7 +70,7 @@ impl Changes {
         let change = self.slots.work(id);
         change.stage = ChangeStage::Forwarded;
         change.votes = vec![ChangeVote::new(home, PerSet::default())];
-        self.ask_of_change(cx, id, VoteAt(0));
+        self.ask_of_change(cx, id, VoteIndex(0));
     }
 
     /// Handles the leader's reply.

@@ -34,7 +34,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::clock::{NotIssued, follows_another};
+use crate::clock::{NotIssued, is_following_ballot};
 use crate::dispatch::core::Cx;
 use crate::event::{Answer, ClientId, Demand, FailureKind, OpId, RequestFailure, SlotId};
 use crate::message::{Class, NodeId, Reply, Request};
@@ -43,13 +43,13 @@ use crate::placement::topology::partition_of;
 use crate::request::RequestCx;
 use crate::request::Requests;
 use crate::request::acks::{Acks, ReplicaSet};
-use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteAt};
+use crate::request::outstanding::{Delivery, Outstanding, ReplicaError, VoteIndex};
 use crate::request::quorum::AskedQuorum;
-use crate::request::read::{Completion, LONG_LATE};
+use crate::request::read::{Completion, LONG_RECORD_DELAY_MICROS};
 use crate::request::reported::ReportedRecord;
 use crate::request::sets::{Quorums, Replicas};
 use crate::request::slots::{Hedges, Slot, SlotKind, Slots, Work};
-use crate::request::write::BEHIND;
+use crate::request::write::CLOCK_BEHIND_DETAIL;
 use change::{ChangeRequester, ChangeStage, ChangeState, ChangeVote, ChangeWork};
 use leader::Queues;
 use record::Record;
@@ -249,7 +249,7 @@ impl Changes {
             vote.recalled = None;
         }
         for vote in 0..self.slots.work(id).votes.len() {
-            self.ask_of_change(cx, id, VoteAt(vote));
+            self.ask_of_change(cx, id, VoteIndex(vote));
         }
     }
 
@@ -258,7 +258,7 @@ impl Changes {
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
-        VoteAt(vote): VoteAt,
+        VoteIndex(vote): VoteIndex,
     ) {
         let node = self.slots.work(id).votes[vote].node;
         let is_own = node == cx.core.shared.own;
@@ -293,7 +293,7 @@ impl Changes {
             // Only replicas in the read set can show that no plain write came in between: the other
             // replicas may not hold the partition yet.
             (ChangeStage::Storing { record, .. }, _)
-                if follows_another(record.ballot()) && vote.place.is_read() =>
+                if is_following_ballot(record.ballot()) && vote.place.is_read() =>
             {
                 Request::AcceptNext { key, record: record.clone() }
             }
@@ -334,7 +334,7 @@ impl Changes {
         id: SlotId,
         reply: Reply,
     ) {
-        let Some(VoteAt(vote)) = self.slots.work(id).awaited(peer) else { return };
+        let Some(VoteIndex(vote)) = self.slots.work(id).awaited(peer) else { return };
         if matches!(self.slots.work(id).stage, ChangeStage::Forwarded) {
             return self.on_leader_reply(cx, id, &reply);
         }
@@ -350,19 +350,19 @@ impl Changes {
             }
             reply if recalls => {
                 let error = ReplicaError::of_refusal(&reply);
-                return self.change_failed(cx, id, VoteAt(vote), error);
+                return self.change_failed(cx, id, VoteIndex(vote), error);
             }
             Reply::Round(state) if prepares => {
                 cx.core.note_other_watermark(peer, &state);
-                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::HigherBallot);
+                return self.change_failed(cx, id, VoteIndex(vote), ReplicaError::HigherBallot);
             }
             Reply::BallotRefused { promise } => {
                 self.advance_clock_past(cx, id, promise, OUTBID_AHEAD);
-                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::HigherBallot);
+                return self.change_failed(cx, id, VoteIndex(vote), ReplicaError::HigherBallot);
             }
             Reply::Newer { time } if !prepares => {
-                self.advance_clock_past(cx, id, time, BEHIND);
-                return self.change_failed(cx, id, VoteAt(vote), ReplicaError::HigherBallot);
+                self.advance_clock_past(cx, id, time, CLOCK_BEHIND_DETAIL);
+                return self.change_failed(cx, id, VoteIndex(vote), ReplicaError::HigherBallot);
             }
             Reply::Stored if !prepares => {
                 self.slots.work(id).votes[vote].state = ChangeState::Stored;
@@ -370,11 +370,11 @@ impl Changes {
             }
             _ if !authoritative && (!prepares || change.votes[vote].place.is_read()) => {
                 let error = ReplicaError::NotAuthoritative;
-                return self.change_failed(cx, id, VoteAt(vote), error);
+                return self.change_failed(cx, id, VoteIndex(vote), error);
             }
             Reply::Found { record, .. } if prepares => {
                 if !record.verifies(&self.slots.get(id).key) {
-                    return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Failed);
+                    return self.change_failed(cx, id, VoteIndex(vote), ReplicaError::Failed);
                 }
                 Some(ReportedRecord::Whole(record))
             }
@@ -382,7 +382,7 @@ impl Changes {
             Reply::Absent { .. } if prepares => None,
             reply => {
                 let error = ReplicaError::of_refusal(&reply);
-                return self.change_failed(cx, id, VoteAt(vote), error);
+                return self.change_failed(cx, id, VoteIndex(vote), error);
             }
         };
         let is_gone =
@@ -423,7 +423,7 @@ impl Changes {
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
-        VoteAt(vote): VoteAt,
+        VoteIndex(vote): VoteIndex,
         error: ReplicaError,
     ) {
         let change = self.slots.work(id);
@@ -496,13 +496,13 @@ impl Changes {
         }
     }
 
-    fn fetch_for_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
+    fn fetch_for_change(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteIndex(vote): VoteIndex) {
         let voter = &mut self.slots.work(id).votes[vote];
         if !matches!(voter.state, ChangeState::Fetching(_)) {
             voter.state =
                 ChangeState::Fetching(Outstanding { since: cx.now.mono, way: Delivery::Waits });
-            self.ask_of_change(cx, id, VoteAt(vote));
-            self.hedges.at(cx.now.mono + LONG_LATE, id);
+            self.ask_of_change(cx, id, VoteIndex(vote));
+            self.hedges.at(cx.now.mono + LONG_RECORD_DELAY_MICROS, id);
         }
     }
 
@@ -535,7 +535,7 @@ impl Changes {
         let is_fetching = |vote: &ChangeVote| matches!(vote.state, ChangeState::Fetching(_));
         if let Some(vote) = change.votes.iter().position(is_fetching) {
             // Another replica may also have the record.
-            return self.change_failed(cx, id, VoteAt(vote), ReplicaError::Silent);
+            return self.change_failed(cx, id, VoteIndex(vote), ReplicaError::Silent);
         }
         match change.stage {
             ChangeStage::Queued => self.try_lock(cx, id),
@@ -621,7 +621,7 @@ impl Changes {
                 nodes(&mut change.votes.iter().filter(|vote| !has_it(vote)))
             } else {
                 let holders = nodes(&mut change.votes.iter().filter(has_it));
-                cx.cx.core.lacking(&key, asked, &holders)
+                cx.cx.core.missing_replicas(&key, asked, &holders)
             };
             for peer in missed {
                 cx.missed.missed_by(&mut cx.cx, peer, key.clone(), record.clone());

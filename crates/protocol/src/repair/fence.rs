@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use super::round::{BUSY_RETRIES, End, OTHER_DRIVES, RETRY_MICROS, Round, is_given_up};
 use crate::background::task;
-use crate::clock::last_following;
+use crate::clock::last_following_ballot;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::repair::status::BACK_OFF_MICROS;
 use crate::repair::watermark::{RoundId, RoundState, RoundStep};
@@ -182,7 +182,7 @@ impl Round {
             let promised = task::try_all(asked).await.map_err(End::Unproven)?;
             // A key's leader may have cached a ballot that follows a promised one, without any
             // replica knowing that ballot.
-            let floor = last_following(promised.into_iter().max().unwrap_or_default());
+            let floor = last_following_ballot(promised.into_iter().max().unwrap_or_default());
             if !self.context.is_ahead(floor) {
                 return Ok(floor);
             }

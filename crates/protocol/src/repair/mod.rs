@@ -131,7 +131,7 @@ impl Repair {
             return None;
         }
         // A joining node holds no replicas yet.
-        let place = view.topology.place_of(shared.own)?;
+        let place = view.topology.position_of(shared.own)?;
         let RoundConfig { interval_micros, full_interval_micros, settled_micros, .. } =
             context.config().rounds;
         if rounds.last_asked() == 0 {

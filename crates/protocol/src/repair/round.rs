@@ -279,7 +279,7 @@ impl Round {
             let why = "a node holds records from a clock that was ahead: kvorum repair-clock";
             return Err(End::Unproven(why));
         }
-        if self.context.view().awaits_nodes() {
+        if self.context.view().has_joining_nodes() {
             return Err(End::Unproven("nodes are about to join"));
         }
         // A node that is no replica of a key may hold an older record of it. Only reading

@@ -40,7 +40,7 @@ impl Votes {
 
     /// Handles the end of storing a vote, and replies. Returns `false` if the operation does not
     /// belong to a vote.
-    pub(crate) fn was_kept(
+    pub(crate) fn on_stored(
         &mut self,
         cx: &mut Cx<'_>,
         op: OpId,

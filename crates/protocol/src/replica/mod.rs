@@ -262,7 +262,7 @@ impl Replica {
     }
 
     /// Handles the result of a read of the store, for a client or for another node.
-    pub(crate) fn was_read(
+    pub(crate) fn on_read(
         &mut self,
         cx: &mut Cx<'_>,
         op: OpId,
@@ -288,7 +288,7 @@ impl Replica {
     }
 
     /// Handles a read of the store that found a record longer than the asker accepts.
-    pub(crate) fn outlined(
+    pub(crate) fn on_read_too_long(
         &mut self,
         cx: &mut Cx<'_>,
         op: OpId,
@@ -310,14 +310,14 @@ impl Replica {
     }
 
     /// Handles the result of a write to the store, for a client or for another node.
-    pub(crate) fn was_written(
+    pub(crate) fn on_written(
         &mut self,
         cx: &mut Cx<'_>,
         op: OpId,
         result: Result<Option<u64>, StoreError>,
     ) -> Own<Result<Option<u64>, StoreError>> {
-        if self.proving.was_kept(cx, op, &result)
-            || self.votes.was_kept(cx, op, &result)
+        if self.proving.on_stored(cx, op, &result)
+            || self.votes.on_stored(cx, op, &result)
             || self.acceptor.on_written(cx, op, &result)
         {
             return None;
@@ -338,7 +338,7 @@ impl Replica {
 /// counts on: readers bring records only to a key's replicas, by the same placement.
 fn is_of_others(core: &Core, class: Class, key: &[u8], record: &Record) -> bool {
     let is_plain = class != Class::Client && record.ballot() == 0;
-    is_plain && !core.view.places(core.shared.own, key, record.copies())
+    is_plain && !core.view.is_replica(core.shared.own, key, record.copies())
 }
 
 /// Promises the ballot that the asker of this page has promised. Returns `false` if the node can't

@@ -81,7 +81,7 @@ impl Proving {
             }
             // A node that is about to join takes no part in the round, and the proof would make its
             // directory outdated.
-            RoundStep::Ready if shared.membership.views.with(View::awaits_nodes) => {
+            RoundStep::Ready if shared.membership.views.with(View::has_joining_nodes) => {
                 return reply_round_state(cx, op);
             }
             RoundStep::Ready => match shared.repair.proofs.to_be_ready(round) {
@@ -95,7 +95,7 @@ impl Proving {
 
     /// Handles the end of storing a step's proof state, and replies. Returns `false` if the
     /// operation does not belong to a step.
-    pub(crate) fn was_kept(
+    pub(crate) fn on_stored(
         &mut self,
         cx: &mut Cx<'_>,
         op: OpId,
@@ -160,7 +160,7 @@ fn is_driven_by_another(core: &Core, now: Now, round: RoundId) -> bool {
 /// record is stored meanwhile. A record that a conditional write made would replace an older record
 /// that is placed here, and would then be dropped too, so that no record of the key would be left.
 fn would_be_dropped(core: &Core, key: &[u8], record: &Record) -> bool {
-    let is_placed = core.view.places(core.shared.own, key, record.copies());
+    let is_placed = core.view.is_replica(core.shared.own, key, record.copies());
     !is_placed
         && (core.shared.membership.layouts.has_orphans()
             || core.shared.transfer.orphan_drops.is_pending())

@@ -13,7 +13,7 @@ use crate::request::quorum::Quorum;
 /// Returns the nodes of `preference` that may be chosen for some partition; in a large cluster, a
 /// few more may be among them. `None` = some partition has fewer than `ack` of its replicas in
 /// `preference`.
-pub(crate) fn asked<'a>(
+pub(crate) fn candidates<'a>(
     topology: &Topology,
     quorum: Quorum,
     preference: &'a [NodeId],
@@ -62,7 +62,7 @@ impl<'a> Chooser<'a> {
     pub(crate) fn new(topology: &'a Topology, quorum: Quorum, preference: &[NodeId]) -> Self {
         let mut turns = vec![u16::MAX; topology.nodes()];
         for (node, turn) in preference.iter().zip(0..) {
-            if let Some(place) = topology.place_of(*node) {
+            if let Some(place) = topology.position_of(*node) {
                 turns[place] = turn;
             }
         }
@@ -72,7 +72,7 @@ impl<'a> Chooser<'a> {
     }
 
     /// True if every node is asked for every key.
-    pub(crate) fn is_everybody(&self) -> bool {
+    pub(crate) fn is_every_node(&self) -> bool {
         self.everybody
     }
 

@@ -43,7 +43,7 @@ impl ReportedRecord {
     }
 
     /// Drops the record's content, and keeps the outline.
-    pub(crate) fn shed(&mut self) {
+    pub(crate) fn drop_content(&mut self) {
         if let Self::Whole(record) = self {
             *self = Self::Outline(record.summary());
         }

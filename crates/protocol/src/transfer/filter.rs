@@ -112,7 +112,7 @@ impl RememberedFilter {
                 let tells = own == self.node || view.topology.holds(own, partition, 0);
                 let wants = match self.lost {
                     true => tells && view.topology.holds(self.node, partition, 0),
-                    false => tells && view.hands_over(partition, self.node),
+                    false => tells && view.must_take_over(partition, self.node),
                 };
                 self.last = Some((partition, wants));
                 wants
@@ -186,7 +186,7 @@ impl<'a> PartitionFilter<'a> {
         let Self { own, kind, looked } = self;
         match kind {
             FilterKind::Chosen(chooser) if chooser.is_alone() && rank.kind != Kind::Value => false,
-            FilterKind::Chosen(chooser) if chooser.is_everybody() => true,
+            FilterKind::Chosen(chooser) if chooser.is_every_node() => true,
             FilterKind::Chosen(chooser) => chooser.choose(partition_of(key)).contains(own),
             FilterKind::HeldBy(held) => held.wants(looked, key, copies, rank.write_time()),
             FilterKind::Moved(moved) => moved.wants(looked, *own, key, (copies, rank)),

@@ -297,8 +297,9 @@ impl DeliveryPass {
 /// were any.
 fn drop_needless(context: &Context, node: NodeId, items: &mut Items) -> bool {
     let view = context.view();
-    let needless: Items =
-        items.extract_if(.., |(key, record)| !view.places(node, key, record.copies())).collect();
+    let needless: Items = items
+        .extract_if(.., |(key, record)| !view.is_replica(node, key, record.copies()))
+        .collect();
     let is_any = !needless.is_empty();
     if is_any {
         context.shared().transfer.hints.needless(node, needless.len() as u64, bytes_of(&needless));

@@ -140,7 +140,7 @@ impl HistoryReason {
     /// True if the node needs the history of a partition.
     fn wants(self, view: &View, partition: u16, own: NodeId) -> bool {
         match self {
-            Self::Move => view.hands_over(partition, own),
+            Self::Move => view.must_take_over(partition, own),
             Self::Rebuild(_) => view.topology.holds(own, partition, 0),
         }
     }

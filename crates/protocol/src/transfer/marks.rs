@@ -40,7 +40,7 @@ impl Deposited {
     /// and a joining node may be sent away again, so neither is asked.
     fn next_node(&self, context: &Context) -> Option<NodeId> {
         let (view, turn) = (context.view(), self.turn.get());
-        let others = context.others().into_iter().filter(|node| view.keeps(*node));
+        let others = context.others().into_iter().filter(|node| view.is_staying_member(*node));
         let others: Vec<NodeId> = others.collect();
         let node = others.get(turn % others.len().max(1)).copied();
         self.turn.set(turn + usize::from(node.is_some()));

@@ -206,7 +206,7 @@ impl Random {
             (5, Some(peer)) => self.connect(peer),
             (6, Some(peer)) => {
                 if self.up.remove(&peer) {
-                    self.handle(Event::Lost(peer));
+                    self.handle(Event::LinkLost(peer));
                 }
             }
             (7, Some(peer)) => {
@@ -289,7 +289,7 @@ impl Random {
         if self.up.insert(peer) {
             let of_peer = self.asked.iter_mut().filter(|asked| asked.peer == Some(peer));
             of_peer.for_each(|asked| asked.arrived = true);
-            self.handle(Event::Up(peer));
+            self.handle(Event::LinkUp(peer));
         }
     }
 
@@ -299,7 +299,7 @@ impl Random {
             self.asked[place]
         {
             self.asked.remove(place);
-            self.handle(Event::Overflow { peer, id });
+            self.handle(Event::MessageDropped { peer, id });
         }
     }
 

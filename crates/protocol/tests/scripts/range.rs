@@ -45,7 +45,7 @@ impl World {
     fn walk(&mut self) -> Vec<String> {
         let Some(scan) = &mut self.range else { return Vec::new() };
         let mut lines = Vec::new();
-        if scan.begins_anew() {
+        if scan.take_restarted() {
             lines.push("pages asked for before are void".to_owned());
         }
         loop {

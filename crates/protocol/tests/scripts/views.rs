@@ -441,7 +441,9 @@ fn hints_for_who_comes_or_goes_are_sent() {
     let (mut node, before) = (node_of(&cluster), cluster.shared.view().topology.clone());
     let (peer, copies) = (NodeId(2), 2);
     let view = View::moving(FIRST_EPOCH + 1, FIRST_EPOCH + 1, without(3, 1 << 2, 3), before);
-    assert!(view.places(peer, &cluster.key, copies) && !view.places(NodeId(5), b"k", copies));
+    assert!(
+        view.is_replica(peer, &cluster.key, copies) && !view.is_replica(NodeId(5), b"k", copies)
+    );
     cluster.shared.membership.views.install(view);
     cluster.shared.transfer.hints.found(peer, 1, 70);
     let read = about_hints(&mut node, BackgroundEvent::Tick);

@@ -350,12 +350,12 @@ impl World {
                 };
                 Event::HintStored { hint, kept }
             }
-            "up" => Event::Up(node(next(words, "a node")?)?),
-            "lost" => Event::Lost(node(next(words, "a node")?)?),
+            "up" => Event::LinkUp(node(next(words, "a node")?)?),
+            "lost" => Event::LinkLost(node(next(words, "a node")?)?),
             "unreachable" => Event::Unreachable(node(next(words, "a node")?)?),
             "overflow" => {
                 let peer = node(next(words, "a node")?)?;
-                Event::Overflow { peer, id: self.slot(next(words, "a slot")?)? }
+                Event::MessageDropped { peer, id: self.slot(next(words, "a slot")?)? }
             }
             connection if connection.starts_with('l') => {
                 let OpId::Peer { connection, id, .. } = words::parse_op(connection)? else {
@@ -440,7 +440,7 @@ impl World {
     /// Persists the clock's bound, if the clock asks for it.
     fn keep_bound(&self) {
         if !self.stuck
-            && let Some(bound) = self.shared.clock.bound_wanted(self.now())
+            && let Some(bound) = self.shared.clock.bound_to_persist(self.now())
         {
             self.shared.clock.mark_durable(bound, 0);
         }

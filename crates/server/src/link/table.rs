@@ -158,7 +158,7 @@ impl PeerTable {
         sender: Sender,
         now: Now,
     ) -> bool {
-        self.shared.clock.hear(sender.clock, now, self.max_skew_micros);
+        self.shared.clock.merge_received(sender.clock, now, self.max_skew_micros);
         self.shared.membership.logs.received(peer, incarnation, life, sender.position)
     }
 

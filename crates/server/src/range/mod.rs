@@ -167,7 +167,7 @@ impl Range {
                 let retries = self.retries.entry(node).or_default();
                 *retries += 1;
                 if retries.is_multiple_of(HOLDING_RETRIES) {
-                    self.scan.anew();
+                    self.scan.restart_without_pages();
                 } else {
                     self.scan.retry(node);
                 }
@@ -178,7 +178,7 @@ impl Range {
                 self.scan.failed(node);
             }
         }
-        self.scan.begins_anew()
+        self.scan.take_restarted()
     }
 
     /// True if a busy node is being retried.

@@ -108,7 +108,7 @@ impl Task {
         let began = *self.began.get_or_insert(now.mono);
         let clock = &self.shared.clock;
         if self.shared.is_alone() {
-            return Some(clock.certain(now.mono - began, now.wall));
+            return Some(clock.certain_time(now.mono - began, now.wall));
         }
         clock.agreed(now)
     }

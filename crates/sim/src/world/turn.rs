@@ -367,7 +367,7 @@ impl World {
         };
         let Ok(version) = process.clock.issue(now) else {
             let quorum =
-                process.shared.membership.views.with(|view| asked.quorum.by(&view.topology));
+                process.shared.membership.views.with(|view| asked.quorum.resolve(&view.topology));
             let failure = FailureKind::Busy;
             let (acked, unknown, is_write, detail) = (0, false, true, None);
             let (parts, since) = (Vec::new(), now.mono);

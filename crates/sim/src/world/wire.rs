@@ -140,7 +140,7 @@ impl World {
             for message in waited {
                 let id = message.id;
                 if !connection.push(message, || now) {
-                    overflown.push(Event::Overflow { peer: seen.node, id });
+                    overflown.push(Event::MessageDropped { peer: seen.node, id });
                 }
             }
             if seen.connection == ConnectionKind::Small {
@@ -160,7 +160,7 @@ impl World {
         let event = event.into();
         self.agenda.put(self.now + 1, DueEvent::Node { node, life, event });
         if dialed.is_some() && seen.connection == ConnectionKind::Small {
-            self.handle(place, Event::Up(peer), out);
+            self.handle(place, Event::LinkUp(peer), out);
         }
         true
     }

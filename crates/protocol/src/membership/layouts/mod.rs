@@ -31,7 +31,7 @@ pub(crate) use pull_state::{PullNeed, PullStep};
 pub use record::LayoutsRecord;
 
 /// Version of the record's format. Decoding refuses any other.
-const FORM: u8 = 1;
+const FORMAT_VERSION: u8 = 1;
 
 /// The node's adopted layout, its vote and its rebalance progress.
 #[derive(Debug)]
@@ -197,7 +197,7 @@ impl Layouts {
     pub fn encode(&self) -> (Vec<u8>, EncodedLayouts) {
         let state = self.state();
         let (own, vote, known) = (state.council.own(), state.council.vote(), state.council.known());
-        let mut out = vec![FORM, u8::from(own.is_first)];
+        let mut out = vec![FORMAT_VERSION, u8::from(own.is_first)];
         out.extend(own.node.0.to_le_bytes());
         let (ballot, accepted) = match &vote.accepted {
             Some((ballot, layout)) => (*ballot, layout.to_bytes()),
@@ -403,7 +403,7 @@ impl Layouts {
 fn read(bytes: &mut &[u8]) -> Result<(Voter, Vote, Layout, PullState), Unreadable> {
     let short = |_| "it ends early: damaged";
     let form = bytes.try_get_u8().map_err(short)?;
-    if form != FORM {
+    if form != FORMAT_VERSION {
         return Err(Unreadable::Later(form));
     }
     let is_first = bytes.try_get_u8().map_err(short)? == 1;

@@ -40,7 +40,7 @@ const SPARE: usize = 16;
 
 /// Partitions that a node holds, and its share, in copies of partitions.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fill {
+pub struct NodeFill {
     /// The node that holds the partitions.
     pub node: NodeId,
     /// Number of partitions whose first `replicas` nodes include this one.
@@ -49,7 +49,7 @@ pub struct Fill {
     pub share: f64,
 }
 
-impl Fill {
+impl NodeFill {
     /// Returns `held` / `share`; 1 = the node holds its share.
     pub fn ratio(&self) -> f64 {
         self.held as f64 / self.share
@@ -105,14 +105,14 @@ impl Topology {
     }
 
     /// Returns the partitions held by each node and its share, sorted by name.
-    pub fn fill(&self) -> Vec<Fill> {
+    pub fn fill(&self) -> Vec<NodeFill> {
         let mut held = vec![0; self.nodes()];
         let mut order = Vec::new();
         for partition in 0..=u16::MAX {
             self.replicas(partition, self.default_copies(), &mut order);
             order.iter().for_each(|node| held[self.place(*node)] += 1);
         }
-        let fill = |(place, share)| Fill { node: self.ids[place], held: held[place], share };
+        let fill = |(place, share)| NodeFill { node: self.ids[place], held: held[place], share };
         let shares = shares(&self.members, usize::from(self.default_copies()));
         shares.into_iter().enumerate().map(fill).collect()
     }

@@ -105,7 +105,7 @@ fn more_replicas_than_there_are_nodes_are_all_nodes() {
 }
 
 /// Pins what other releases and platforms must compute too. If this fails, clusters can't be
-/// upgraded node by node: `FORM` has to change with it.
+/// upgraded node by node: `FORMAT_VERSION` has to change with it.
 #[test]
 fn placement_and_digest_are_pinned() {
     let mut members = numbered(12);

@@ -8,7 +8,7 @@ use crate::event::{Effect, OpId, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::paxos::acceptor::ArrivedRecord;
 use crate::paxos::recent::Via;
-use crate::request::outstanding::{ReplicaError, VoteAt};
+use crate::request::outstanding::{ReplicaError, VoteIndex};
 use crate::request::slots::Work;
 use crate::request::{RequestCx, Requests};
 
@@ -18,7 +18,12 @@ const MAX_BACKGROUND: usize = 256;
 
 impl Reads {
     /// Writes the newest record to a replica.
-    pub(super) fn repair(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
+    pub(super) fn repair(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        VoteIndex(vote): VoteIndex,
+    ) {
         let node = self.slots.work(id).votes[vote].node;
         let outstanding = cx.core.new_outstanding(cx.now, node);
         self.slots.work(id).votes[vote].state = ReadState::Repairing(outstanding);
@@ -79,7 +84,7 @@ impl Reads {
                 return;
             }
             self.background += 1;
-            self.repair(cx, id, VoteAt(vote));
+            self.repair(cx, id, VoteIndex(vote));
         }
     }
 
@@ -105,7 +110,7 @@ impl Reads {
     }
 
     /// Handles the result of a write of the newest record to this node's store.
-    pub(crate) fn wrote_here(
+    pub(crate) fn on_own_write(
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,

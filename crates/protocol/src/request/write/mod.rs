@@ -20,7 +20,7 @@
 use std::rc::Rc;
 
 use super::Requests;
-use super::outstanding::{Delivery, Outstanding, ReplicaError, VoteAt};
+use super::outstanding::{Delivery, Outstanding, ReplicaError, VoteIndex};
 use super::sets::{PerSet, Quorums};
 use super::slots::{Slot, SlotKind, Slots, Work};
 use crate::event::{Answer, Effect, FailureKind, OpId, RequestFailure, SlotId, StoreError};
@@ -34,8 +34,8 @@ pub(crate) mod write_alone;
 pub(crate) mod write_votes;
 
 /// The detail for the client when a write can't get a version above an existing record.
-pub(crate) const BEHIND: &str = "this node's clock is behind the timestamp of an existing record \
-    of this key by more than --max-clock-skew: correct the clock, or send the write to another \
+pub(crate) const CLOCK_BEHIND_DETAIL: &str = "this node's clock is behind the timestamp of an \
+    existing record of this key by more than --max-clock-skew: correct the clock, or send the write to another \
     node; if the clock is correct, the record came from a wrong clock: a write with an \
     Idempotency-Key overwrites it, kvorum repair-clock removes all such records of a node";
 
@@ -95,12 +95,17 @@ impl Writes {
     /// Sends a write to all its replicas.
     pub(crate) fn ask_all(&mut self, cx: &mut RequestCx<'_>, id: SlotId) {
         for vote in 0..self.slots.work(id).votes.len() {
-            self.ask_to_hold(cx, id, VoteAt(vote));
+            self.ask_to_hold(cx, id, VoteIndex(vote));
         }
     }
 
     /// Sends a write to one replica. The reply comes under the slot's id.
-    pub(crate) fn ask_to_hold(&mut self, cx: &mut RequestCx<'_>, id: SlotId, VoteAt(vote): VoteAt) {
+    pub(crate) fn ask_to_hold(
+        &mut self,
+        cx: &mut RequestCx<'_>,
+        id: SlotId,
+        VoteIndex(vote): VoteIndex,
+    ) {
         let node = self.slots.work(id).votes[vote].node;
         let outstanding = cx.core.new_outstanding(cx.now, node);
         let slot = self.slots.get_mut(id);
@@ -117,7 +122,7 @@ impl Writes {
     }
 
     /// Handles the result of a write to this node's store for a slot.
-    pub(crate) fn wrote_here(
+    pub(crate) fn on_own_write(
         &mut self,
         cx: &mut RequestCx<'_>,
         id: SlotId,
@@ -145,7 +150,7 @@ impl Writes {
         }
         let slot = self.slots.get_mut(id);
         let (ack, write) = (slot.ack(), &mut slot.work);
-        let Some(VoteAt(vote)) = write.awaited(node) else { return };
+        let Some(VoteIndex(vote)) = write.awaited(node) else { return };
         write.votes[vote].state = WriteState::Holds;
         // `ack` replicas must have replied: the newer record of the first replica need not be the
         // newest, and the new version must be above the newest.
@@ -170,7 +175,7 @@ impl Writes {
             Ok(version) if in_reach => version,
             // Without a version above that of the newer record, the write could be lost.
             issued => {
-                let behind = || BEHIND.to_owned();
+                let behind = || CLOCK_BEHIND_DETAIL.to_owned();
                 let detail = Some(issued.map_or_else(|why| why.to_string(), |_| behind()));
                 self.fail_write(cx, id, |failed| RequestFailure {
                     failure: FailureKind::Busy,
@@ -256,7 +261,7 @@ impl Writes {
                 nodes(&mut write.votes.iter().filter(|vote| !has_it(vote)))
             } else {
                 let holders = nodes(&mut write.votes.iter().filter(has_it));
-                cx.cx.core.lacking(&key, asked, &holders)
+                cx.cx.core.missing_replicas(&key, asked, &holders)
             };
             for peer in missed {
                 cx.missed.missed_by(&mut cx.cx, peer, key.clone(), record.clone());
@@ -297,7 +302,7 @@ impl Requests for Writes {
     fn failed(&mut self, cx: &mut RequestCx<'_>, id: SlotId, node: NodeId, error: ReplicaError) {
         let write = self.slots.work(id);
         // A node that has replied already is not awaited, so the failure is stale.
-        let Some(VoteAt(vote)) = write.awaited(node) else { return };
+        let Some(VoteIndex(vote)) = write.awaited(node) else { return };
         write.votes[vote].state.fail(error);
         self.advance_write(cx, id);
     }
@@ -342,7 +347,7 @@ fn failure_of(slot: &Slot<Write>, deadline_micros: u64) -> RequestFailure {
     let held = write.held();
     let is_hidden = |state| matches!(state, WriteState::Failed { error: ReplicaError::Hidden, .. });
     let (failure, detail) = if (held + write.count(is_hidden)).suffices(slot.ack()) {
-        (FailureKind::Busy, Some(BEHIND.to_owned()))
+        (FailureKind::Busy, Some(CLOCK_BEHIND_DETAIL.to_owned()))
     } else {
         (write.failure(), slot.detail.clone())
     };

@@ -95,7 +95,7 @@ impl Writes {
         asked: AskedQuorum,
     ) -> bool {
         let shared = &core.shared;
-        asked.by(&core.view.topology).from == 1
+        asked.resolve(&core.view.topology).from == 1
             && core.may_decide_alone(key, 1)
             && shared.membership.known_disk.acknowledges()
             && shared.may_have_lost(key, record.write_time()).is_none()

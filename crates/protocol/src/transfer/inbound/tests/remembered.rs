@@ -33,7 +33,7 @@ fn told_of(traces: &[Remembered], next: Option<&Remembered>) -> Reply {
 fn accepted(own: &Own, id: u64) -> Remembered {
     let view = own.shared.view();
     let moves = |partition: &u16| {
-        view.hands_over(*partition, NodeId(0)) && !view.topology.holds(NodeId(0), *partition, 0)
+        view.must_take_over(*partition, NodeId(0)) && !view.topology.holds(NodeId(0), *partition, 0)
     };
     let key_hash = u64::from((0..=u16::MAX).find(moves).unwrap()) << 48;
     let family = Version { time: 3, origin: 1 };
@@ -133,7 +133,7 @@ fn a_source_that_forgot_some_leaves_it_without_knowledge() {
     assert!(again.forgotten_before(Some(one.partition())) > 0, "also after a restart");
     let stays = (0..=u16::MAX).find(|partition| {
         let view = own.shared.view();
-        !view.hands_over(*partition, NodeId(0))
+        !view.must_take_over(*partition, NodeId(0))
     });
     assert_eq!(own.shared.membership.layouts.forgotten_before(stays), 0, "it had that one before");
 }
