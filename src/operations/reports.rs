@@ -88,7 +88,7 @@ impl Reports {
         // Records that only other nodes hold may be newer than any record here.
         let newest = if holds_all { db.engine().greatest_time() } else { u64::MAX };
         let up_to = newest.min(Clock::limit(wall_micros(), 0));
-        (!shared.is_alone()).then(|| shared.repair.rounds.ask(full, up_to))
+        (!shared.is_alone()).then(|| shared.repair.rounds.request_round(full, up_to))
     }
 
     /// Returns the answer of `/admin/repair`.

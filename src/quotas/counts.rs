@@ -129,12 +129,12 @@ impl Quotas {
             return;
         }
         if quotas.is_empty() {
-            shared.replica.before_writes.set_count(false);
+            shared.replica.write_checks.set_counts_bytes(false);
             self.accepted.lock().clear();
         }
         self.replace(&before, quotas);
         if !quotas.is_empty() {
-            shared.replica.before_writes.set_count(true);
+            shared.replica.write_checks.set_counts_bytes(true);
         }
     }
 

@@ -21,7 +21,7 @@
 //! | `Write`, `WriteAll` | `Written` | no; a write that has not begun by `until` ends in `Busy` |
 //! | `StoreMissed`, `StoreProof`, `StoreLayouts` | `Written` | no |
 //! | `Hint` | `HintStored` | no: the ledger reserves the hint's bytes until `HintStored` |
-//! | `Send` | `Reply`, `LinkLost`, `Unreachable`, `MessageDropped` | once nobody waits for the reply |
+//! | `Send` | `Reply`, `LinkLost`, `Unreachable`, `MessageDropped` | once nobody awaits the reply |
 //! | `Respond` | none | if the connection is gone |
 //! | `Answer`, `ReturnCall` | none | no: a client or a caller waits |
 //!

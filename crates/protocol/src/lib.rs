@@ -73,10 +73,10 @@ pub use repair::compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED,
 pub use repair::status::{RoundConfig, RoundReport, RoundStatus, Rounds, Unhealed};
 pub use repair::sums::Sums;
 pub use repair::watermark::{FencePermit, Proof, Proofs, RoundId, RoundState, RoundStep};
-pub use replica::before_writes::BeforeWrites;
-pub use replica::newest::Newest;
+pub use replica::newest::NewestTime;
 pub use replica::orphans::OrphanDrops;
 pub use replica::unreadable::Unreadable;
+pub use replica::write_checks::WriteChecks;
 pub use request::acks::{Acks, ReplicaSet};
 pub use request::quorum::{AskedQuorum, Quorum, QuorumError, quorum};
 pub use request::scan::{PAGE_BYTES, Scan, ScanStep};

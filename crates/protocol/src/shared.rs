@@ -23,9 +23,9 @@ use crate::placement::topology::{Topology, partition_of};
 use crate::placement::view::{View, Views};
 use crate::repair::status::Rounds;
 use crate::repair::watermark::{Proof, Proofs, RoundId};
-use crate::replica::before_writes::BeforeWrites;
-use crate::replica::newest::Newest;
+use crate::replica::newest::NewestTime;
 use crate::replica::orphans::OrphanDrops;
+use crate::replica::write_checks::WriteChecks;
 use crate::transfer::ledger::HintLedger;
 use crate::transfer::missed::{Mark, Missed};
 use record::{Operation, Record};
@@ -135,10 +135,10 @@ impl SharedPaxos {
 #[derive(Debug)]
 pub struct SharedReplica {
     /// An upper bound of the times of the store's records.
-    pub newest: Newest,
+    pub newest: NewestTime,
     /// Checks made before a record is stored. A node that may hold older state of a partition that
     /// moves to it stores nothing of that partition yet.
-    pub before_writes: BeforeWrites,
+    pub write_checks: WriteChecks,
 }
 
 impl Shared {
@@ -182,7 +182,7 @@ impl Shared {
             placed_at: AtomicU64::new(floor),
             entering: Mutex::new(()),
         };
-        let (newest, before_writes) = (Newest::new(newest), BeforeWrites::default());
+        let (newest, write_checks) = (NewestTime::new(newest), WriteChecks::default());
         let this = Self {
             own,
             own_name,
@@ -191,7 +191,7 @@ impl Shared {
             repair: SharedRepair::new(),
             transfer: SharedTransfer::default(),
             paxos: SharedPaxos::new(floor),
-            replica: SharedReplica { newest, before_writes },
+            replica: SharedReplica { newest, write_checks },
         };
         this.note_pull_need(this.membership.layouts.pull_need(own));
         this
@@ -202,13 +202,13 @@ impl Shared {
     /// Notes whether this node must still pull partitions under a layout. The caller does so before
     /// the node serves its first request under that layout.
     fn note_pull_need(&self, lacks: PullNeed) {
-        self.replica.before_writes.set_empty(lacks == PullNeed::DropOrphansAndPull);
+        self.replica.write_checks.set_refuses_moving(lacks == PullNeed::DropOrphansAndPull);
         self.membership.lacks.store(lacks != PullNeed::Nothing, Ordering::SeqCst);
     }
 
     /// True if the node does not yet store records of partitions that move to it.
     pub(crate) fn must_drop_orphans(&self) -> bool {
-        self.replica.before_writes.empty()
+        self.replica.write_checks.refuses_moving()
     }
 
     /// True if the node does not yet store records of a key that moves to it, because its store may

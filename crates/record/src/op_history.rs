@@ -43,7 +43,7 @@ impl OpHistory {
 
     /// A copy with one more operation at the end.
     #[must_use]
-    pub fn and(&self, operation: Operation) -> Self {
+    pub fn with_operation(&self, operation: Operation) -> Self {
         let skip = (self.operations.len() + 1).saturating_sub(MAX_OPERATIONS);
         let mut operations = self.operations[skip..].to_vec();
         operations.push(operation);

@@ -227,7 +227,7 @@ fn a_record_with_more_operations_than_steps_harms_nobody() {
 fn after_four_billion_steps_they_go_on() {
     let operation = |id| Operation { id, result: None, digest: 0 };
     let history = OpHistory { step: u32::MAX, operations: (0..8).map(operation).collect() };
-    let history = history.and(operation(8)).and(operation(9));
+    let history = history.with_operation(operation(8)).with_operation(operation(9));
     assert_eq!((history.step, history.operations.len()), (1, 8));
     let step_of = |id| history.numbered().find(|(_, it)| it.id == id).map(|(step, _)| step);
     assert_eq!([step_of(9), step_of(8), step_of(7)], [Some(1), Some(0), Some(u32::MAX)]);

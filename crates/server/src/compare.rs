@@ -73,7 +73,7 @@ pub fn compare(
         compared.records += 1;
         if record.write_time() > *until {
             if record.version().time <= *until {
-                sums.continued(key);
+                sums.count_unsummed(key);
             }
             continue;
         }

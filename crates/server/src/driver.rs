@@ -166,7 +166,7 @@ pub trait Driver: WriteBatcher {
     fn send_to_task(&mut self, event: TaskEvent);
 
     /// Receives each record before it is stored, on a node that counts records
-    /// ([`protocol::BeforeWrites::count`]). A record that had to wait comes a second time.
+    /// ([`protocol::WriteChecks::counts_bytes`]). A record that had to wait comes a second time.
     fn accept(&mut self, _key: &Bytes, _record: &Record) {}
 
     /// Receives every event before the loop handles it.

@@ -361,7 +361,7 @@ impl Protocol {
         result: Result<Option<Record>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
-        let own: Own<_> = self.replica.on_read(&mut self.core.cx(now, out), op, result);
+        let own: OwnResult<_> = self.replica.on_read(&mut self.core.cx(now, out), op, result);
         let Some((id, result)) = own else { return };
         let (parts, mut cx) = self.tables_and_context(now, out);
         match SlotKind::of(id) {
@@ -385,7 +385,8 @@ impl Protocol {
         outline: RecordSummary,
         out: &mut Vec<Effect>,
     ) {
-        let own: Own<_> = self.replica.on_read_too_long(&mut self.core.cx(now, out), op, outline);
+        let own: OwnResult<_> =
+            self.replica.on_read_too_long(&mut self.core.cx(now, out), op, outline);
         let Some((id, outline)) = own else { return };
         let (parts, mut cx) = self.tables_and_context(now, out);
         match SlotKind::of(id) {
@@ -409,7 +410,7 @@ impl Protocol {
         result: Result<Option<u64>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
-        let own: Own<_> = self.replica.on_written(&mut self.core.cx(now, out), op, result);
+        let own: OwnResult<_> = self.replica.on_written(&mut self.core.cx(now, out), op, result);
         let Some((id, result)) = own else { return };
         let (parts, mut cx) = self.tables_and_context(now, out);
         match SlotKind::of(id) {

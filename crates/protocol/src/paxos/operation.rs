@@ -319,7 +319,8 @@ impl KeyState {
             },
         };
         (self.value, self.expiry_ms) = (value, expiry_ms);
-        self.steps = self.steps.and(Operation { id, result, digest: conditional.digest });
+        self.steps =
+            self.steps.with_operation(Operation { id, result, digest: conditional.digest });
         Done::Changed { tag: self.tag(), result, expiry_ms, fence: 0 }
     }
 

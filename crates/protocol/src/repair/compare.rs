@@ -98,7 +98,7 @@ pub struct Sum {
 
 impl Sum {
     /// True if this is a count of records that are not summed.
-    pub(crate) fn is_of_continued(&self) -> bool {
+    pub(crate) fn is_count_of_unsummed(&self) -> bool {
         self.copies == 0
     }
 }

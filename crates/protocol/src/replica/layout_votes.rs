@@ -9,12 +9,12 @@ use crate::message::Reply;
 
 /// Votes that are being stored, each with its reply.
 #[derive(Debug, Default)]
-pub(crate) struct Votes {
+pub(crate) struct PendingVotes {
     storing: BTreeMap<OpId, VoteReply>,
 }
 
-impl Votes {
-    pub(crate) fn council_asked(&mut self, cx: &mut Cx<'_>, op: OpId, asked: &VoteRequest) {
+impl PendingVotes {
+    pub(crate) fn on_vote_request(&mut self, cx: &mut Cx<'_>, op: OpId, asked: &VoteRequest) {
         // The directory of a fenced node is a copy, and two copies of one directory must not both
         // vote.
         if cx.core.shared.membership.state.is_fenced() {

@@ -3,13 +3,12 @@
 //! ```text
 //!  a request ─▶ Replica ─┬─▶ store: read, write, page, compare ──▶ the reply
 //!                        ├─▶ Acceptor: promises, records of conditional writes
-//!                        ├─▶ Proving:  fences and watermarks of repair rounds
-//!                        ├─▶ Votes:    votes on layouts
-//!                        └─▶ Waiting:  requests under a later view, and requests that wait until
-//!                                      other nodes know this node's disk
+//!                        ├─▶ PendingProofs: fences and watermarks of repair rounds
+//!                        ├─▶ PendingVotes: votes on layouts
+//!                        └─▶ WaitingRequests: requests under a later view, and requests that wait
+//!                                             until other nodes know this node's disk
 //! ```
 
-pub(crate) mod before_writes;
 pub(crate) mod layout_votes;
 pub(crate) mod newest;
 pub(crate) mod orphans;
@@ -17,6 +16,7 @@ pub(crate) mod proving;
 pub(crate) mod reply;
 pub(crate) mod unreadable;
 pub(crate) mod waiting;
+pub(crate) mod write_checks;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -32,22 +32,22 @@ use crate::paxos::recent::{Via, WriteIdentity};
 use crate::placement::topology::partition_of;
 use crate::placement::view::ViewId;
 use crate::repair::compare::CompareRequest;
-use layout_votes::Votes;
-use proving::Proving;
+use layout_votes::PendingVotes;
+use proving::PendingProofs;
 use record::{Record, RecordSummary};
 use reply::{long, reply_to_read, reply_to_write};
 use waiting::Waiting;
 
 /// The result of a store operation that a slot of this loop started.
-pub(crate) type Own<T> = Option<(SlotId, T)>;
+pub(crate) type OwnResult<T> = Option<(SlotId, T)>;
 
 /// One event loop's part of the node's replica.
 #[derive(Debug, Default)]
 pub(crate) struct Replica {
     pub(crate) acceptor: Acceptor,
-    pub(crate) waiting: Waiting,
-    proving: Proving,
-    votes: Votes,
+    pub(crate) waiting: WaitingRequests,
+    proving: PendingProofs,
+    votes: PendingVotes,
     /// Writes under way to this node's store that may be older than a record that this node has
     /// lost, each with the greatest time of such a record. Empty unless the node may have lost
     /// records.
@@ -193,7 +193,7 @@ impl Replica {
                 cx.reply_as_replica(op, Reply::TopologyMismatch);
             }
             Request::Compare(request) => {
-                cx.core.shared.repair.rounds.works(cx.now);
+                cx.core.shared.repair.rounds.note_work(cx.now);
                 cx.out.push(Effect::Compare { op, request, demand });
             }
             Request::Discard(ranges) => cx.out.push(Effect::Discard { op, ranges }),
@@ -206,7 +206,7 @@ impl Replica {
                 cx.out.push(Effect::StoreMissed { op, node });
             }
             Request::Missed { .. } => cx.reply_as_replica(op, Reply::Failed),
-            Request::Council(asked) => self.votes.council_asked(cx, op, &asked),
+            Request::Council(asked) => self.votes.on_vote_request(cx, op, &asked),
             Request::Moves => cx.reply_as_replica(op, Reply::Moves(cx.core.shared.moves_state())),
             Request::KnowsDisk { node, incarnation } => {
                 let is_known =
@@ -267,7 +267,7 @@ impl Replica {
         cx: &mut Cx<'_>,
         op: OpId,
         result: Result<Option<Record>, StoreError>,
-    ) -> Own<Result<Option<Record>, StoreError>> {
+    ) -> OwnResult<Result<Option<Record>, StoreError>> {
         if self.acceptor.reads(op) {
             let found = |record| Reply::Found { record, authoritative: true };
             let absent = Reply::Absent { authoritative: true };
@@ -293,7 +293,7 @@ impl Replica {
         cx: &mut Cx<'_>,
         op: OpId,
         outline: RecordSummary,
-    ) -> Own<RecordSummary> {
+    ) -> OwnResult<RecordSummary> {
         if self.acceptor.reads(op) {
             self.acceptor.on_read(cx, op, Ok(Reply::Long { outline, authoritative: true }));
             return None;
@@ -315,7 +315,7 @@ impl Replica {
         cx: &mut Cx<'_>,
         op: OpId,
         result: Result<Option<u64>, StoreError>,
-    ) -> Own<Result<Option<u64>, StoreError>> {
+    ) -> OwnResult<Result<Option<u64>, StoreError>> {
         if self.proving.on_stored(cx, op, &result)
             || self.votes.on_stored(cx, op, &result)
             || self.acceptor.on_written(cx, op, &result)

@@ -13,13 +13,13 @@ use record::Version;
 /// under way: the two writes are concurrent. The node does look for records that other nodes wrote,
 /// before they left or afterwards: a node that has left still answers its clients.
 #[derive(Debug)]
-pub struct Newest {
+pub struct NewestTime {
     of_all: AtomicU64,
     /// The greatest time of versions that other nodes issued.
     of_others: AtomicU64,
 }
 
-impl Newest {
+impl NewestTime {
     /// Makes the bound of a store in which no version, of any origin, has a greater time.
     pub(crate) fn new(time: u64) -> Self {
         Self { of_all: AtomicU64::new(time), of_others: AtomicU64::new(time) }
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn with_others_whatever_is_not_newer_than_all_before_is_looked_for() {
-        let newest = Newest::new(10);
+        let newest = NewestTime::new(10);
         assert!(newest.note_and_check(at(10, OWN), OWN, false));
         assert!(!newest.note_and_check(at(12, OWN), OWN, false));
         assert!(newest.note_and_check(at(11, 8), OWN, false));
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn alone_only_what_others_wrote_is_looked_for() {
-        let newest = Newest::new(10);
+        let newest = NewestTime::new(10);
         assert!(
             newest.note_and_check(at(9, OWN), OWN, true),
             "who wrote what was there is not known"

@@ -73,7 +73,7 @@ mod tests {
         let shared = Shared::new(nodes(0), NodeId(0), clock, membership, 0, logs);
         let under = |view: View, empties: bool| {
             shared.membership.views.install(view);
-            shared.replica.before_writes.set_empty(empties);
+            shared.replica.write_checks.set_refuses_moving(empties);
             shared.holds(KEY, 0)
         };
         assert!(shared.holds(KEY, 0));

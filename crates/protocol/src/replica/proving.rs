@@ -16,11 +16,11 @@ use record::Record;
 
 /// The steps of rounds for which a proof state is being stored.
 #[derive(Debug, Default)]
-pub(crate) struct Proving {
+pub(crate) struct PendingProofs {
     storing: BTreeSet<OpId>,
 }
 
-impl Proving {
+impl PendingProofs {
     /// Carries out a step of a round.
     pub(crate) fn step_of_round(
         &mut self,
@@ -57,7 +57,7 @@ impl Proving {
                 if !shared.promise_all(cx.now, floor + 1, u64::MAX) {
                     return cx.reply_as_replica(op, Reply::Busy);
                 }
-                shared.repair.proofs.to_be_proven(round, floor, is_uniform)
+                shared.repair.proofs.proof_if_proven(round, floor, is_uniform)
             }
             _ if !takes_part => {
                 return cx.reply_as_replica(op, Reply::Absent { authoritative: false });
@@ -65,14 +65,14 @@ impl Proving {
             RoundStep::Seal
                 if round < known.seal || is_driven_by_another(cx.core, cx.now, round) =>
             {
-                shared.repair.rounds.yields(cx.now);
+                shared.repair.rounds.note_yield(cx.now);
                 return reply_round_state(cx, op);
             }
             RoundStep::Seal if shared.clock.is_ahead(round.time, cx.now, skew) => {
                 return cx.reply_as_replica(op, Reply::Ahead);
             }
             RoundStep::Seal => {
-                shared.repair.rounds.works(cx.now);
+                shared.repair.rounds.note_work(cx.now);
                 let is_visible = shared.repair.proofs.raise_seal(round);
                 if !shared.promise_all(cx.now, round.time + 1, u64::MAX) || !is_visible {
                     return cx.reply_as_replica(op, Reply::Busy);
@@ -84,7 +84,7 @@ impl Proving {
             RoundStep::Ready if shared.membership.views.with(View::has_joining_nodes) => {
                 return reply_round_state(cx, op);
             }
-            RoundStep::Ready => match shared.repair.proofs.to_be_ready(round) {
+            RoundStep::Ready => match shared.repair.proofs.proof_if_ready(round) {
                 Some(proof) => proof,
                 None => return reply_round_state(cx, op),
             },

@@ -174,7 +174,7 @@ impl Missed {
             Some((&FORMAT, _)) | None => {
                 return Err(Unreadable::Damaged(format!("{} bytes: damaged", bytes.len())));
             }
-            Some((format, _)) => return Err(Unreadable::Later(*format)),
+            Some((format, _)) => return Err(Unreadable::LaterFormat(*format)),
         };
         for mark in marks.chunks_exact(MARK_LEN) {
             let (partition, since) = mark.split_at(4);
@@ -265,6 +265,6 @@ mod tests {
         for length in [0, 2, bytes.len() - 1] {
             assert!(Missed::default().found(B, &bytes[..length]).is_err(), "{length}");
         }
-        assert_eq!(Missed::default().found(B, &[9]), Err(Unreadable::Later(9)));
+        assert_eq!(Missed::default().found(B, &[9]), Err(Unreadable::LaterFormat(9)));
     }
 }

@@ -81,7 +81,7 @@ impl Driver {
         full: bool,
         mut reply: impl FnMut(NodeId, &Request) -> Option<Reply>,
     ) -> Driven {
-        self.shared.repair.rounds.ask(full, 0);
+        self.shared.repair.rounds.request_round(full, 0);
         let mut events = vec![BackgroundEvent::Tick];
         let (mut given_up, mut steps) = (Vec::new(), Vec::new());
         for _ in 0..PATIENCE {
@@ -588,7 +588,7 @@ fn a_round_keeps_the_placement_that_it_began_with() {
     assert_eq!(driven.report.stopped, Some("the members of the cluster change"));
     assert!(!driven.report.proven && !driven.is_asked_to_commit(), "{:?}", driven.report);
 
-    shared.repair.rounds.ask(false, 0);
+    shared.repair.rounds.request_round(false, 0);
     for _ in 0..PATIENCE {
         driver.mono += TICK_MICROS;
         let now = Now { mono: driver.mono, wall: BASE + driver.mono };
@@ -764,7 +764,7 @@ fn a_round_that_is_asked_for_leaves_out_nothing_that_was_written_before() {
         driver.round(false, |_, request| Some(willing(request)));
         let Driver { shared, mut node, mono } = driver;
         let asked = BASE + mono;
-        shared.repair.rounds.ask(false, Clock::limit(asked - age, 0));
+        shared.repair.rounds.request_round(false, Clock::limit(asked - age, 0));
         let now = Now { mono: mono + 1, wall: asked.saturating_add_signed(waited) };
         node.handle(now, BackgroundEvent::Tick, &mut Vec::new());
         shared.repair.rounds.status().current.is_some()

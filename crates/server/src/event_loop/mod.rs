@@ -172,7 +172,7 @@ impl Loop {
     pub fn written<D: Driver>(&mut self, driver: &mut D, purpose: WritePurpose, outcome: &Outcome) {
         match purpose {
             WritePurpose::Op(op, newer, passing) => {
-                self.shared.repair.proofs.passed(passing);
+                self.shared.repair.proofs.release(passing);
                 if outcome.is_ok() {
                     self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
                 }
@@ -180,7 +180,7 @@ impl Loop {
                 self.handle(driver, Event::Written { op, result });
             }
             WritePurpose::Alone(id, passing) => {
-                self.shared.repair.proofs.passed(passing);
+                self.shared.repair.proofs.release(passing);
                 if outcome.is_ok() {
                     self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
                 }
@@ -371,7 +371,7 @@ impl Loop {
         is_durable: bool,
         purpose: impl FnOnce(FencePermit) -> WritePurpose,
     ) -> Outcome {
-        if self.shared.replica.before_writes.are_any() {
+        if self.shared.replica.write_checks.is_any_on() {
             self.look_before(driver, key, record)?;
         }
         let bytes = bytes_of(key, record);
@@ -382,9 +382,9 @@ impl Loop {
                 // The version that the write gets next must exceed the repair fence and all records
                 // here.
                 let sealed = |seal: u64| WriteError::Sealed(seal.max(newer.unwrap_or(0)));
-                proofs.pass(record.write_time()).map_err(sealed)?
+                proofs.admit(record.write_time()).map_err(sealed)?
             }
-            _ => proofs.pass_any(),
+            _ => proofs.admit_any(),
         };
         let added = driver.write(bytes, purpose(passing), |batch| {
             batch.record(Space::Data, key, record)?;
@@ -395,7 +395,7 @@ impl Loop {
             Ok(())
         });
         if added.is_err() {
-            proofs.passed(passing);
+            proofs.release(passing);
         }
         added
     }
@@ -407,7 +407,7 @@ impl Loop {
         if self.shared.must_drop_orphan_of(key, record.copies()) {
             return Err(WriteError::Store(lsm::Error::Busy { what: EMPTIES }));
         }
-        if self.shared.replica.before_writes.count() {
+        if self.shared.replica.write_checks.counts_bytes() {
             driver.accept(key, record);
         }
         Ok(())
@@ -454,7 +454,7 @@ impl Loop {
         }
         // The permit is taken before the repair fence (seal) is read: a fence that is raised after
         // the reading waits for this write.
-        let passing = shared.repair.proofs.pass_any();
+        let passing = shared.repair.proofs.admit_any();
         let is_taken = |(_, record): &&(Bytes, Record)| {
             is_brought || !shared.repair.proofs.refuses(record.rank())
         };
@@ -463,15 +463,15 @@ impl Loop {
         // A joining node does not know yet whether its directory is the first of its name, and so
         // needs no repair fence: the sender retries.
         if items.len() < all && shared.membership.state.state() == MembershipState::Joining {
-            shared.repair.proofs.passed(passing);
+            shared.repair.proofs.release(passing);
             let result = Err(write_error(&WriteError::Busy));
             return self.events.push_back(Event::Written { op, result });
         }
         if items.is_empty() {
-            shared.repair.proofs.passed(passing);
+            shared.repair.proofs.release(passing);
             return self.events.push_back(Event::Written { op, result: Ok(None) });
         }
-        if shared.replica.before_writes.count() {
+        if shared.replica.write_checks.counts_bytes() {
             items.iter().for_each(|(key, record)| driver.accept(key, record));
         }
         let bytes = items.iter().map(|(key, record)| bytes_of(key, record)).sum();
@@ -482,7 +482,7 @@ impl Loop {
             })
         });
         if let Err(error) = added {
-            shared.repair.proofs.passed(passing);
+            shared.repair.proofs.release(passing);
             self.events.push_back(Event::Written { op, result: Err(write_error(&error)) });
         }
     }

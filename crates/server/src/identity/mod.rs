@@ -507,7 +507,7 @@ impl Identity {
     pub(crate) fn keep_proof(&self, proof: Proof) -> (Batch, OwnRecords) {
         let mut state = self.lock();
         // Of two batches in flight, a restart finds the newer one, so it merges the proofs of both.
-        state.proof = state.proof.and(proof);
+        state.proof = state.proof.merge(proof);
         let proof = state.proof;
         let mut batch = state.batch(&[(PROOF, &format::encode_proof(&proof))]);
         batch.make_durable();
@@ -700,7 +700,7 @@ fn in_store(source: lsm::Error) -> StartError {
 fn unreadable(what: impl Into<String>, why: Unreadable) -> StartError {
     let what = what.into();
     match why {
-        Unreadable::Later(format) => StartError::LaterFormat { what, format },
+        Unreadable::LaterFormat(format) => StartError::LaterFormat { what, format },
         Unreadable::Damaged(why) => StartError::Damaged { what, why },
     }
 }

@@ -510,9 +510,9 @@ fn what_is_no_identity_is_told_from_a_newer_one() {
         assert!(matches!(format::decode_peer(damaged), Err(Unreadable::Damaged(_))));
     }
     assert!(matches!(format::decode_time(&[1; 8]), Err(Unreadable::Damaged(_))));
-    assert_eq!(format::decode_time(&[2; 9]), Err(Unreadable::Later(2)));
-    assert_eq!(StoredIdentity::decode(&[2; 38]), Err(Unreadable::Later(2)));
-    assert_eq!(format::decode_peer(&[3; 9]), Err(Unreadable::Later(3)));
+    assert_eq!(format::decode_time(&[2; 9]), Err(Unreadable::LaterFormat(2)));
+    assert_eq!(StoredIdentity::decode(&[2; 38]), Err(Unreadable::LaterFormat(2)));
+    assert_eq!(format::decode_peer(&[3; 9]), Err(Unreadable::LaterFormat(3)));
 }
 
 /// The record is durable whatever the settings' sync mode: a node reports a round as ready only

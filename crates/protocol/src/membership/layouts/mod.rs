@@ -404,7 +404,7 @@ fn read(bytes: &mut &[u8]) -> Result<(Voter, Vote, Layout, PullState), Unreadabl
     let short = |_| "it ends early: damaged";
     let form = bytes.try_get_u8().map_err(short)?;
     if form != FORMAT_VERSION {
-        return Err(Unreadable::Later(form));
+        return Err(Unreadable::LaterFormat(form));
     }
     let is_first = bytes.try_get_u8().map_err(short)? == 1;
     let node = NodeId(bytes.try_get_u16_le().map_err(short)?);

@@ -56,7 +56,7 @@ fn what_is_no_record_is_told_from_a_newer_one() {
         assert!(matches!(why(&record[..cut]), Unreadable::Damaged(_)), "cut at {cut}");
     }
     assert!(matches!(why(&[&record[..], &[0]].concat()), Unreadable::Damaged(_)));
-    assert_eq!(why(&[&[2], &record[1..]].concat()), Unreadable::Later(2));
+    assert_eq!(why(&[&[2], &record[1..]].concat()), Unreadable::LaterFormat(2));
 }
 
 #[test]

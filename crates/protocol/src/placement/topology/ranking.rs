@@ -138,8 +138,8 @@ pub(super) fn cost(drawn: u64, per_weight: u64) -> u64 {
     u64::try_from((u128::from(drawn) * u128::from(per_weight)) >> 63).unwrap_or(u64::MAX)
 }
 
-/// Returns −log₂(`hash` / 2^64) with [`FRACTION_BITS`] fraction bits. The lowest bit of `hash` counts
-/// as set, so that 0 has a logarithm too.
+/// Returns −log₂(`hash` / 2^64) with [`FRACTION_BITS`] fraction bits. The lowest bit of `hash`
+/// counts as set, so that 0 has a logarithm too.
 #[inline]
 fn minus_log2(hash: u64) -> u64 {
     let hash = hash | 1;
@@ -165,8 +165,8 @@ const fn log2_table() -> [u64; (1 << PIECE_BITS) + 1] {
 }
 
 /// Returns log₂ of a number from 1 to 2 that has 63 fraction bits; the result has
-/// [`FRACTION_BITS`]. Squaring the number doubles its logarithm, and the next bit of the result is 1
-/// if the square reaches 2.
+/// [`FRACTION_BITS`]. Squaring the number doubles its logarithm, and the next bit of the result is
+/// 1 if the square reaches 2.
 const fn log2_of(mut number: u64) -> u64 {
     let mut log = 0;
     let mut bit = 0;

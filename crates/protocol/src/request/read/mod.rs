@@ -57,8 +57,8 @@ const ASK_AGAIN_MICROS: u64 = 5_000;
 const ASK_AGAIN_TIMES: u32 = 5;
 
 /// The detail for the client when a future record keeps a replica from counting.
-const FUTURE_RECORD_DETAIL: &str = "a record of this key with a timestamp ahead of this node's clock by \
-    more than --max-clock-skew";
+const FUTURE_RECORD_DETAIL: &str = "a record of this key with a timestamp ahead of this \
+    node's clock by more than --max-clock-skew";
 
 /// The time that a long record may take before the next node is asked to send it, in microseconds.
 /// The record comes from this node's store, where it may have to wait for memory, or from another

@@ -76,8 +76,8 @@ fn a_layout_comes_back_as_it_was() {
     assert!(Layout::from_bytes(&vec![0; MAX_BYTES + 1]).is_err());
 }
 
-/// Pins the encoding that nodes of other releases write and read. If this fails, `FORMAT_VERSION` has
-/// to change.
+/// Pins the encoding that nodes of other releases write and read. If this fails, `FORMAT_VERSION`
+/// has to change.
 #[test]
 fn the_form_is_pinned() {
     let [first, moving] = layouts();
