@@ -88,7 +88,7 @@ pub(crate) async fn change(
     while Instant::now() < until {
         let known = layouts.known();
         let Some(access) = next(&known.access)? else {
-            if layouts.entered().epoch >= known.epoch {
+            if layouts.active_layout().epoch >= known.epoch {
                 return Ok(());
             }
             // The change is decided, but not yet in force on this node.

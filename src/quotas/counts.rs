@@ -122,7 +122,7 @@ impl Quotas {
 
     /// Adopts the quotas of the layout in force. A prefix that had a quota before keeps its usage.
     pub(crate) fn renew(&self, shared: &Shared) {
-        let layout = shared.membership.layouts.entered();
+        let layout = shared.membership.layouts.active_layout();
         let quotas = &layout.access.quotas;
         let before = self.all();
         if before.iter().map(|counted| &counted.quota).eq(quotas) {

@@ -158,7 +158,7 @@ impl Access {
         }
         let _alone = self.renewing.lock();
         let before = self.index.load_full();
-        let layout = shared.membership.layouts.entered();
+        let layout = shared.membership.layouts.active_layout();
         if before.epoch >= layout.epoch {
             return;
         }

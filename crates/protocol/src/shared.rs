@@ -74,7 +74,7 @@ pub struct SharedMembership {
     pub lacks: AtomicBool,
     /// The greatest time that the clock knew when the present placement of keys came into force.
     /// Each later write goes to all nodes that hold its key by that placement.
-    placed_at: AtomicU64,
+    placement_time: AtomicU64,
     /// Held while a layout comes into force, so that two layouts do not mix their state.
     entering: Mutex<()>,
 }
@@ -179,7 +179,7 @@ impl Shared {
             known_disk: KnownDisk::default(),
             moves: TransitionProgress::default(),
             lacks: AtomicBool::new(false),
-            placed_at: AtomicU64::new(floor),
+            placement_time: AtomicU64::new(floor),
             entering: Mutex::new(()),
         };
         let (newest, write_checks) = (NewestTime::new(newest), WriteChecks::default());
@@ -226,7 +226,7 @@ impl Shared {
     pub(crate) fn moves_state(&self) -> MovesState {
         // The flag for lacking records is set before a layout is entered, so this code loads the
         // layout first.
-        let layout = self.membership.layouts.entered();
+        let layout = self.membership.layouts.active_layout();
         let has_all = match layout.stage {
             Stage::Prepare => self.membership.layouts.has_no_orphans(&layout),
             Stage::Settled | Stage::ReadOld | Stage::ReadNew => {
@@ -245,7 +245,7 @@ impl Shared {
         // earlier placement never counts.
         if moves {
             self.repair.proofs.forget_seal();
-            self.membership.placed_at.store(self.clock.last(), Ordering::Relaxed);
+            self.membership.placement_time.store(self.clock.last(), Ordering::Relaxed);
         }
         let lacks = kept.lacks(self.own);
         if lacks != PullNeed::Nothing {
@@ -254,7 +254,7 @@ impl Shared {
                 self.membership.moves.begin();
             }
         }
-        let is_later = self.membership.layouts.kept(kept, &self.membership.views);
+        let is_later = self.membership.layouts.on_stored(kept, &self.membership.views);
         if moves {
             self.repair.proofs.forget_seal();
         }
@@ -265,8 +265,8 @@ impl Shared {
 
     /// Returns the greatest time that the clock knew when the present placement of keys came into
     /// force. Records that the node stored before have times up to this one.
-    pub fn placed_at(&self) -> u64 {
-        self.membership.placed_at.load(Ordering::Relaxed)
+    pub fn placement_time(&self) -> u64 {
+        self.membership.placement_time.load(Ordering::Relaxed)
     }
 
     /// Returns the view in force. To make several decisions by the same view, keep the returned
@@ -278,8 +278,8 @@ impl Shared {
     /// Notes the latest proof that another node reported in a handshake. If this node's directory
     /// is older than the proof, its records count for nothing from now on: some may have been
     /// purged elsewhere since, and the next request could bring these back.
-    pub fn seen_with_proof(&self, node: NodeId, proven: RoundId) {
-        self.joins_after(proven);
+    pub fn note_proof_seen(&self, node: NodeId, proven: RoundId) {
+        self.note_joins_after(proven);
         if self.repair.proofs.is_outdated_by(proven) {
             self.received_proof(node, Proof { proven, ..Proof::default() });
         }
@@ -287,7 +287,7 @@ impl Shared {
 
     /// Notes another node's report of its proof state.
     pub(crate) fn received_proof(&self, node: NodeId, theirs: Proof) {
-        self.joins_after(theirs.proven);
+        self.note_joins_after(theirs.proven);
         if self.repair.proofs.is_outdated_by(theirs.proven) {
             self.membership.state.mark_outdated();
         }
@@ -296,7 +296,7 @@ impl Shared {
 
     /// Notes that a node that is about to join has an empty directory, which no earlier proof makes
     /// outdated.
-    fn joins_after(&self, proven: RoundId) {
+    fn note_joins_after(&self, proven: RoundId) {
         if self.membership.views.with(|view| view.is_about_to_join(self.own)) {
             self.repair.proofs.mark_made_after(proven);
         }
@@ -359,7 +359,7 @@ impl Shared {
 
     /// Marks that a node missed a write for which there is no hint. A node alone in its cluster is
     /// not marked, because no other node could stream the write to it.
-    pub fn miss(&self, node: NodeId, key: &[u8], record: &Record) {
+    pub fn mark_missed(&self, node: NodeId, key: &[u8], record: &Record) {
         if !self.is_alone() {
             self.transfer.missed.mark(node, self.mark_of(key, record));
         }

@@ -393,7 +393,7 @@ impl Handshake {
         if self.is_of_another_cluster(theirs) {
             return Some(Reason::Cluster);
         }
-        if ours.layouts.entered().forks_from(theirs.view.epoch) {
+        if ours.layouts.active_layout().forks_from(theirs.view.epoch) {
             return Some(Reason::Forked);
         }
         let (asked, reached) = match self.role {
@@ -510,7 +510,7 @@ impl Handshake {
             let most = VERDICT_MAX - body.len();
             body.extend_from_slice(&description.as_bytes()[..description.len().min(most)]);
         } else {
-            let layout = self.identity.layouts.entered();
+            let layout = self.identity.layouts.active_layout();
             let is_later = self.theirs.as_ref().is_some_and(|them| them.view.epoch < layout.epoch);
             let are_two = self.against == Some(Reason::Cluster);
             if is_later && self.have_one_id().unwrap_or(!are_two) {

@@ -131,7 +131,7 @@ fn named((least, greatest): (u16, u16)) -> String {
 
 /// Returns the text for two nodes of different clusters.
 fn of_two_clusters(name: &str, ours: &HandshakeIdentity, theirs: Option<&Hello>) -> String {
-    let (own, layout) = (ours.own_name(), ours.layouts.entered());
+    let (own, layout) = (ours.own_name(), ours.layouts.active_layout());
     let at = |name: &str| {
         let url = layout.named(name).map(|node| node.url.as_str()).filter(|url| !url.is_empty());
         url.map_or(String::new(), |url| format!(" at {url}"))

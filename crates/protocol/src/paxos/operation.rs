@@ -265,7 +265,7 @@ impl KeyState {
     }
 
     /// Returns the value, unless it has expired.
-    fn living(&self) -> Option<&Bytes> {
+    fn unexpired_value(&self) -> Option<&Bytes> {
         self.value.as_ref().filter(|_| !has_expired(self.expiry_ms, self.wall))
     }
 
@@ -293,7 +293,7 @@ impl KeyState {
             let adds = matches!(conditional.change, Change::Add(_));
             return if done.fits(adds) { done } else { Done::Forgotten };
         }
-        let current = self.living().map(|_| self.tag());
+        let current = self.unexpired_value().map(|_| self.tag());
         let is_met = match &conditional.condition {
             Condition::Any => true,
             Condition::Exists => current.is_some(),
@@ -313,10 +313,14 @@ impl KeyState {
         let (value, result, expiry_ms) = match &conditional.change {
             Change::Put(value) => (Some(value.clone()), None, conditional.expiry_ms),
             Change::Delete => (None, None, 0),
-            Change::Add(number) => match sum(self.living().map(|value| &value[..]), *number) {
-                Ok(sum) => (Some(sum.to_string().into()), Some(sum), self.expiry_of(conditional)),
-                Err(why) => return Done::Impossible(why),
-            },
+            Change::Add(number) => {
+                match sum(self.unexpired_value().map(|value| &value[..]), *number) {
+                    Ok(sum) => {
+                        (Some(sum.to_string().into()), Some(sum), self.expiry_of(conditional))
+                    }
+                    Err(why) => return Done::Impossible(why),
+                }
+            }
         };
         (self.value, self.expiry_ms) = (value, expiry_ms);
         self.steps =
@@ -340,7 +344,7 @@ impl KeyState {
 
     /// Returns the expiry of the sum that an addition makes.
     fn expiry_of(&self, addition: &Conditional) -> u64 {
-        match (addition.expiry_ms, self.living()) {
+        match (addition.expiry_ms, self.unexpired_value()) {
             (0, Some(_)) => self.expiry_ms,
             (0, None) => 0,
             (expiry_ms, _) => expiry_ms,

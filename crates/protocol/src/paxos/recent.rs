@@ -81,7 +81,7 @@ struct Stored {
 }
 
 #[derive(Debug)]
-struct RecentWrite {
+struct RecentWritesState {
     /// The entries. The hasher has no seed, like the rest of the protocol.
     stored: HashMap<Name, Stored, BuildHasherDefault<DefaultHasher>>,
     /// Names in insertion order, each with the ballot of its record.
@@ -97,7 +97,7 @@ struct RecentWrite {
 /// A replica's recent conditional writes.
 #[derive(Debug)]
 pub(crate) struct RecentWrites {
-    kept: Mutex<RecentWrite>,
+    kept: Mutex<RecentWritesState>,
 }
 
 /// The way in which a record reached the replica that stored it.
@@ -118,7 +118,7 @@ impl RecentWrites {
     pub(crate) fn new(forgotten: u64) -> Self {
         let (stored, order) = (HashMap::default(), VecDeque::new());
         let (greatest, placed) = (0, 0);
-        Self { kept: Mutex::new(RecentWrite { stored, order, forgotten, greatest, placed }) }
+        Self { kept: Mutex::new(RecentWritesState { stored, order, forgotten, greatest, placed }) }
     }
 
     /// Drops all entries, because `epoch` changes the placement. Any write that was tried under a
@@ -146,7 +146,7 @@ impl RecentWrites {
         let (hash, family) = (xxh3_64(key), record.version());
         let ballot = if via == Via::Accept { record.ballot() } else { 0 };
         let mut kept = self.kept.lock();
-        let RecentWrite { stored, order, forgotten, greatest, placed } = &mut *kept;
+        let RecentWritesState { stored, order, forgotten, greatest, placed } = &mut *kept;
         *greatest = (*greatest).max(record.ballot());
         if epoch < *placed {
             *forgotten = (*forgotten).max(record.ballot());

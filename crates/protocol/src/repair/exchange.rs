@@ -109,7 +109,7 @@ impl Round {
             }
             let jobs =
                 differing.into_iter().map(|key| (u64::from(key.newest.bytes), self.bring(key)));
-            let brought = task::bounded(jobs, MAX_UNDER_WAY, MAX_BYTES).await;
+            let brought = task::join_bounded(jobs, MAX_UNDER_WAY, MAX_BYTES).await;
             let repaired = brought.into_iter().filter(|is_brought| *is_brought).count() as u64;
             self.count(count, repaired, count - repaired, ahead);
             found.failed += count - repaired + ahead;
@@ -227,7 +227,7 @@ impl Round {
             self.context.call(node, Class::Repair, request)
         });
         let is_stored = |result| matches!(result, Ok(Reply::Stored | Reply::Newer { .. }));
-        task::all(brought).await.into_iter().all(is_stored)
+        task::join_all(brought).await.into_iter().all(is_stored)
     }
 
     /// Returns the record to bring, and its recipients; `None` = no holder can be read, or the

@@ -60,7 +60,7 @@ impl Round {
             let commit = RoundStep::Commit { floor, is_uniform };
             let asked =
                 lagging.into_iter().map(async |node| (node, self.step(node, missed, commit).await));
-            for (node, result) in task::all(asked).await {
+            for (node, result) in task::join_all(asked).await {
                 match result {
                     Ok(state) if state.proof.proven >= missed => states.insert(node, state),
                     // The node may have an older copy of its directory, and will detect that
@@ -127,7 +127,7 @@ impl Round {
                     result => Ok((node, result.ok())),
                 }
             });
-            let reported = match task::try_all(asked).await {
+            let reported = match task::try_join_all(asked).await {
                 Ok(reported) => reported,
                 // The other nodes' answers are outdated: all are asked again.
                 Err(later) => return Ok(SealResult::Later(later)),
@@ -158,7 +158,7 @@ impl Round {
                     _ => Ok(()),
                 }
             });
-            if task::try_all(asked).await.is_err() {
+            if task::try_join_all(asked).await.is_err() {
                 // This node's clock has jumped since. Until the other clocks reach its time, no
                 // node could adopt the proof.
                 self.report.proven = false;
@@ -179,7 +179,7 @@ impl Round {
                     Err(_) => Err("a node did not answer in the end"),
                 }
             });
-            let promised = task::try_all(asked).await.map_err(RoundEnd::Unproven)?;
+            let promised = task::try_join_all(asked).await.map_err(RoundEnd::Unproven)?;
             // A key's leader may have cached a ballot that follows a promised one, without any
             // replica knowing that ballot.
             let floor = last_following_ballot(promised.into_iter().max().unwrap_or_default());

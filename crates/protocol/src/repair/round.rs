@@ -152,7 +152,7 @@ impl Round {
         let until = now + now.saturating_sub(began) * (100 - share) / share;
         let rounds = &self.context.shared().repair.rounds;
         let is_awaited = |now| rounds.requested().is_some() || rounds.is_yielding(now);
-        self.context.until(|now| now.mono >= until || is_awaited(now)).await;
+        self.context.wait_until(|now| now.mono >= until || is_awaited(now)).await;
     }
 
     /// Returns the sums of all nodes over one range of keys from `start`, and the end of the range:
@@ -300,7 +300,7 @@ impl Round {
     ) -> Result<Vec<(NodeId, Compared)>, RoundEnd> {
         let asked = requests.into_iter().map(|(node, request)| self.compare(node, request));
         let mut reported = Vec::new();
-        for (node, compared) in task::try_all(asked).await? {
+        for (node, compared) in task::try_join_all(asked).await? {
             match compared {
                 Some(compared) => {
                     self.report.bytes_read += compared.bytes_read;

@@ -29,7 +29,7 @@ impl PendingVotes {
         if is_vote && !is_known {
             return cx.reply_as_replica(op, Reply::Busy);
         }
-        let (reply, must_be_kept) = cx.core.shared.membership.layouts.asked(asked);
+        let (reply, must_be_kept) = cx.core.shared.membership.layouts.handle_request(asked);
         if must_be_kept {
             self.storing.insert(op, reply);
             cx.out.push(Effect::StoreLayouts { op });

@@ -20,7 +20,7 @@ pub(crate) struct Cleanup {
 
 impl Cleanup {
     pub(crate) fn tick(&mut self, cx: &Context) {
-        let layout = cx.shared().membership.layouts.entered();
+        let layout = cx.shared().membership.layouts.active_layout();
         // A transition that ends has taken partitions from this node, and an aborted one has left
         // records of partitions that were about to come to it. The node may have been away until
         // the next transition is prepared.
@@ -39,7 +39,7 @@ impl Cleanup {
     /// Requests a removal by the placement in force, because the removal under way may have begun
     /// under another placement.
     pub(crate) fn want(&self, cx: &Context) {
-        let began = cx.shared().membership.layouts.entered().placement_epoch;
+        let began = cx.shared().membership.layouts.active_layout().placement_epoch;
         let is_of_another = self.begun.is_some_and(|(_, of)| of != began);
         let wanted = cx.shared().transfer.orphan_drops.requested();
         let is_last = self.begun.is_none_or(|(times, _)| times == wanted);

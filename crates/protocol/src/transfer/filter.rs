@@ -152,8 +152,8 @@ enum FilterKind<'a> {
 
 impl<'a> PartitionFilter<'a> {
     /// Makes a filter for pages of the node `own`, whose current placement is in force since
-    /// `placed_at` ([`Shared::placed_at`](crate::Shared::placed_at)).
-    pub fn new(view: &'a View, own: NodeId, placed_at: u64, filter: &'a Filter) -> Self {
+    /// `placement_time` ([`Shared::placement_time`](crate::Shared::placement_time)).
+    pub fn new(view: &'a View, own: NodeId, placement_time: u64, filter: &'a Filter) -> Self {
         let kind = match filter {
             Filter::Chosen { ack, from, preference } => {
                 let quorum = Quorum { ack: *ack, from: *from };
@@ -167,7 +167,7 @@ impl<'a> PartitionFilter<'a> {
                     let mut known = known.clone();
                     known.sort_unstable();
                     let (before, after) = (&view.topology, other);
-                    let (node, first, seed) = (*node, first.then_some(placed_at), *seed);
+                    let (node, first, seed) = (*node, first.then_some(placement_time), *seed);
                     FilterKind::Moved(MovedFilter { node, first, seed, known, before, after })
                 }
                 None => FilterKind::None,

@@ -213,7 +213,7 @@ impl HistoryWalk {
         let due = self.reporters.iter_mut().filter(|(_, reporter)| reporter.is_due());
         let fetched =
             due.map(|(node, reporter)| fetch(context, pace, purpose, (*node, reporter), max_bytes));
-        for (node, fetched) in task::all(fetched).await {
+        for (node, fetched) in task::join_all(fetched).await {
             match fetched {
                 Ok(is_all) => self.is_all &= is_all,
                 Err(Failed) => {
@@ -328,7 +328,7 @@ async fn fetch(
 ) -> (NodeId, Result<bool, Failed>) {
     let own = context.shared().own;
     let page = async || {
-        context.until(|now| pace.may_ask(now)).await;
+        context.wait_until(|now| pace.may_ask(now)).await;
         let filter = Filter::Remembered { node: own, lost: purpose.is_rebuild() };
         let start = reporter.start.clone().unwrap_or_default();
         let page = Request::Page(PageRequest { start, end: None, filter, max_bytes });

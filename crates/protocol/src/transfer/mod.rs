@@ -142,7 +142,7 @@ async fn choose(
     let asked = unsettled
         .into_iter()
         .map(|(key, record)| (0, choose_one(context, source, (key, record), &has_failed)));
-    let settled = task::bounded(asked, CHOOSING, 0).await;
+    let settled = task::join_bounded(asked, CHOOSING, 0).await;
     if has_failed.get() {
         return Err(Failed);
     }

@@ -161,9 +161,9 @@ impl Transfer {
                 let round = RoundId { time, node: own };
                 self.context.call(node, Class::Repair, Request::Round { round, step })
             };
-            let sources = sources(&self.context.shared().membership.layouts.entered(), own);
+            let sources = sources(&self.context.shared().membership.layouts.active_layout(), own);
             let asked = sources.iter().map(|node| step(*node, RoundStep::Ask));
-            let answers = task::all(asked).await;
+            let answers = task::join_all(asked).await;
             let is_answered = answers.iter().any(|answer| matches!(answer, Ok(Reply::Round(_))));
             let is_ahead = answers.iter().any(|answer| matches!(answer, Ok(Reply::Ahead)));
             if is_ahead || !is_answered && !sources.is_empty() {
@@ -206,7 +206,7 @@ impl Transfer {
     /// Returns the sources that are not finished.
     fn left(&self) -> Vec<NodeId> {
         let (_, done) = self.context.shared().membership.layouts.pull_progress();
-        let layout = self.context.shared().membership.layouts.entered();
+        let layout = self.context.shared().membership.layouts.active_layout();
         let sources = sources(&layout, self.context.shared().own);
         sources.into_iter().filter(|node| !done.contains(node)).collect()
     }
@@ -217,7 +217,7 @@ impl Transfer {
         let not_before = &self.progress.not_before;
         let is_due =
             |node: &NodeId, now| not_before.borrow().get(node).is_none_or(|due| *due <= now);
-        self.context.until(|now| left.iter().any(|node| is_due(node, now.mono))).await;
+        self.context.wait_until(|now| left.iter().any(|node| is_due(node, now.mono))).await;
         let now = self.context.now().mono;
         left.into_iter().filter(|node| is_due(node, now)).collect()
     }
@@ -227,7 +227,7 @@ impl Transfer {
         let (seed, start) = (self.seed(), Bytes::new());
         let range = PassRange { first: true, seed, start, end: None, known: Vec::new() };
         let sources = self.sources_due().await;
-        task::all(sources.into_iter().map(|source| self.take(source, &range))).await;
+        task::join_all(sources.into_iter().map(|source| self.take(source, &range))).await;
         self.progress.first_is_done.set(true);
     }
 
@@ -239,7 +239,7 @@ impl Transfer {
         loop {
             let range = self.look(seed, start).await;
             let taken = sources.iter().map(|source| self.take(*source, &range));
-            let mut is_taken = task::all(taken).await.into_iter();
+            let mut is_taken = task::join_all(taken).await.into_iter();
             sources.retain(|_| is_taken.next().unwrap_or_default());
             match range.end {
                 Some(end) if !sources.is_empty() => start = end,
@@ -300,7 +300,7 @@ impl Transfer {
     /// source has failed too often.
     async fn take(&self, source: NodeId, range: &PassRange) -> bool {
         let page = async |start| {
-            self.context.until(|now| self.pace.may_ask(now)).await;
+            self.context.wait_until(|now| self.pace.may_ask(now)).await;
             self.page(source, range, start).await
         };
         let pause = |failures| if failures < FAILURES { Ok(RETRY_MICROS) } else { Err(Failed) };
@@ -326,7 +326,7 @@ impl Transfer {
         let request = PageRequest { start, end: end.clone(), filter, max_bytes: PAGE_BYTES };
         let page = fetch(context, source, request).await?;
         self.pace.came(context, &page.items);
-        let layout = context.shared().membership.layouts.entered();
+        let layout = context.shared().membership.layouts.active_layout();
         let is_settled = |key: &Bytes, record: &Record| {
             record.ballot() == 0 || self.has_no_majority(&layout, key, record)
         };

@@ -122,7 +122,7 @@ impl Rebuild {
     /// lost: their records are lost too, and the plan waits for this node.
     pub(crate) fn drop_done(&self, context: &Context) {
         let (shared, others) = (context.shared(), context.others());
-        let layout = shared.membership.layouts.entered();
+        let layout = shared.membership.layouts.active_layout();
         let is_lost = |peer: &NodeId| layout.node(*peer).is_some_and(|node| node.is_lost);
         for marked in marks(context) {
             if others.iter().all(|peer| is_lost(peer) || self.done.has(*peer, &marked)) {

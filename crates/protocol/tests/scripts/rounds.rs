@@ -253,7 +253,7 @@ fn a_node_that_is_about_to_join_is_not_outdated_by_what_was_proven_without_it() 
         let named = (own, "n3".to_owned());
         let shared = Shared::of(named, (view, layouts), clock, membership, 0, logs);
         shared.repair.proofs.kept(Proof::of_new(own, 5));
-        shared.seen_with_proof(SICK, proven);
+        shared.note_proof_seen(SICK, proven);
         assert_eq!(shared.membership.state.is_authoritative_for_all(), !is_outdated);
     }
 }

@@ -103,7 +103,7 @@ impl Survivor {
         layout: Layout,
         voter: VoterId,
     ) -> Result<(), StartError> {
-        let record = self.record.going_by(layout, voter);
+        let record = self.record.with_adopted_layout(layout, voter);
         let origin = protocol::origin_of(&self.name);
         let version = Version { time: newest(store.engine())? + 1, origin };
         let mut batch = Batch::new();

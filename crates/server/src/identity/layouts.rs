@@ -68,7 +68,7 @@ pub(super) fn without_votes(engine: &Engine) -> Result<Option<Vec<u8>>, StartErr
 pub(super) fn rules(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartError> {
     let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
     let Some(record) = stored else { return Ok(None) };
-    let rules = Layouts::rules(&record.value());
+    let rules = Layouts::overriding_layout(&record.value());
     rules.map_err(|why| unreadable("the cluster's layout", why))
 }
 
@@ -94,7 +94,7 @@ pub(super) fn enter(shared: &Shared, kept: &EncodedLayouts, purge: &PurgeRule) {
         purge.holds_only_replica(false);
     }
     if shared.install_layout(kept) {
-        let layout = shared.membership.layouts.entered();
+        let layout = shared.membership.layouts.active_layout();
         tracing::info!(epoch = layout.epoch, nodes = layout.nodes.len(), "cluster layout changed");
         log_if_removed(shared);
     }

@@ -183,7 +183,7 @@ impl PeerTable {
             self.shared.membership.logs.mark_doubted(*node);
             self.shared.membership.known_disk.set_waiting(true);
         }
-        self.shared.seen_with_proof(*node, *proven);
+        self.shared.note_proof_seen(*node, *proven);
     }
 
     /// Records a handshake that was refused, either begun by this node with `peer` or requested by

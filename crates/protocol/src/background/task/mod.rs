@@ -266,12 +266,12 @@ impl Context {
     /// Waits for a number of microseconds, rounded up to the node's tick.
     pub(crate) async fn pause(&self, micros: u64) {
         let until = self.now().mono + micros;
-        self.until(|now| now.mono >= until).await;
+        self.wait_until(|now| now.mono >= until).await;
     }
 
     /// Waits until a condition holds. The condition is checked with each tick, and must become true
     /// eventually.
-    pub(crate) async fn until(&self, condition: impl Fn(Now) -> bool) {
+    pub(crate) async fn wait_until(&self, condition: impl Fn(Now) -> bool) {
         std::future::poll_fn(|_| match condition(self.now()) {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -334,12 +334,12 @@ impl Drop for PendingCall {
 }
 
 /// Calls to several nodes, at most one to each, whose results are taken one at a time.
-pub(crate) struct Asked {
+pub(crate) struct CallSet {
     context: Context,
     calls: Vec<(NodeId, PendingCall)>,
 }
 
-impl Asked {
+impl CallSet {
     pub(crate) fn new(context: &Context) -> Self {
         Self { context: context.clone(), calls: Vec::new() }
     }
@@ -378,13 +378,13 @@ impl Asked {
 }
 
 /// Runs all futures at once, and returns their results in the same order.
-pub(crate) async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let results = bounded(futures.into_iter().map(|future| (0, future)), usize::MAX, u64::MAX);
+pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let results = join_bounded(futures.into_iter().map(|future| (0, future)), usize::MAX, u64::MAX);
     results.await
 }
 
 /// Runs all futures at once, until all are ready or one fails. The first failure drops the others.
-pub(crate) async fn try_all<T, E, F>(futures: impl IntoIterator<Item = F>) -> Result<Vec<T>, E>
+pub(crate) async fn try_join_all<T, E, F>(futures: impl IntoIterator<Item = F>) -> Result<Vec<T>, E>
 where
     F: Future<Output = Result<T, E>>,
 {
@@ -409,7 +409,7 @@ where
 /// Runs jobs concurrently, and returns their results in the same order. At most `most` jobs with a
 /// total weight of at most `most_weight` run at once, except that a heavier job runs alone. A job
 /// begins as soon as these limits allow.
-pub(crate) async fn bounded<F: Future>(
+pub(crate) async fn join_bounded<F: Future>(
     jobs: impl IntoIterator<Item = (u64, F)>,
     most: usize,
     most_weight: u64,

@@ -87,7 +87,7 @@ fn a_stopped_task_leaves_nothing() {
     let (context, guard) = (tasks.context().clone(), Rc::clone(&held));
     let id = tasks.spawn("stopped", async move {
         let both = [ask(&context, 1), ask(&context, 2)];
-        all(both).await;
+        join_all(both).await;
         drop(guard);
         unreachable!("it is stopped");
     });
@@ -106,7 +106,7 @@ fn the_first_failure_drops_the_other_calls() {
     let (mut tasks, notes) = (tasks(), Notes::default());
     let (context, told) = (tasks.context().clone(), Rc::clone(&notes));
     tasks.spawn("tries", async move {
-        let result = try_all([1, 2, 3].map(|node| ask(&context, node))).await;
+        let result = try_join_all([1, 2, 3].map(|node| ask(&context, node))).await;
         note(&told, format!("{result:?}"));
         assert!(ask(&context, 4).await.is_ok());
     });
@@ -125,7 +125,7 @@ fn jobs_begin_as_there_is_room_for_them() {
         // The second job is heavier than the limit, and runs alone.
         let weights = [3, 100, 4, 4, 4];
         let jobs = weights.iter().zip(1..).map(|(weight, node)| (*weight, ask(&context, node)));
-        let results = bounded(jobs, 2, 10).await;
+        let results = join_bounded(jobs, 2, 10).await;
         note(&told, format!("{}", results.iter().filter(|result| result.is_ok()).count()));
     });
     let mut order = Vec::new();

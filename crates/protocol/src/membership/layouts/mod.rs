@@ -20,7 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::membership::layout::{
     Ballot, Layout, LayoutVoter, Node, Proposal, Stage, Vote, VoteReply, VoteRequest, Voter,
-    VoterId, placed,
+    VoterId, cached_topology,
 };
 use crate::node_id::NodeId;
 use crate::placement::topology::Topology;
@@ -151,7 +151,7 @@ impl Layouts {
 
     /// Returns the record's node and known layout if that layout is later than the first one and so
     /// takes precedence over the settings.
-    pub fn rules(mut bytes: &[u8]) -> Result<Option<(NodeId, Layout)>, Unreadable> {
+    pub fn overriding_layout(mut bytes: &[u8]) -> Result<Option<(NodeId, Layout)>, Unreadable> {
         let (own, _, known, _) = read(&mut bytes)?;
         Ok((known.epoch > FIRST_EPOCH).then_some((own.node, known)))
     }
@@ -216,7 +216,7 @@ impl Layouts {
 
     /// Notes that a record is durable, and makes its layout active if that is later than the active
     /// one. Returns true if the active layout changed.
-    pub(crate) fn kept(&self, kept: &EncodedLayouts, views: &Views) -> bool {
+    pub(crate) fn on_stored(&self, kept: &EncodedLayouts, views: &Views) -> bool {
         let mut state = self.state();
         if kept.changes >= state.kept {
             (state.kept, state.taking_kept) = (kept.changes, kept.taking.clone());
@@ -257,7 +257,7 @@ impl Layouts {
     }
 
     /// Returns the layout of the active view.
-    pub fn entered(&self) -> Arc<Layout> {
+    pub fn active_layout(&self) -> Arc<Layout> {
         Arc::clone(&self.state().entered)
     }
 
@@ -287,10 +287,10 @@ impl Layouts {
 
     /// Handles a vote request. Returns the reply, and true if the reply must wait until a record
     /// encoded after this call is durable.
-    pub fn asked(&self, request: &VoteRequest) -> (VoteReply, bool) {
+    pub fn handle_request(&self, request: &VoteRequest) -> (VoteReply, bool) {
         let mut state = self.state();
         let before = Arc::clone(state.council.known());
-        let (reply, keep) = state.council.asked(request);
+        let (reply, keep) = state.council.handle_request(request);
         if keep.layout || keep.vote {
             state.changes += 1;
             state.carry_over(&before);
@@ -357,7 +357,7 @@ impl Layouts {
     }
 
     /// Returns a node that has adopted a later layout than this node knows.
-    pub(crate) fn ahead(&self) -> Option<NodeId> {
+    pub(crate) fn node_ahead(&self) -> Option<NodeId> {
         let state = self.state();
         let known = state.council.known().epoch;
         state.reported.filter(|(epoch, _)| *epoch > known).map(|(_, node)| node)
@@ -387,7 +387,7 @@ impl Layouts {
         self.state().access.as_ref()?.1.as_ref().map(|report| report.progress)
     }
 
-    pub(crate) fn changes(&self, report: ChangeReport) {
+    pub(crate) fn set_change_report(&self, report: ChangeReport) {
         let mut state = self.state();
         match &mut state.access {
             Some((id, stored)) if *id == report.layout.id() => *stored = Some(report),
@@ -447,7 +447,8 @@ fn view_after(layout: &Layout, entered: &Layout, view: &View) -> View {
 }
 
 fn place(nodes: &[Node], replicas: u8) -> Topology {
-    placed(nodes, replicas).expect("a layout is checked when it is made, and when it arrives")
+    cached_topology(nodes, replicas)
+        .expect("a layout is checked when it is made, and when it arrives")
 }
 
 fn view_of(layout: &Layout, placed: impl Fn(&[Node], u8) -> Topology) -> View {

@@ -189,7 +189,7 @@ impl LayoutsState {
     }
 
     /// Returns the progress in the transition of the active view.
-    fn taking(&mut self) -> &mut PullState {
+    fn pull_state(&mut self) -> &mut PullState {
         let began = self.entered.placement_epoch;
         self.taking.of(began)
     }
@@ -237,7 +237,7 @@ impl Layouts {
     /// Returns the step in the active transition, and the nodes from which all records are pulled.
     pub(crate) fn pull_progress(&self) -> (PullStep, BTreeSet<NodeId>) {
         let mut state = self.state();
-        let taking = state.taking();
+        let taking = state.pull_state();
         (taking.step, taking.sources.clone())
     }
 
@@ -266,7 +266,7 @@ impl Layouts {
     /// if the node joins, otherwise of those for which `comes` is true.
     pub(crate) fn begin_pull(&self, since: u64, joins: bool, comes: impl Fn(u16) -> bool) {
         let mut state = self.state();
-        let taking = state.taking();
+        let taking = state.pull_state();
         taking.step = PullStep::Pulling;
         if joins {
             taking.joined = since;
@@ -279,7 +279,7 @@ impl Layouts {
     /// Notes that all records of `source` are pulled and stored.
     pub(crate) fn mark_pulled(&self, source: NodeId) {
         let mut state = self.state();
-        state.taking().sources.insert(source);
+        state.pull_state().sources.insert(source);
         state.changes += 1;
     }
 
@@ -299,7 +299,7 @@ impl Layouts {
     /// Notes that the pull is complete.
     pub(crate) fn mark_all_pulled(&self) {
         let mut state = self.state();
-        state.taking().step = PullStep::AllPulled;
+        state.pull_state().step = PullStep::AllPulled;
         state.changes += 1;
     }
 }

@@ -49,7 +49,7 @@ impl LayoutsRecord {
     }
 
     /// Returns the node's record after it has adopted `layout` as `voter`.
-    pub fn going_by(&self, layout: Layout, voter: VoterId) -> Vec<u8> {
+    pub fn with_adopted_layout(&self, layout: Layout, voter: VoterId) -> Vec<u8> {
         let voter = Voter { id: Some(voter), is_first: false, ..self.voter };
         let council = LayoutVoter::new(voter, Arc::new(layout), Vote::default());
         Layouts::of(council, self.taking.clone()).encode().0

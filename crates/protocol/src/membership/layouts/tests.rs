@@ -23,8 +23,8 @@ fn accepted() -> (Layouts, Vec<u8>) {
     let own = Voter { node: NodeId(0), id: Some(VoterId(0x0102_0304_0506_0708)), is_first: true };
     let layouts = Layouts::first(own, first());
     let (base, layout) = (layouts.known(), next(&first()));
-    layouts.asked(&VoteRequest::Prepare { base, ballot: 0x11 });
-    layouts.asked(&VoteRequest::Accept { ballot: 0x12, layout });
+    layouts.handle_request(&VoteRequest::Prepare { base, ballot: 0x11 });
+    layouts.handle_request(&VoteRequest::Accept { ballot: 0x12, layout });
     let (record, _) = layouts.encode();
     (layouts, record)
 }
@@ -62,10 +62,10 @@ fn what_is_no_record_is_told_from_a_newer_one() {
 #[test]
 fn a_layout_rules_once_it_is_not_the_first() {
     let (layouts, record) = accepted();
-    assert_eq!(Layouts::rules(&record), Ok(None), "it is accepted only");
+    assert_eq!(Layouts::overriding_layout(&record), Ok(None), "it is accepted only");
     layouts.learn(&next(&first()));
     let (record, _) = layouts.encode();
-    let (node, layout) = Layouts::rules(&record).unwrap().unwrap();
+    let (node, layout) = Layouts::overriding_layout(&record).unwrap().unwrap();
     assert_eq!((node, layout.id()), (NodeId(0), next(&first()).id()));
 }
 
@@ -88,18 +88,18 @@ fn what_changed_after_a_record_was_made_is_not_kept_with_it() {
     let (layouts, views) = (Layouts::first(own, first()), View::first(topology_of(&first())));
     let views = Views::new(views);
     let prepare = |ballot| VoteRequest::Prepare { base: layouts.known(), ballot };
-    assert!(layouts.asked(&prepare(1)).1);
+    assert!(layouts.handle_request(&prepare(1)).1);
     let (_, early) = layouts.encode();
     let later = next(&first());
-    assert!(layouts.asked(&VoteRequest::Decided(Arc::clone(&later))).1);
+    assert!(layouts.handle_request(&VoteRequest::Decided(Arc::clone(&later))).1);
     let (_, late) = layouts.encode();
-    assert!(!layouts.kept(&early, &views) && layouts.is_unsaved());
-    assert!(layouts.asked(&VoteRequest::Ask).1, "what it would tell is not durable");
-    assert!(layouts.kept(&late, &views) && !layouts.kept(&early, &views));
+    assert!(!layouts.on_stored(&early, &views) && layouts.is_unsaved());
+    assert!(layouts.handle_request(&VoteRequest::Ask).1, "what it would tell is not durable");
+    assert!(layouts.on_stored(&late, &views) && !layouts.on_stored(&early, &views));
     assert_eq!((layouts.is_unsaved(), views.epoch()), (false, 2));
-    assert!(!layouts.asked(&VoteRequest::Ask).1);
+    assert!(!layouts.handle_request(&VoteRequest::Ask).1);
 }
 
 fn topology_of(layout: &Layout) -> Topology {
-    placed(&layout.nodes, layout.replicas).unwrap()
+    cached_topology(&layout.nodes, layout.replicas).unwrap()
 }

@@ -14,9 +14,9 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::background::task::{Asked, Context, TaskId, Tasks};
+use crate::background::task::{CallSet, Context, TaskId, Tasks};
 use crate::event::FailureKind;
-use crate::membership::layout::{Layout, Proposal, Proposed, VoteReply, VoteRequest};
+use crate::membership::layout::{Layout, Proposal, ProposalStep, VoteReply, VoteRequest};
 use crate::membership::layouts::{ChangeReport, Progress};
 use crate::message::{Class, NodeId, Reply, Request};
 
@@ -80,7 +80,11 @@ impl Decision {
         if self.is_own {
             let layout = Arc::clone(&self.wanted);
             let without_vote = self.without_vote.iter().copied().collect();
-            cx.shared().membership.layouts.changes(ChangeReport { layout, progress, without_vote });
+            cx.shared().membership.layouts.set_change_report(ChangeReport {
+                layout,
+                progress,
+                without_vote,
+            });
         }
     }
 
@@ -109,26 +113,26 @@ impl Decision {
         } else {
             self.without_vote.remove(&node);
         }
-        match self.proposal.replied(node, reply) {
+        match self.proposal.handle_reply(node, reply) {
             None => {
                 if is_without {
                     self.report(cx, Progress::Asking);
                 }
                 DecisionStep::Wait
             }
-            Some(Proposed::GoesOn) => DecisionStep::Ask,
-            Some(Proposed::Decided(layout)) => {
+            Some(ProposalStep::NextPhase) => DecisionStep::Ask,
+            Some(ProposalStep::Decided(layout)) => {
                 self.decided = true;
                 cx.shared().membership.layouts.learn(&layout);
                 self.report(cx, Progress::Decided);
                 cx.store_layouts();
                 DecisionStep::Ask
             }
-            Some(Proposed::Done(layout)) => {
+            Some(ProposalStep::Done(layout)) => {
                 let is_wanted = layout.id() == self.wanted.id();
                 DecisionStep::End(if is_wanted { Progress::Done } else { Progress::Overtaken })
             }
-            Some(Proposed::Overtaken(layout)) => {
+            Some(ProposalStep::Overtaken(layout)) => {
                 cx.shared().membership.layouts.learn(&layout);
                 cx.store_layouts();
                 // The proposal may have taken up another layout, while other nodes decided the
@@ -136,7 +140,7 @@ impl Decision {
                 let is_wanted = layout.id() == self.wanted.id();
                 DecisionStep::End(if is_wanted { Progress::Decided } else { Progress::Overtaken })
             }
-            Some(Proposed::Outbid(ballot)) => DecisionStep::Outbid(ballot),
+            Some(ProposalStep::Outbid(ballot)) => DecisionStep::Outbid(ballot),
         }
     }
 }
@@ -145,7 +149,7 @@ impl Decision {
 async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
     let until = cx.now().mono + PROPOSAL_MICROS;
     let place = u64::from(cx.shared().own.0 % 16) + 1;
-    let (mut asked, mut outbid) = (Asked::new(&cx), 0);
+    let (mut asked, mut outbid) = (CallSet::new(&cx), 0);
     let end = |progress| change.borrow_mut().end(&cx, progress);
     loop {
         if cx.now().mono > until {
@@ -181,7 +185,7 @@ async fn decide(cx: Context, change: Rc<RefCell<Decision>>) {
                 }
                 change.borrow_mut().proposal = Proposal::new(base, wanted, ballot + 1);
                 let not_before = cx.now().mono + place * (OUTBID_WAIT_MICROS << outbid);
-                cx.until(|now| now.mono >= not_before || now.mono > until).await;
+                cx.wait_until(|now| now.mono >= not_before || now.mono > until).await;
                 outbid = (outbid + 1).min(OUTBID_DOUBLED);
             }
         }
@@ -200,7 +204,7 @@ async fn pull(cx: Context, node: NodeId) {
     }
     // The node could not be asked, or has a new disk and is itself behind. Then the next node that
     // reports a later epoch is asked.
-    if layouts.ahead() == Some(node) {
+    if layouts.node_ahead() == Some(node) {
         layouts.mark_unreached(node);
     }
 }
@@ -225,7 +229,7 @@ impl Proposals {
             self.begin(tasks, Proposal::of_decided(base), layout, Some(Progress::Decided));
         } else if wanted.base != base.id() {
             let (progress, without_vote) = (Progress::Overtaken, Vec::new());
-            layouts.changes(ChangeReport { layout, progress, without_vote });
+            layouts.set_change_report(ChangeReport { layout, progress, without_vote });
         } else {
             let proposal = Proposal::new(base, Arc::clone(wanted), layouts.promised() + 1);
             self.begin(tasks, proposal, layout, Some(Progress::Asking));
@@ -313,7 +317,7 @@ impl Proposals {
     /// Fetches the layout of a node that reported a later epoch.
     pub(crate) fn pull(&mut self, tasks: &mut Tasks) {
         let cx = tasks.context().clone();
-        let Some(node) = cx.shared().membership.layouts.ahead() else { return };
+        let Some(node) = cx.shared().membership.layouts.node_ahead() else { return };
         let is_asked = self.pull.is_some_and(|task| tasks.is_under_way(task));
         if !is_asked && cx.view().has(node) {
             self.pull = Some(tasks.spawn("pull", pull(cx, node)));

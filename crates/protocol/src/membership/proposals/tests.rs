@@ -93,7 +93,7 @@ impl Own {
     /// Makes the node's layouts durable.
     fn kept(&mut self) {
         let (_, kept) = self.shared.membership.layouts.encode();
-        self.shared.membership.layouts.kept(&kept, &self.shared.membership.views);
+        self.shared.membership.layouts.on_stored(&kept, &self.shared.membership.views);
         self.handle(BackgroundEvent::LayoutsStored { kept: true });
     }
 
@@ -288,7 +288,7 @@ fn what_was_accepted_and_not_heard_of_again_is_completed() {
         VoteRequest::Prepare { base, ballot: 4 },
         VoteRequest::Accept { ballot: 4, layout: Arc::clone(&layout) },
     ] {
-        own.shared.membership.layouts.asked(&request);
+        own.shared.membership.layouts.handle_request(&request);
     }
     own.kept();
     own.after(250_000);

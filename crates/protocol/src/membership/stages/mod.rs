@@ -79,7 +79,7 @@ async fn poll_all(cx: Context, layout: Arc<Layout>, place: usize, reports: Rc<Re
     cx.pause(place as u64 * STAGGER_MICROS).await;
     let before = layout.before.iter().flat_map(|before| &before.nodes);
     let nodes: BTreeSet<NodeId> = layout.nodes.iter().chain(before).map(|node| node.id).collect();
-    task::all(nodes.into_iter().map(|node| ask(cx.clone(), node, Rc::clone(&reports)))).await;
+    task::join_all(nodes.into_iter().map(|node| ask(cx.clone(), node, Rc::clone(&reports)))).await;
 }
 
 /// Polls a node for its progress repeatedly.
@@ -92,14 +92,14 @@ async fn ask(cx: Context, node: NodeId, reports: Rc<Reports>) {
             _ => reports.by_node.borrow_mut().remove(&node),
         };
         cx.shared().membership.moves.publish(reports.by_node.borrow().clone());
-        cx.until(|now| now.mono >= since + POLL_MICROS).await;
+        cx.wait_until(|now| now.mono >= since + POLL_MICROS).await;
     }
 }
 
 impl Stages {
     pub(crate) fn tick(&mut self, tasks: &mut Tasks, proposals: &mut Proposals) {
         let cx = tasks.context().clone();
-        let layout = cx.shared().membership.layouts.entered();
+        let layout = cx.shared().membership.layouts.active_layout();
         let place = layout.council.iter().position(|seat| seat.node == cx.shared().own);
         let place = place.filter(|_| layout.stage != Stage::Settled);
         let is_over = |under_way: &mut StageUnderWay| {

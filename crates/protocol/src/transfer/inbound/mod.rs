@@ -102,7 +102,7 @@ impl Inbound {
             return identity.store_state(&cx, MembershipState::Member);
         }
         let (lost, own) = (membership.promised_before(), cx.shared().own);
-        let layout = cx.shared().membership.layouts.entered();
+        let layout = cx.shared().membership.layouts.active_layout();
         let is_lost = |node: &NodeId| layout.node(*node).is_some_and(|node| node.is_lost);
         let view = cx.view();
         let others = view.topology.ids().filter(|node| *node != own && !is_lost(node));
@@ -131,7 +131,7 @@ impl Inbound {
         if !shared.membership.lacks.load(Ordering::SeqCst) {
             return;
         }
-        let layout = shared.membership.layouts.entered();
+        let layout = shared.membership.layouts.active_layout();
         // This applies also to a node that is being rebuilt, because part of what is streamed back
         // moves to it: the node stores none of that until its orphaned records are gone and their
         // removal is durable.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use bytes::Buf;
 
-use super::{Access, Before, Decree, Layout, MAX_COUNCIL, Node, Seat, Stage, VoterId};
+use super::{Access, Decree, Layout, MAX_COUNCIL, Node, PreviousMembers, Seat, Stage, VoterId};
 use crate::membership::disk_ids::Incarnation;
 use crate::node_id::NodeId;
 use crate::placement::topology::{HashWeight, Member, check_members};
@@ -187,7 +187,7 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
         Stage::Settled => None,
         Stage::Prepare | Stage::ReadOld | Stage::ReadNew => {
             let (replicas, nodes) = read_nodes(bytes)?;
-            Some(Before { nodes, replicas })
+            Some(PreviousMembers { nodes, replicas })
         }
     };
     let access = Arc::new(read_sections(bytes)?);

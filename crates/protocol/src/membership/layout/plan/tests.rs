@@ -189,7 +189,8 @@ fn one_node_grows_to_three_and_its_keys_get_their_copies() {
     grown.topology().unwrap().replicas(partition, 3, &mut replicas);
     assert_eq!(replicas.len(), 3);
     let before = grown.before.as_ref().unwrap();
-    let before = crate::membership::layout::placed(&before.nodes, before.replicas).unwrap();
+    let before =
+        crate::membership::layout::cached_topology(&before.nodes, before.replicas).unwrap();
     before.replicas(partition, 3, &mut replicas);
     assert_eq!(replicas, [NodeId(0)]);
 }

@@ -195,7 +195,7 @@ impl Own {
     /// Expects the node to ask its sources about its clock.
     fn asks_for_clocks(&mut self) -> Vec<CallId> {
         let (calls, asked): (Vec<_>, Vec<_>) = self.asked().into_iter().unzip();
-        let sources = sources(&self.shared.membership.layouts.entered(), self.shared.own);
+        let sources = sources(&self.shared.membership.layouts.active_layout(), self.shared.own);
         let expected: Vec<_> = sources.into_iter().map(|node| Asked::Clock(node.0)).collect();
         assert_eq!(asked, expected);
         calls
