@@ -358,8 +358,8 @@ fn peers(node: &Node) -> Vec<Peer> {
                 clock_skew_us: node.facts.skew_micros(id),
                 hints,
                 hint_bytes,
-                hints_ahead_of_clock: shared.transfer.hints.of_the_future(id),
-                hints_dropped: shared.transfer.hints.dropped(id),
+                hints_ahead_of_clock: shared.transfer.hints.future_hints(id),
+                hints_dropped: shared.transfer.hints.dropped_count(id),
                 partitions_to_repair: shared.transfer.missed.partitions(id),
             }
         })

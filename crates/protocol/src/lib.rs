@@ -85,6 +85,6 @@ pub use shared::{Shared, SharedMembership, SharedRepair, SharedReplica, SharedTr
 pub use transfer::filter::{MAX_KNOWN, PartitionFilter};
 pub use transfer::forgotten::{ForgettingReason, ForgottenIdempotency};
 pub use transfer::ledger::{HintLedger, hint_bytes};
-pub use transfer::missed::{MAX_LISTED, Mark, Missed, Numbered};
+pub use transfer::missed::{MAX_LISTED, Mark, Missed, NumberedMark};
 pub use transfer::remembered::{Recollections, Remembered, Until};
 pub use visible::{escaped, is_invisible, visible};

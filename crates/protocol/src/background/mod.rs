@@ -186,7 +186,7 @@ impl Background {
                 self.tasks.answered(call, result);
                 self.identity.take_ping_results();
                 self.announcement.tick(&mut self.tasks);
-                self.inbound.look(&mut self.tasks, &mut self.identity, &self.cleanup);
+                self.inbound.follow_progress(&mut self.tasks, &mut self.identity, &self.cleanup);
             }
             BackgroundEvent::Fenced => self.identity.fenced(&cx),
             BackgroundEvent::StateStored { state, kept } => {
@@ -234,7 +234,7 @@ impl Background {
         self.proofs.tick(tasks);
         tasks.tick();
         identity.take_ping_results();
-        self.inbound.look(tasks, identity, &self.cleanup);
+        self.inbound.follow_progress(tasks, identity, &self.cleanup);
         self.repair.tick(tasks);
         self.proposals.tick(tasks);
         self.stages.tick(tasks, &mut self.proposals);

@@ -248,7 +248,7 @@ impl Identity {
         if state == MembershipState::Member {
             for marked in cx.shared().transfer.missed.of(cx.shared().own) {
                 if marked.mark.partition.is_none() {
-                    cx.shared().transfer.missed.done(cx.shared().own, None, marked.number);
+                    cx.shared().transfer.missed.drop_mark(cx.shared().own, None, marked.number);
                 }
             }
         }

@@ -54,7 +54,7 @@ impl MissedWrites {
         if kept {
             shared.transfer.hints.kept(peer, bytes);
         } else {
-            shared.transfer.hints.lost(peer, bytes);
+            shared.transfer.hints.release(peer, bytes);
             shared.transfer.missed.mark(peer, mark);
         }
     }

@@ -7,7 +7,7 @@ use crate::background::task::Context;
 use crate::membership::layout::Stage;
 
 /// Pause after a failure, in microseconds: a full disk is given some time.
-const AGAIN: u64 = 5_000_000;
+const RETRY_MICROS: u64 = 5_000_000;
 
 /// The state of the removal.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl Cleanup {
 
     /// Requests a removal by the placement in force, because the removal under way may have begun
     /// under another placement.
-    pub(crate) fn want(&self, cx: &Context) {
+    pub(crate) fn request_drop(&self, cx: &Context) {
         let began = cx.shared().membership.layouts.active_layout().placement_epoch;
         let is_of_another = self.begun.is_some_and(|(_, of)| of != began);
         let wanted = cx.shared().transfer.orphan_drops.requested();
@@ -58,7 +58,7 @@ impl Cleanup {
             }
             self.tick(cx);
         } else {
-            self.not_before = cx.now().mono + AGAIN;
+            self.not_before = cx.now().mono + RETRY_MICROS;
         }
     }
 }
@@ -132,9 +132,9 @@ mod tests {
         assert_eq!(drops(&mut node, 1, BackgroundEvent::Tick), 1);
         assert_eq!(drops(&mut node, 2, FAILED), 0);
         assert!(shared.transfer.orphan_drops.is_pending());
-        assert_eq!(drops(&mut node, 1 + AGAIN, BackgroundEvent::Tick), 0);
-        assert_eq!(drops(&mut node, 2 + AGAIN, BackgroundEvent::Tick), 1);
-        assert_eq!(drops(&mut node, 3 + AGAIN, DONE), 0);
+        assert_eq!(drops(&mut node, 1 + RETRY_MICROS, BackgroundEvent::Tick), 0);
+        assert_eq!(drops(&mut node, 2 + RETRY_MICROS, BackgroundEvent::Tick), 1);
+        assert_eq!(drops(&mut node, 3 + RETRY_MICROS, DONE), 0);
         assert!(!shared.transfer.orphan_drops.is_pending());
     }
 }

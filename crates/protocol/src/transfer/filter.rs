@@ -33,14 +33,14 @@ struct HeldFilter<'a> {
 }
 
 impl HeldFilter<'_> {
-    fn wants(&self, looked: &mut Looked<'_>, key: &[u8], copies: u8, time: u64) -> bool {
+    fn wants(&self, looked: &mut ReplicaLookup<'_>, key: &[u8], copies: u8, time: u64) -> bool {
         let partition = partition_of(key);
         let listed =
             self.partitions.is_empty() || self.partitions.binary_search(&partition).is_ok();
         if time < self.since || !listed {
             return false;
         }
-        let Looked { view, replicas } = looked;
+        let ReplicaLookup { view, replicas } = looked;
         let mut is_replica = |topology: &Topology| {
             look_up(topology, partition, copies, replicas);
             replicas.contains(&self.node)
@@ -68,7 +68,7 @@ struct MovedFilter<'a> {
 impl MovedFilter<'_> {
     fn wants(
         &self,
-        looked: &mut Looked<'_>,
+        looked: &mut ReplicaLookup<'_>,
         own: NodeId,
         key: &[u8],
         (copies, rank): (u8, Rank),
@@ -127,7 +127,7 @@ fn look_up(topology: &Topology, partition: u16, copies: u8, into: &mut Vec<NodeI
 
 /// The view by which replicas are looked up, and a buffer for them.
 #[derive(Debug)]
-struct Looked<'a> {
+struct ReplicaLookup<'a> {
     view: &'a View,
     replicas: Vec<NodeId>,
 }
@@ -137,7 +137,7 @@ struct Looked<'a> {
 pub struct PartitionFilter<'a> {
     own: NodeId,
     kind: FilterKind<'a>,
-    looked: Looked<'a>,
+    looked: ReplicaLookup<'a>,
 }
 
 #[derive(Debug)]
@@ -176,7 +176,7 @@ impl<'a> PartitionFilter<'a> {
                 FilterKind::Remembered(RememberedFilter { node: *node, lost: *lost, last: None })
             }
         };
-        Self { own, kind, looked: Looked { view, replicas: Vec::new() } }
+        Self { own, kind, looked: ReplicaLookup { view, replicas: Vec::new() } }
     }
 
     /// True if the page should have this key, or the history entry of this name; `copies` and

@@ -43,7 +43,7 @@ pub struct Mark {
 
 /// A mark with its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Numbered {
+pub struct NumberedMark {
     /// The partition and time of the missing records.
     pub mark: Mark,
     /// The number of the mark, greater than that of every earlier mark.
@@ -104,10 +104,10 @@ impl Missed {
     }
 
     /// Returns the marks of a node.
-    pub fn of(&self, node: NodeId) -> Vec<Numbered> {
+    pub fn of(&self, node: NodeId) -> Vec<NumberedMark> {
         let mut inner = self.lock();
         let marks = inner.of(node).marks.iter();
-        let numbered = |(partition, (since, number)): (&Option<u16>, &(u64, u64))| Numbered {
+        let numbered = |(partition, (since, number)): (&Option<u16>, &(u64, u64))| NumberedMark {
             mark: Mark { partition: *partition, since: *since },
             number: *number,
         };
@@ -123,7 +123,7 @@ impl Missed {
     }
 
     /// Drops a processed mark, unless it was made again meanwhile.
-    pub fn done(&self, node: NodeId, partition: Option<u16>, number: u64) {
+    pub fn drop_mark(&self, node: NodeId, partition: Option<u16>, number: u64) {
         let mut inner = self.lock();
         let marks = inner.of(node);
         if marks.marks.get(&partition).is_some_and(|(_, held)| *held <= number) {
@@ -168,7 +168,7 @@ impl Missed {
     }
 
     /// Adds marks that an earlier process of this node stored.
-    pub fn found(&self, node: NodeId, bytes: &[u8]) -> Result<(), Unreadable> {
+    pub fn load(&self, node: NodeId, bytes: &[u8]) -> Result<(), Unreadable> {
         let marks = match bytes.split_first() {
             Some((&FORMAT, marks)) if marks.len().is_multiple_of(MARK_LEN) => marks,
             Some((&FORMAT, _)) | None => {
@@ -227,9 +227,9 @@ mod tests {
         missed.mark(A, mark(7, 10));
         let before = missed.of(A)[0].number;
         missed.mark(A, mark(7, 20));
-        missed.done(A, Some(7), before);
+        missed.drop_mark(A, Some(7), before);
         assert_eq!(missed.partitions(A), 1);
-        missed.done(A, Some(7), missed.of(A)[0].number);
+        missed.drop_mark(A, Some(7), missed.of(A)[0].number);
         assert_eq!(missed.partitions(A), 0);
     }
 
@@ -258,13 +258,13 @@ mod tests {
         assert!(missed.is_unsaved(B), "one came after it");
 
         let next = Missed::default();
-        next.found(B, &bytes).unwrap();
+        next.load(B, &bytes).unwrap();
         assert!(!next.is_unsaved(B));
         let all: Vec<Mark> = next.of(B).iter().map(|numbered| numbered.mark).collect();
         assert_eq!(all, [Mark { partition: None, since: 7 }, mark(0, 5), mark(65_535, 6)]);
         for length in [0, 2, bytes.len() - 1] {
-            assert!(Missed::default().found(B, &bytes[..length]).is_err(), "{length}");
+            assert!(Missed::default().load(B, &bytes[..length]).is_err(), "{length}");
         }
-        assert_eq!(Missed::default().found(B, &[9]), Err(Unreadable::LaterFormat(9)));
+        assert_eq!(Missed::default().load(B, &[9]), Err(Unreadable::LaterFormat(9)));
     }
 }

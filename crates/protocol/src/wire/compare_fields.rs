@@ -121,7 +121,7 @@ fn put_ranges(ranges: &[Damage], out: &mut impl Out) {
     out.u32(ranges.len() as u32);
     for Damage { first, last } in ranges {
         out.key(first);
-        out.yes_or_no(last.is_some());
+        out.bool(last.is_some());
         if let Some(last) = last {
             out.key(last);
         }
@@ -135,7 +135,7 @@ fn take_ranges(from: &mut FieldReader<'_>, most: usize) -> Result<Vec<Damage>, M
     }
     let damage = |_| {
         let first = from.bound()?;
-        let last = if from.yes_or_no()? { Some(from.bound()?) } else { None };
+        let last = if from.bool()? { Some(from.bound()?) } else { None };
         Ok(Damage { first, last })
     };
     (0..count).map(damage).collect()

@@ -156,7 +156,7 @@ pub(super) fn put_message(out: &mut Vec<u8>, message: &Message) {
 
 /// Returns the length of a message in bytes, head included.
 pub fn message_len(message: &Message) -> usize {
-    let mut counted = Counted(ITEM_HEAD);
+    let mut counted = ByteCounter(ITEM_HEAD);
     match &message.body {
         Body::Request { request, .. } => request.put_body(&mut counted),
         Body::Reply(reply) => reply.put_body(&mut counted),

@@ -117,17 +117,21 @@ impl World {
                 let peer = node(next(words, "a node")?)?;
                 for word in words {
                     let (key, record) = self.words.item(word)?;
-                    self.shared.transfer.hints.found(peer, 1, protocol::hint_bytes(&key, &record));
+                    self.shared.transfer.hints.count_found(
+                        peer,
+                        1,
+                        protocol::hint_bytes(&key, &record),
+                    );
                 }
                 Some(Vec::new())
             }
             "ledger" => {
                 let peer = node(next(words, "a node")?)?;
                 let ledger = &self.shared.transfer.hints;
-                let (waiting, taken) = (ledger.waiting(peer).0, ledger.taken(peer));
+                let (waiting, taken) = (ledger.waiting(peer).0, ledger.delivered_count(peer));
                 let marked = self.shared.transfer.missed.partitions(peer);
-                let dropped = ledger.dropped(peer);
-                let future = match ledger.of_the_future(peer) {
+                let dropped = ledger.dropped_count(peer);
+                let future = match ledger.future_hints(peer) {
                     0 => String::new(),
                     future => format!(" ({future} ahead)"),
                 };
@@ -140,7 +144,7 @@ impl World {
                 let peer = node(next(words, "a node")?)?;
                 let bytes = next(words, "bytes")?;
                 let bytes = bytes.parse().map_err(|_| format!("{bytes:?} is no number"))?;
-                self.shared.transfer.hints.found(peer, 1, bytes);
+                self.shared.transfer.hints.count_found(peer, 1, bytes);
                 Some(Vec::new())
             }
             "state" => {

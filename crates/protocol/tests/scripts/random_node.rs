@@ -71,7 +71,7 @@ impl RandomNode {
         let peer = NodeId(a % self.nodes);
         match (what % 12, peer.0 > 0) {
             (0, true) => self.peer_seen(peer, b),
-            (1, true) => self.shared.transfer.hints.found(peer, 1, u64::from(b)),
+            (1, true) => self.shared.transfer.hints.count_found(peer, 1, u64::from(b)),
             (2, _) => {
                 let partition = (!b.is_multiple_of(4)).then_some(b);
                 self.shared.transfer.missed.mark(peer, Mark { partition, since: time(b) });

@@ -337,7 +337,7 @@ fn what_is_known_of_a_node_stays_its_own() {
     let mut cluster = Cluster::new();
     let (n2, mark) = (NodeId(2), Mark { partition: Some(7), since: 3 });
     let shared = Arc::clone(&cluster.shared);
-    shared.transfer.hints.found(n2, 5, 500);
+    shared.transfer.hints.count_found(n2, 5, 500);
     shared.transfer.missed.mark(n2, mark);
     shared.membership.logs.know(n2, Incarnation(77));
     let of_unknown = |cluster: &mut Cluster, id| {
@@ -418,7 +418,7 @@ fn hints_for_who_has_left_are_dropped() {
     let version = cluster.shared.clock.issue(NOW).unwrap();
     let record = records::record(&cluster.key, Kind::Value, "late", version, 0);
     let items = vec![(cluster.key.clone(), record)];
-    cluster.shared.transfer.hints.found(peer, 1, 70);
+    cluster.shared.transfer.hints.count_found(peer, 1, 70);
     cluster.leave();
     let read = about_hints(&mut node, BackgroundEvent::Tick);
     assert!(matches!(read[..], [BackgroundEffect::ReadHints { peer: NodeId(2), .. }]), "{read:?}");
@@ -445,7 +445,7 @@ fn hints_for_who_comes_or_goes_are_sent() {
         view.is_replica(peer, &cluster.key, copies) && !view.is_replica(NodeId(5), b"k", copies)
     );
     cluster.shared.membership.views.install(view);
-    cluster.shared.transfer.hints.found(peer, 1, 70);
+    cluster.shared.transfer.hints.count_found(peer, 1, 70);
     let read = about_hints(&mut node, BackgroundEvent::Tick);
     assert!(matches!(read[..], [BackgroundEffect::ReadHints { .. }]), "{read:?}");
     let version = cluster.shared.clock.issue(NOW).unwrap();

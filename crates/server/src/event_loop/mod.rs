@@ -194,7 +194,7 @@ impl Loop {
             // If the removal failed, the hints are still in the store, and are delivered again.
             WritePurpose::Delivered(Delivered { peer, hints, bytes }) => {
                 if outcome.as_ref().is_err_and(|error| !error.is_final()) {
-                    self.shared.transfer.hints.found(peer, hints, bytes);
+                    self.shared.transfer.hints.count_found(peer, hints, bytes);
                 }
             }
             WritePurpose::Task(call) => {

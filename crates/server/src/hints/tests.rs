@@ -110,7 +110,7 @@ fn marks_of_an_earlier_release_or_a_repair_are_taken_over_once() {
     let again = TestNode::new();
     stage.identity.load_missed(&stage.engine, &again.shared).unwrap();
     assert_eq!(again.shared.transfer.missed.partitions(c), 1);
-    stage.shared.transfer.missed.done(c, partition, u64::MAX);
+    stage.shared.transfer.missed.drop_mark(c, partition, u64::MAX);
     adopt_marks(&stage.engine, &stage.identity, &stage.shared).unwrap();
     assert_eq!(stage.shared.transfer.missed.partitions(c), 0, "and gone in the earlier form");
     assert_eq!(mark_of(b"\x05ab"), None);

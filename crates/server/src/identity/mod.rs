@@ -565,7 +565,7 @@ impl Identity {
             let key = [LACKS, name.as_bytes()].concat();
             let stored = engine.read(Space::Node, &key).map_err(in_store)?;
             if let Some(record) = stored {
-                let found = shared.transfer.missed.found(node, &record.value());
+                let found = shared.transfer.missed.load(node, &record.value());
                 found
                     .map_err(|why| unreadable(format!("missed-write marks of node {name}"), why))?;
             }

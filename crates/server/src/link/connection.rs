@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use protocol::handshake::PeerSeen;
 use protocol::wire::{
-    Announced, Item, LongKind, Malformed, WHOLE_MAX, WINDOW, message_len, message_of,
+    Item, LongKind, Malformed, PieceHeader, WHOLE_MAX, WINDOW, message_len, message_of,
 };
 use protocol::{Body, BootId, Event, Incarnation, Message, NodeId, Now, Reply, ViewId};
 
@@ -310,7 +310,7 @@ impl<R: Room> Connection<R> {
     ) -> Result<Option<ConnectionInput>, Malformed> {
         while let Some((piece, _)) = self.incoming.pieces.front() {
             if matches!(self.incoming.long, Long::No) {
-                self.incoming.long = self.begin(Announced::by(piece)?, host);
+                self.incoming.long = self.begin(PieceHeader::parse(piece)?, host);
             }
             if let Long::Waits(what) = self.incoming.long {
                 let Some(room) = host.room_for_request(what.bytes) else { break };
@@ -330,7 +330,7 @@ impl<R: Room> Connection<R> {
     }
 
     /// Returns the initial state of a long message.
-    fn begin(&self, what: Announced, host: &mut impl Host<Room = R>) -> Long<R> {
+    fn begin(&self, what: PieceHeader, host: &mut impl Host<Room = R>) -> Long<R> {
         match what.kind {
             LongKind::Request => Long::Waits(what),
             LongKind::Found => room_for(what, host.room_for_reply(self.peer, what.id)),

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use protocol::ViewId;
 use protocol::wire::{
-    Announced, Assembly, Envelope, ITEM_HEAD, Item, Malformed, Sender, WINDOW, envelope_len,
+    Assembly, Envelope, ITEM_HEAD, Item, Malformed, PieceHeader, Sender, WINDOW, envelope_len,
 };
 
 use super::Room;
@@ -30,12 +30,12 @@ pub(super) enum Long<R> {
     /// No long message is coming in.
     No,
     /// The message waits for a reservation.
-    Waits(Announced),
+    Waits(PieceHeader),
     /// The message is being assembled in this reservation; `None` = the requester has one of its
     /// own.
     Comes(Option<R>),
     /// The message is discarded.
-    Skipped(Announced),
+    Skipped(PieceHeader),
 }
 
 /// The receiving half of a connection; see the module.
@@ -149,7 +149,7 @@ impl<R: Room> Incoming<R> {
 
 /// Returns the state of a reply with a record: assembled in its reservation if that is large
 /// enough, discarded otherwise.
-pub(super) fn room_for<R: Room>(what: Announced, room: Option<R>) -> Long<R> {
+pub(super) fn room_for<R: Room>(what: PieceHeader, room: Option<R>) -> Long<R> {
     match room {
         Some(room) if what.bytes <= room.bytes() + FOUND_HEAD => Long::Comes(Some(room)),
         _ => Long::Skipped(what),

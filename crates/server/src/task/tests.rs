@@ -129,7 +129,7 @@ fn keep(stage: &mut TestNode, key: &'static [u8], age: u64) {
     let record = value(key, age, 1);
     let hint = hints::Hint::of(protocol::HintId(0), B, Bytes::from_static(key), &record);
     let shared = Arc::clone(&stage.shared);
-    shared.transfer.hints.found(B, 1, hint_bytes(key, &record));
+    shared.transfer.hints.count_found(B, 1, hint_bytes(key, &record));
     let put = |batch: &mut lsm::Batch| hints::put(&shared, batch, &hint, &record);
     crate::WriteBatcher::write(stage, 0, WritePurpose::Hint(hint.clone()), put).unwrap();
     stage.commit();

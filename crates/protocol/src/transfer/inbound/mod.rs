@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{History, HistoryReason, Rebalance, Rebuild, sources, takes};
+use super::{History, HistoryReason, Rebalance, Rebuild, may_gain_records, sources};
 use crate::background::task::{Context, Tasks};
 use crate::membership::identity::{Identity, lacks_since};
 use crate::membership::layouts::PullStep;
@@ -40,7 +40,12 @@ impl Inbound {
     }
 
     /// Handles the progress of transfers.
-    pub(crate) fn look(&mut self, tasks: &mut Tasks, identity: &mut Identity, cleanup: &Cleanup) {
+    pub(crate) fn follow_progress(
+        &mut self,
+        tasks: &mut Tasks,
+        identity: &mut Identity,
+        cleanup: &Cleanup,
+    ) {
         let cx = tasks.context().clone();
         if self.rebuild.take_news() {
             self.rebuild.drop_done(&cx);
@@ -82,7 +87,7 @@ impl Inbound {
     /// Makes a node that holds every record again a member, unless it must first recover its
     /// history of writes with an idempotency key: see `history.rs`.
     fn become_member_if_complete(&self, cx: &Context, identity: &mut Identity) {
-        let is_whole = self.rebuild.is_whole_again(cx);
+        let is_whole = self.rebuild.is_complete(cx);
         if is_whole && cx.shared().membership.state.idempotency_lost_before() == 0 {
             identity.store_state(cx, MembershipState::Member);
         }
@@ -93,7 +98,7 @@ impl Inbound {
     /// before this node knows the history.
     fn take_over_history(&mut self, tasks: &mut Tasks, identity: &mut Identity) {
         let cx = tasks.context().clone();
-        let is_whole = self.rebuild.is_whole_again(&cx);
+        let is_whole = self.rebuild.is_complete(&cx);
         if !is_whole || identity.is_storing(MembershipState::Member) {
             return;
         }
@@ -135,9 +140,9 @@ impl Inbound {
         // This applies also to a node that is being rebuilt, because part of what is streamed back
         // moves to it: the node stores none of that until its orphaned records are gone and their
         // removal is durable.
-        let must_drop_orphans = shared.must_drop_orphans() && takes(&layout, shared.own);
+        let must_drop_orphans = shared.must_drop_orphans() && may_gain_records(&layout, shared.own);
         if must_drop_orphans && shared.membership.layouts.has_orphans() {
-            cleanup.want(&cx);
+            cleanup.request_drop(&cx);
         }
         // Lost records are streamed back first.
         if shared.membership.state.state() != MembershipState::Member {
@@ -145,7 +150,7 @@ impl Inbound {
         }
         let (step, done) = shared.membership.layouts.pull_progress();
         match step {
-            PullStep::NotStarted if !takes(&layout, shared.own) => {
+            PullStep::NotStarted if !may_gain_records(&layout, shared.own) => {
                 shared.membership.layouts.mark_all_pulled();
                 cx.store_layouts();
             }

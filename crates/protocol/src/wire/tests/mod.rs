@@ -502,7 +502,7 @@ fn long(value: usize) -> Message {
 
 /// Returns the pieces of `message`, with unlimited credit.
 fn pieces(message: &Message) -> Vec<(Bytes, bool)> {
-    let mut cut = Cut::new(message);
+    let mut cut = OutgoingPieces::new(message);
     let mut writer = Writer::default();
     while cut.next(usize::MAX, &mut writer) > 0 {
         writer.seal(SENDER);
@@ -532,7 +532,7 @@ fn a_long_message_arrives_whole() {
 
 #[test]
 fn pieces_wait_for_credit() {
-    let mut cut = Cut::new(&long(PIECE_MAX));
+    let mut cut = OutgoingPieces::new(&long(PIECE_MAX));
     let mut writer = Writer::default();
     assert_eq!(cut.next(PIECE_MAX - 1, &mut writer), 0);
     assert!(writer.is_empty());

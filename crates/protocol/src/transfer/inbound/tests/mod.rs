@@ -27,7 +27,7 @@ use crate::repair::status::RoundConfig;
 use crate::repair::watermark::{Proof, RoundId, RoundState, RoundStep};
 use crate::shared::Shared;
 use crate::transfer::remembered::Remembered;
-use crate::transfer::{FAILURES, LONGEST_REST_MICROS, RETRY_MICROS, UNHINDERED_MICROS};
+use crate::transfer::{LONGEST_REST_MICROS, MAX_FAILURES, RETRY_MICROS, UNHINDERED_MICROS};
 use record::{Fields, Kind, Rank, Record, RecordSummary, Version};
 
 /// A request of the node under test.
@@ -179,7 +179,7 @@ impl Own {
     /// Lets the third source fail until the pass continues without it.
     fn gives_up(&mut self, call: CallId, first: bool) {
         let mut call = call;
-        for _ in 1..FAILURES {
+        for _ in 1..MAX_FAILURES {
             self.fails(call);
             assert_eq!(self.asked(), [], "it is left alone for a moment");
             self.after(RETRY_MICROS);
@@ -603,10 +603,13 @@ fn who_stays_takes_where_the_number_of_copies_changes() {
         (PlanChange { add: vec![joiner], ..PlanChange::default() }, false, true),
     ] {
         let prepared = base.planned(&change, |_| Some(VoterId(5))).unwrap();
-        assert!(!takes(&prepared, NodeId(0)), "nothing moves in prepare: {change:?}");
+        assert!(!may_gain_records(&prepared, NodeId(0)), "nothing moves in prepare: {change:?}");
         let moving = prepared.next_stage().unwrap();
-        assert_eq!(takes(&moving, NodeId(0)), stays, "{change:?}");
-        assert!(!joins || takes(&moving, NodeId(4)), "{change:?}");
-        assert!(!takes(&moving.next_stage().unwrap(), NodeId(0)), "read new: {change:?}");
+        assert_eq!(may_gain_records(&moving, NodeId(0)), stays, "{change:?}");
+        assert!(!joins || may_gain_records(&moving, NodeId(4)), "{change:?}");
+        assert!(
+            !may_gain_records(&moving.next_stage().unwrap(), NodeId(0)),
+            "read new: {change:?}"
+        );
     }
 }
