@@ -212,7 +212,7 @@ impl Requests {
 
     /// True if the record is intact and belongs to `key`.
     pub(crate) fn is_whole(key: &[u8], record: &Record) -> bool {
-        record.verifies(key)
+        record.is_intact(key)
     }
 
     /// Starts a range read over the cluster; `None` if too many are under way.

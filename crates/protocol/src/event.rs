@@ -37,7 +37,7 @@ use crate::repair::compare::{CompareRequest, Compared, Damage};
 use crate::repair::watermark::Proof;
 use crate::request::acks::Acks;
 use crate::request::quorum::{AskedQuorum, Quorum};
-use record::{Record, RecordSummary, Version};
+use record::{Record, RecordOutline, Version};
 
 /// A coordinator's settings.
 #[derive(Debug, Clone, Copy)]
@@ -185,7 +185,7 @@ pub enum Event {
         /// The owner of the operation.
         op: OpId,
         /// The newest record, verified, without its content.
-        outline: RecordSummary,
+        outline: RecordOutline,
     },
     /// A write to the store ended.
     Written {

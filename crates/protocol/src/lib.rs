@@ -67,7 +67,7 @@ pub use placement::topology::{
 };
 pub use placement::view::{FIRST_EPOCH, View, ViewId, Views};
 pub use record::{
-    Kind, MAX_OPERATIONS, OpHistory, Operation, Rank, Record, RecordSummary, Version, has_expired,
+    Kind, MAX_OPERATIONS, OpHistory, Operation, Rank, Record, RecordOutline, Version, has_expired,
 };
 pub use repair::compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, Sum};
 pub use repair::status::{RoundConfig, RoundReport, RoundStatus, Rounds, Unhealed};

@@ -171,7 +171,7 @@ fn bytes_that_are_no_record_are_refused() {
     assert!(Record::parse(Bytes::from_static(b"no record")).is_err());
     let record = Record::tombstone(b"k", version(7, 9));
     assert_eq!(Record::parse(record.bytes()), Ok(record.clone()));
-    assert!(record.verifies(b"k") && !record.verifies(b"another key"));
+    assert!(record.is_intact(b"k") && !record.is_intact(b"another key"));
 }
 
 /// A record that no majority stored, even a tombstone of a greater step, must not hide a record of

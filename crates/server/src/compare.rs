@@ -78,7 +78,7 @@ pub fn compare(
             continue;
         }
         let is_gone = PurgeRule::is_purgeable_at(record, *watermark);
-        let outline = record.summary();
+        let outline = record.outline();
         match detail {
             // Replicas purge at different times, so a sum leaves out what they may purge.
             Detail::Sums if is_gone => {}

@@ -89,7 +89,7 @@ pub(crate) fn put_entry(batch: &mut Batch, entry: &Remembered) -> Result<(), lsm
 
 /// Decodes an entry; `None` if its content does not belong to this key or is malformed.
 pub fn remembered(name: &[u8], entry: &Record) -> Option<Remembered> {
-    let is_right = entry.verifies(name);
+    let is_right = entry.is_intact(name);
     let (key_hash, id) = name.split_first_chunk().filter(|_| is_right)?;
     let name = (u64::from_be_bytes(*key_hash), u64::from_be_bytes(id.try_into().ok()?));
     read(name, entry)

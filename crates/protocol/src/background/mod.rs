@@ -42,7 +42,7 @@ use crate::transfer::{Hints, Inbound, Marks};
 
 /// The number of ticks between two writes of the other nodes' log reports: a small write for each
 /// node whose report changed.
-const REMEMBER_TICKS: u64 = 4;
+const CLAIM_STORE_TICKS: u64 = 4;
 
 /// An input of a node's background work.
 #[derive(Debug, Clone)]
@@ -188,7 +188,7 @@ impl Background {
                 self.announcement.tick(&mut self.tasks);
                 self.inbound.follow_progress(&mut self.tasks, &mut self.identity, &self.cleanup);
             }
-            BackgroundEvent::Fenced => self.identity.fenced(&cx),
+            BackgroundEvent::Fenced => self.identity.on_fenced(&cx),
             BackgroundEvent::StateStored { state, kept } => {
                 self.identity.state_stored(&cx, state, kept)
             }
@@ -200,7 +200,7 @@ impl Background {
             BackgroundEvent::OrphansDropped { done } => self.cleanup.dropped(&cx, done),
             BackgroundEvent::Tick => self.tick(),
         }
-        self.identity.settle(&cx);
+        self.identity.update_confirmation(&cx);
         self.tasks.drain_effects(out);
     }
 
@@ -240,8 +240,8 @@ impl Background {
         self.stages.tick(tasks, &mut self.proposals);
         self.cleanup.tick(&cx);
         self.inbound.rebalance_due(tasks, &self.cleanup);
-        if tasks.ticks().is_multiple_of(REMEMBER_TICKS) {
-            identity.remember(&cx);
+        if tasks.ticks().is_multiple_of(CLAIM_STORE_TICKS) {
+            identity.store_claims(&cx);
         }
     }
 

@@ -52,13 +52,13 @@ use crate::request::write::Writes;
 use crate::request::write::write_alone::{AloneId, ClientWrite};
 use crate::request::{RequestCx, Requests};
 use crate::shared::Shared;
-use record::{Record, RecordSummary};
+use record::{Record, RecordOutline};
 
 /// The period of checking slots for deadlines, in microseconds: a fraction of the least deadline.
 const SWEEP_MICROS: u64 = 20_000;
 
 /// Returns the answer to a client of a fenced node.
-fn fenced(now: Now, client: ClientId, quorum: Quorum, is_write: bool) -> Effect {
+fn fenced_answer(now: Now, client: ClientId, quorum: Quorum, is_write: bool) -> Effect {
     let (failure, acked, unknown, detail) = (FailureKind::Fenced, 0, false, None);
     let (parts, since) = (Vec::new(), now.mono);
     let failed = RequestFailure { failure, acked, parts, since, quorum, is_write, unknown, detail };
@@ -129,7 +129,12 @@ impl Protocol {
                 if self.core.shared.membership.state.is_fenced() =>
             {
                 let is_write = !matches!(event, Event::Get { .. });
-                out.push(fenced(now, client, quorum.resolve(&self.core.view.topology), is_write));
+                out.push(fenced_answer(
+                    now,
+                    client,
+                    quorum.resolve(&self.core.view.topology),
+                    is_write,
+                ));
             }
             Event::Get { client, key, quorum } => {
                 let (parts, mut cx) = self.tables_and_context(now, out);
@@ -382,7 +387,7 @@ impl Protocol {
         &mut self,
         now: Now,
         op: OpId,
-        outline: RecordSummary,
+        outline: RecordOutline,
         out: &mut Vec<Effect>,
     ) {
         let own: OwnResult<_> =

@@ -121,8 +121,9 @@ fn shake(dialer: &Someone, acceptor: &Someone) -> (Outcome, Outcome) {
     let mut out = Vec::new();
     let identity = dialer.identity();
     let dialing = Handshake::dial(identity, TO_B, ConnectionKind::Bulk, [1; 32], &mut out);
-    let accepting = Handshake::accept(acceptor.identity(), [2; 32]).over(acceptor.channel);
-    between((dialing.over(dialer.channel), out), accepting, usize::MAX)
+    let accepting =
+        Handshake::accept(acceptor.identity(), [2; 32]).bind_to_channel(acceptor.channel);
+    between((dialing.bind_to_channel(dialer.channel), out), accepting, usize::MAX)
 }
 
 #[test]
@@ -603,7 +604,7 @@ fn what_follows_the_handshake_is_kept() {
     dialer.extend_from_slice(b"first envelope");
     let mut accepting = Handshake::accept(named("b").identity(), [2; 32]);
     assert!(accepting.receive(&dialer, &mut Vec::new()).unwrap().is_some());
-    assert_eq!(accepting.rest(), b"first envelope");
+    assert_eq!(accepting.remaining_bytes(), b"first envelope");
 }
 
 /// Pins the layout of the bytes: if this test fails, the protocol needs a new version.

@@ -35,7 +35,7 @@ const fn side(id: u64, knows: Acquaintance) -> Side {
     Side { id, knows, is_data_shared: false }
 }
 
-const fn in_company(side: Side) -> Side {
+const fn with_shared_data(side: Side) -> Side {
     Side { is_data_shared: true, ..side }
 }
 
@@ -94,7 +94,7 @@ fn who_is_taken_in_and_who_is_of_another_cluster() {
         ("its disk was replaced early", side(0, Another), side(0, Nothing), true),
         (
             "its disk was replaced early, and the other took data with a third node",
-            in_company(side(0, Another)),
+            with_shared_data(side(0, Another)),
             side(0, Nothing),
             true,
         ),
@@ -105,11 +105,11 @@ fn who_is_taken_in_and_who_is_of_another_cluster() {
         ("a replaced disk, and the node forgot it", side(G, Nothing), side(0, Its), true),
         ("another replaced disk is met first", side(0, Nothing), side(0, Nothing), true),
         ("two replaced disks met, and then the node", side(G, Another), side(0, Nothing), true),
-        ("a node that missed the birth", side(G, Its), in_company(side(0, Its)), true),
+        ("a node that missed the birth", side(G, Its), with_shared_data(side(0, Its)), true),
         (
             "a node that missed the birth meets a disk that was replaced since",
             side(G, Nothing),
-            in_company(side(0, Another)),
+            with_shared_data(side(0, Another)),
             true,
         ),
         // Two clusters, one or both without an id yet.
@@ -118,10 +118,10 @@ fn who_is_taken_in_and_who_is_of_another_cluster() {
         (
             "one that took data with others, and did not know this node",
             side(G, Another),
-            in_company(side(0, Nothing)),
+            with_shared_data(side(0, Nothing)),
             false,
         ),
-        ("the same, without ids", side(0, Another), in_company(side(0, Nothing)), false),
+        ("the same, without ids", side(0, Another), with_shared_data(side(0, Nothing)), false),
     ];
     for (what, a, b, are_one) in cases {
         for (a, b) in [(a, b), (b, a)] {

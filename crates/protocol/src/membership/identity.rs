@@ -47,7 +47,7 @@ enum Checks {
     /// Some peers have not been asked or have not replied.
     UnderWay,
     /// Each peer was seen or is away, and some are away.
-    SomeAway,
+    SomeUnreachable,
     /// Each peer was seen.
     AllSeen,
 }
@@ -135,13 +135,13 @@ impl Identity {
         if cx.shared().membership.state.state() == MembershipState::Verifying {
             mark_lost_hints(cx);
         }
-        self.settle(cx);
+        self.update_confirmation(cx);
     }
 
     /// Handles the discovery of a later process with this disk. The writes that the other process
     /// acknowledges are missing here, and in every later boot of this directory.
-    pub(crate) fn fenced(&mut self, cx: &Context) {
-        self.lose(cx, None, (0, false));
+    pub(crate) fn on_fenced(&mut self, cx: &Context) {
+        self.handle_loss(cx, None, (0, false));
     }
 
     pub(crate) fn peer_seen(
@@ -163,7 +163,7 @@ impl Identity {
                 let voter = cx.shared().membership.layouts.voter().id;
                 let is_before = |claim| cx.shared().membership.logs.is_before_voter(claim, voter);
                 let keeps_votes = knows_us.as_ref().is_some_and(is_before);
-                self.lose(cx, Some(peer), (since, keeps_votes));
+                self.handle_loss(cx, Some(peer), (since, keeps_votes));
             }
             None => {
                 cx.shared().membership.logs.settle(peer);
@@ -175,7 +175,12 @@ impl Identity {
     /// Handles a peer's knowledge that writes acknowledged since the version time `since` may be
     /// lost. `keeps_votes` is true if the loss is older than this node's voter id, so that the
     /// votes under that id are intact.
-    fn lose(&mut self, cx: &Context, peer: Option<NodeId>, (since, keeps_votes): (u64, bool)) {
+    fn handle_loss(
+        &mut self,
+        cx: &Context,
+        peer: Option<NodeId>,
+        (since, keeps_votes): (u64, bool),
+    ) {
         let known = cx.shared().membership.state.state() == MembershipState::Rebuilding
             && lacks_since(cx).is_some_and(|lacks| lacks <= since);
         if !known {
@@ -311,7 +316,7 @@ impl Identity {
         let checks = if !others.iter().all(|check| matches!(check, Check::Seen | Check::Away)) {
             Checks::UnderWay
         } else if others.contains(&Check::Away) {
-            Checks::SomeAway
+            Checks::SomeUnreachable
         } else {
             Checks::AllSeen
         };
@@ -319,7 +324,7 @@ impl Identity {
     }
 
     /// Notes whether this node is confirmed, and whether its state will be settled soon.
-    pub(crate) fn settle(&mut self, cx: &Context) {
+    pub(crate) fn update_confirmation(&mut self, cx: &Context) {
         let checks = self.checks(cx);
         let membership = &cx.shared().membership.state;
         if checks != Checks::UnderWay && !membership.is_confirmed() {
@@ -329,7 +334,7 @@ impl Identity {
             matches!(membership.state(), MembershipState::Joining | MembershipState::Verifying);
         let is_open = match checks {
             Checks::UnderWay => true,
-            Checks::SomeAway => false,
+            Checks::SomeUnreachable => false,
             Checks::AllSeen => undecided,
         };
         membership.set_settling(is_open || self.state_under_way.is_some());
@@ -337,7 +342,7 @@ impl Identity {
 
     /// Stores the log positions that peers reported since, and the disks that could not be stored
     /// when they were seen.
-    pub(crate) fn remember(&self, cx: &Context) {
+    pub(crate) fn store_claims(&self, cx: &Context) {
         let logs = &cx.shared().membership.logs;
         for peer in cx.others() {
             let seen = self.peers.get(&peer).and_then(|peer| peer.seen);

@@ -12,7 +12,7 @@ use crate::repair::compare::{CompareRequest, Compared, Damage};
 use crate::repair::watermark::{RoundId, RoundState, RoundStep};
 use crate::request::acks::ReplicaSet;
 use crate::transfer::missed::Mark;
-use record::{Record, RecordSummary};
+use record::{Record, RecordOutline};
 
 mod page;
 
@@ -264,7 +264,7 @@ pub enum Reply {
     /// To a read: the newest record that the node holds is longer than the asker has memory for.
     Long {
         /// The record without its content, which the node verified.
-        outline: RecordSummary,
+        outline: RecordOutline,
         /// As in [`Reply::Found`].
         authoritative: bool,
     },

@@ -373,7 +373,7 @@ impl Changes {
                 return self.change_failed(cx, id, VoteIndex(vote), error);
             }
             Reply::Found { record, .. } if prepares => {
-                if !record.verifies(&self.slots.get(id).key) {
+                if !record.is_intact(&self.slots.get(id).key) {
                     return self.change_failed(cx, id, VoteIndex(vote), ReplicaError::Failed);
                 }
                 Some(ReportedRecord::Whole(record))

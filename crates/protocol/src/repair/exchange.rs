@@ -19,7 +19,7 @@ use crate::background::task;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::placement::topology::partition_of;
 use crate::repair::compare::{CompareRequest, Damage, Detail};
-use record::{Kind, Record, RecordSummary, Version};
+use record::{Kind, Record, RecordOutline, Version};
 
 /// Limit on one list in bytes; one list is requested from each node at a time.
 const LIST_BYTES: u32 = 256 << 10;
@@ -60,7 +60,7 @@ pub(super) struct ExchangeProblems {
 
 /// The listed keys of one node that are not processed yet.
 struct List {
-    queue: VecDeque<(Bytes, RecordSummary)>,
+    queue: VecDeque<(Bytes, RecordOutline)>,
     /// The start of the next list; `None` = everything is listed.
     next: Option<Bytes>,
 }
@@ -75,7 +75,7 @@ impl List {
 /// A key whose newest record some nodes lack.
 struct DifferingKey {
     key: Bytes,
-    newest: RecordSummary,
+    newest: RecordOutline,
     /// The nodes that hold the newest record.
     holders: Vec<NodeId>,
     lacking: Vec<NodeId>,
@@ -161,14 +161,14 @@ impl Round {
         while differing.len() < MAX_DIFFERING && !lists.values().any(List::is_short) {
             let first = |list: &List| list.queue.front().map(|(key, _)| key.clone());
             let Some(key) = lists.values().filter_map(first).min() else { break };
-            let mut held: BTreeMap<NodeId, RecordSummary> = BTreeMap::new();
+            let mut held: BTreeMap<NodeId, RecordOutline> = BTreeMap::new();
             for (node, list) in lists.iter_mut() {
                 if let Some((_, outline)) = list.queue.pop_front_if(|(listed, _)| *listed == key) {
                     held.insert(*node, outline);
                 }
             }
             let is_ahead =
-                |outline: &RecordSummary| self.context.is_ahead(outline.rank.write_time());
+                |outline: &RecordOutline| self.context.is_ahead(outline.rank.write_time());
             let ahead: Vec<NodeId> =
                 held.iter().filter(|(_, o)| is_ahead(o)).map(|(node, _)| *node).collect();
             all_ahead += u64::from(!ahead.is_empty());
@@ -185,7 +185,7 @@ impl Round {
     fn differs(
         &self,
         key: Bytes,
-        held: &BTreeMap<NodeId, RecordSummary>,
+        held: &BTreeMap<NodeId, RecordOutline>,
         nodes: &[NodeId],
         damaged: Option<NodeId>,
     ) -> Option<DifferingKey> {
@@ -280,7 +280,7 @@ impl Round {
 
 /// True if a record may be purged at this watermark. Only nodes that hold a record which it hides
 /// still need it.
-fn is_purgeable(outline: &RecordSummary, watermark: u64) -> bool {
+fn is_purgeable(outline: &RecordOutline, watermark: u64) -> bool {
     let rank = outline.rank;
     rank.kind != Kind::Value && rank.version.time.max(rank.ballot) <= watermark
 }

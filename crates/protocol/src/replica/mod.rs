@@ -34,7 +34,7 @@ use crate::placement::view::ViewId;
 use crate::repair::compare::CompareRequest;
 use layout_votes::PendingVotes;
 use proving::PendingProofs;
-use record::{Record, RecordSummary};
+use record::{Record, RecordOutline};
 use reply::{long, reply_to_read, reply_to_write};
 use waiting::Waiting;
 
@@ -123,14 +123,14 @@ impl Replica {
                 cx.reply_as_replica(op, Reply::Stored);
             }
             Request::Write { key, record } => {
-                if record.verifies(&key) {
+                if record.is_intact(&key) {
                     self.hold_record(cx, op, key, record, demand);
                 } else {
                     cx.reply_as_replica(op, Reply::Failed);
                 }
             }
             Request::AcceptNext { key, record } => {
-                if record.ballot() > 0 && record.verifies(&key) {
+                if record.ballot() > 0 && record.is_intact(&key) {
                     let arrived = ArrivedRecord { key, record, goes_on: true };
                     self.acceptor.accept(cx, op, arrived, demand);
                 } else {
@@ -161,7 +161,7 @@ impl Replica {
         items.retain(|(key, record)| !is_of_others(cx.core, demand.class, key, record));
         if items.is_empty() {
             cx.reply_as_replica(op, Reply::Stored);
-        } else if !items.iter().all(|(key, record)| record.verifies(key)) {
+        } else if !items.iter().all(|(key, record)| record.is_intact(key)) {
             cx.reply_as_replica(op, Reply::Failed);
         } else if !self.acceptor.on_page(cx, op, demand.class, &items) {
             cx.reply_as_replica(op, Reply::Busy);
@@ -292,8 +292,8 @@ impl Replica {
         &mut self,
         cx: &mut Cx<'_>,
         op: OpId,
-        outline: RecordSummary,
-    ) -> OwnResult<RecordSummary> {
+        outline: RecordOutline,
+    ) -> OwnResult<RecordOutline> {
         if self.acceptor.reads(op) {
             self.acceptor.on_read(cx, op, Ok(Reply::Long { outline, authoritative: true }));
             return None;

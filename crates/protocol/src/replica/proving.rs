@@ -128,7 +128,7 @@ impl PendingProofs {
             Some(Reply::TopologyMismatch)
         } else if cx.core.is_ahead(cx.now, record) {
             Some(Reply::Ahead)
-        } else if !record.verifies(key) {
+        } else if !record.is_intact(key) {
             Some(Reply::Failed)
         } else if would_be_dropped(cx.core, key, record)
             || !acceptor.on_page(cx, op, demand.class, &items)

@@ -65,7 +65,7 @@ impl Choosing {
 }
 
 fn long(ballot: u64, value: &str) -> Result<Reply, FailureKind> {
-    Ok(Reply::Long { outline: record(ballot, value).summary(), authoritative: true })
+    Ok(Reply::Long { outline: record(ballot, value).outline(), authoritative: true })
 }
 
 fn found(record: Record) -> Result<Reply, FailureKind> {
@@ -86,7 +86,7 @@ fn a_record_that_a_majority_holds_is_not_sent_again() {
 fn another_record_is_sent_once_there_is_room_for_it() {
     let mut page = Choosing::of(&[3]);
     page.answer(0, long(8, "longer"));
-    assert_eq!(page.room(), [record(8, "longer").summary().bytes]);
+    assert_eq!(page.room(), [record(8, "longer").outline().bytes]);
     page.answer(0, found(record(9, "newest")));
     assert_eq!(page.chosen().unwrap(), [record(9, "newest")]);
 }

@@ -10,7 +10,7 @@ use crate::repair::compare::{
     CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, MAX_RANGES, SUM_LEN, Sum,
 };
 use crate::repair::watermark::RoundId;
-use record::RecordSummary;
+use record::RecordOutline;
 
 impl Field for CompareRequest {
     type Value = Self;
@@ -63,7 +63,7 @@ impl Field for Compared {
         out.u32(outlines.len() as u32);
         for (key, outline) in outlines {
             Key::put(key, out);
-            RecordSummary::put(outline, out);
+            RecordOutline::put(outline, out);
         }
         put_ranges(damaged, out);
     }
@@ -74,9 +74,9 @@ impl Field for Compared {
         let count = from.count(SUM_LEN)?;
         let sums = (0..count).map(|_| Sum::take(from)).collect::<Result<_, _>>()?;
         let count = from.count(KEY_LEN + OUTLINE_LEN)?;
-        let listed = |_| Ok((Key::take(from)?, RecordSummary::take(from)?));
+        let listed = |_| Ok((Key::take(from)?, RecordOutline::take(from)?));
         let outlines =
-            (0..count).map(listed).collect::<Result<Vec<(Bytes, RecordSummary)>, _>>()?;
+            (0..count).map(listed).collect::<Result<Vec<(Bytes, RecordOutline)>, _>>()?;
         if !outlines.is_sorted_by(|(one, _), (other, _)| one < other) {
             return Err(Malformed("outlines that are not in the order of their keys"));
         }

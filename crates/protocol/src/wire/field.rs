@@ -11,7 +11,7 @@ use crate::membership::disk_ids::Incarnation;
 use crate::message::NodeId;
 use crate::request::acks::ReplicaSet;
 use crate::transfer::missed::{MAX_LISTED, Mark};
-use record::{Kind, Rank, Record, RecordSummary, Version};
+use record::{Kind, Rank, Record, RecordOutline, Version};
 
 /// A field of a body and its encoding. The length follows from the content.
 pub(super) trait Field {
@@ -222,7 +222,7 @@ impl Field for Record {
     }
 }
 
-impl Field for RecordSummary {
+impl Field for RecordOutline {
     type Value = Self;
 
     fn put(value: &Self, out: &mut impl Out) {

@@ -20,7 +20,7 @@ use crate::paxos::recent::OpLookup;
 use crate::repair::compare::{CompareRequest, Compared};
 use crate::repair::watermark::{RoundId, RoundState, RoundStep};
 use crate::request::acks::ReplicaSet;
-use record::{Record, RecordSummary};
+use record::{Record, RecordOutline};
 
 /// The kinds of messages that may be long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +121,7 @@ bodies! {
     0x89 TopologyMismatch,
     0x8a Page(page: Page) long Page,
     0x8b Pong,
-    0x8c Long { outline: RecordSummary, authoritative: Authoritative },
+    0x8c Long { outline: RecordOutline, authoritative: Authoritative },
     0x8d BallotRefused { promise: u64 },
     0x8e Done { by: ReplicaSet, done: Done },
     0x8f Recalled(recalled: OpLookup),

@@ -268,7 +268,7 @@ impl Random {
             3 => Reply::TopologyMismatch,
             4 => Reply::Page(Page { items: Vec::new(), next: None, authoritative }),
             5 => Reply::Absent { authoritative },
-            6 => Reply::Long { outline: record(&key, 1, false).summary(), authoritative },
+            6 => Reply::Long { outline: record(&key, 1, false).outline(), authoritative },
             _ => Reply::Found { record: record(&key, 1, false), authoritative },
         };
         if let Some(client) = self.clients.get_mut(&key) {
@@ -429,7 +429,7 @@ impl Random {
         if let Some(client) = self.clients.get_mut(&asked.key).filter(|_| !is_recall) {
             let authoritative = asked.peer.is_none() || authoritative;
             match (&asked.record, found) {
-                (None, Some(found)) if found.verifies(&asked.key) => {
+                (None, Some(found)) if found.is_intact(&asked.key) => {
                     client.holds.push((node, found.rank()));
                     client.authoritative.extend(Some(node).filter(|_| authoritative));
                 }
@@ -482,7 +482,7 @@ impl Random {
         let id = if let OpId::Slot(SlotId(id)) = op { id } else { 0 };
         self.handle(match (asked.peer, is_write) {
             (None, false) if asked.brief && found.is_some() => {
-                Event::ReadTooLong { op, outline: found.expect("it is some").summary() }
+                Event::ReadTooLong { op, outline: found.expect("it is some").outline() }
             }
             (None, false) if asked.what == What::Recall => {
                 let kept = (verb == 3).then(|| recalled(b));

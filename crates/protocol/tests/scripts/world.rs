@@ -486,7 +486,7 @@ impl World {
             }
             "long" => {
                 let Asked::Read(key) = asked else { return Err("nothing was read".to_owned()) };
-                let outline = self.words.record(&key, next(words, "a record")?)?.summary();
+                let outline = self.words.record(&key, next(words, "a record")?)?.outline();
                 return Ok(Event::ReadTooLong { op, outline });
             }
             "absent" => return Ok(Event::Read { op, result: Ok(None) }),

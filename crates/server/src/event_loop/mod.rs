@@ -524,7 +524,7 @@ impl Loop {
 fn read_event(op: OpId, wanted: &Wanted, result: Result<Option<Record>, StoreError>) -> Event {
     match (wanted, result) {
         (Wanted::Record { most, .. }, Ok(Some(record))) if record.byte_len() > *most as usize => {
-            Event::ReadTooLong { op, outline: record.summary() }
+            Event::ReadTooLong { op, outline: record.outline() }
         }
         (Wanted::Record { .. }, result) => Event::Read { op, result },
         (Wanted::Operation { asked, .. }, result) => {

@@ -143,7 +143,7 @@ impl Range {
             Ok(Reply::Page(page)) => {
                 // The engine verified this node's own records while reading.
                 let own = node == shared.own;
-                if own || page.items.iter().all(|(key, record)| record.verifies(key)) {
+                if own || page.items.iter().all(|(key, record)| record.is_intact(key)) {
                     PageAsked::Page(page)
                 } else {
                     PageAsked::Failed

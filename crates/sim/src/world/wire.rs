@@ -102,7 +102,8 @@ impl World {
         match handshake.receive(bytes, &mut endpoint.said) {
             Ok(None) => {}
             Ok(Some(seen)) => {
-                let rest = opening.take().map_or(Vec::new(), |handshake| handshake.rest());
+                let rest =
+                    opening.take().map_or(Vec::new(), |handshake| handshake.remaining_bytes());
                 if self.rise(place, id, &seen, out) {
                     self.take_in(place, id, &rest, out);
                 }

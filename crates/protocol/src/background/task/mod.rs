@@ -260,7 +260,7 @@ impl Context {
         &self,
         effect: impl FnOnce(CallId) -> BackgroundEffect + 'static,
     ) -> PendingCall {
-        PendingCall { context: self.clone(), state: CallState::Meant(Box::new(effect)) }
+        PendingCall { context: self.clone(), state: CallState::Unsent(Box::new(effect)) }
     }
 
     /// Waits for a number of microseconds, rounded up to the node's tick.
@@ -290,7 +290,7 @@ pub(crate) struct PendingCall {
 }
 
 enum CallState {
-    Meant(Box<dyn FnOnce(CallId) -> BackgroundEffect>),
+    Unsent(Box<dyn FnOnce(CallId) -> BackgroundEffect>),
     Made(CallId),
     Over,
 }
@@ -301,7 +301,7 @@ impl Future for PendingCall {
     fn poll(mut self: Pin<&mut Self>, _: &mut PollContext<'_>) -> Poll<Self::Output> {
         let context = self.context.clone();
         match std::mem::replace(&mut self.state, CallState::Over) {
-            CallState::Meant(effect) => {
+            CallState::Unsent(effect) => {
                 let call = context.next_call();
                 let waiting = WaitingCall { task: context.0.polled.get(), answer: None };
                 context.0.calls.borrow_mut().insert(call, waiting);

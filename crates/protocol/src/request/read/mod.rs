@@ -525,7 +525,7 @@ impl Requests for Reads {
     ) {
         let (reported, authoritative) = match reply {
             Reply::Found { record, authoritative } => {
-                if !record.verifies(&self.slots.get(id).key) {
+                if !record.is_intact(&self.slots.get(id).key) {
                     return self.failed(cx, id, peer, ReplicaError::Failed);
                 }
                 (Some(ReportedRecord::Whole(record)), authoritative)

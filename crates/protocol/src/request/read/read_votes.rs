@@ -31,7 +31,7 @@ impl ReadRequester {
         let authoritative = true;
         let reply = match answer {
             Answer::Found(Some(record)) if record.byte_len() > most as usize => {
-                Reply::Long { outline: record.summary(), authoritative }
+                Reply::Long { outline: record.outline(), authoritative }
             }
             Answer::Found(Some(record)) => Reply::Found { record, authoritative },
             Answer::Found(None) => Reply::Absent { authoritative },

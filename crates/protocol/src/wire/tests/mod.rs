@@ -183,7 +183,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         (entry(), any::<bool>())
             .prop_map(|((_, record), authoritative)| Reply::Found { record, authoritative }),
         (entry(), any::<bool>()).prop_map(|((_, record), authoritative)| Reply::Long {
-            outline: record.summary(),
+            outline: record.outline(),
             authoritative
         }),
         any::<bool>().prop_map(|authoritative| Reply::Absent { authoritative }),
@@ -287,7 +287,7 @@ fn compared() -> impl Strategy<Value = Compared> {
     });
     let outlines = vec(entry(), 0..5).prop_map(|entries| {
         let outlines: std::collections::BTreeMap<Bytes, _> =
-            entries.into_iter().map(|(key, record)| (key, record.summary())).collect();
+            entries.into_iter().map(|(key, record)| (key, record.outline())).collect();
         outlines.into_iter().collect::<Vec<_>>()
     });
     let counts = any::<(u64, u64)>();
@@ -609,7 +609,7 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
     let reply = |reply| Item::Message(Message { id: 9, body: Body::Reply(reply) });
     let prepare = Request::Prepare { key: key(), ballot: 7, most: 0x4000, watermark: 5 };
     let knows_disk = Request::KnowsDisk { node: NodeId(7), incarnation: Incarnation(0x0102) };
-    let long = |authoritative| Reply::Long { outline: short().summary(), authoritative };
+    let long = |authoritative| Reply::Long { outline: short().outline(), authoritative };
     let rows = |next| Page { items: vec![(key(), short())], next, authoritative: true };
     let mut items = vec![
         ("read", ask(Class::Client, Request::Read { key: key(), most: 0x4000 })),
@@ -694,7 +694,7 @@ fn moves() -> Vec<(&'static str, Item)> {
 /// Returns one item of each kind for comparisons.
 fn comparisons() -> Vec<(&'static str, Item)> {
     let key = || Bytes::from_static(b"key");
-    let outline = short().summary();
+    let outline = short().outline();
     let compare = |end, detail| {
         let (start, since, until) = (Bytes::from_static(b"from"), 0x0908, 0x0b0a);
         let (round, watermark) = (RoundId { time: 0x0d0c, node: NodeId(0x0102) }, 0x0f0e);

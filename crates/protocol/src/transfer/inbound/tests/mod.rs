@@ -28,7 +28,7 @@ use crate::repair::watermark::{Proof, RoundId, RoundState, RoundStep};
 use crate::shared::Shared;
 use crate::transfer::remembered::Remembered;
 use crate::transfer::{LONGEST_REST_MICROS, MAX_FAILURES, RETRY_MICROS, UNHINDERED_MICROS};
-use record::{Fields, Kind, Rank, Record, RecordSummary, Version};
+use record::{Fields, Kind, Rank, Record, RecordOutline, Version};
 
 /// A request of the node under test.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -328,7 +328,7 @@ fn it_takes_from_all_and_says_so_once_that_is_durable() {
     // Key `b` has a conditional write's record: the node stores the record that a majority holds.
     own.reply(first[0].0, page(vec![record("a", 0), record("b", 9)], Some("c")));
     let call = own.only(Asked::Settle(1, "b".to_owned(), 0));
-    let outline = RecordSummary { bytes: 7, ..record("b", 12).1.summary() };
+    let outline = RecordOutline { bytes: 7, ..record("b", 12).1.outline() };
     own.reply(call, Reply::Long { outline, authoritative: true });
     let call = own.only(Asked::Settle(1, "b".to_owned(), 7));
     let found = record("b", 12).1;
