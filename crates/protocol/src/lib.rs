@@ -86,5 +86,5 @@ pub use transfer::filter::{MAX_KNOWN, PartitionFilter};
 pub use transfer::forgotten::{ForgettingReason, ForgottenIdempotency};
 pub use transfer::ledger::{HintLedger, hint_bytes};
 pub use transfer::missed::{MAX_LISTED, Mark, Missed, NumberedMark};
-pub use transfer::remembered::{Recollections, Remembered, Until};
+pub use transfer::remembered::{OwnTraces, Recollections, Remembered};
 pub use visible::{escaped, is_invisible, visible};

@@ -224,7 +224,7 @@ impl Rounds {
 
     /// Notes that a round does work here.
     pub(crate) fn note_work(&self, now: Now) {
-        self.asked(now);
+        self.note_asked(now);
         self.worked.store(now.mono.max(1), Ordering::Relaxed);
     }
 

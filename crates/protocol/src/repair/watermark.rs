@@ -217,7 +217,7 @@ impl Proofs {
         if when > seal {
             return Ok(passing);
         }
-        self.passed(passing);
+        self.release(passing);
         Err(seal)
     }
 

@@ -135,7 +135,7 @@ mod tests {
                 }
                 for missing in [&[][..], &[1], &[0, 3], &[2, 1], &[4, 3, 2]] {
                     let order = order(&topology, 1, missing);
-                    let asked = asked(&topology, quorum, &order).map(<[NodeId]>::to_vec);
+                    let asked = candidates(&topology, quorum, &order).map(<[NodeId]>::to_vec);
                     let chosen = chosen(&topology, quorum, &order);
                     let what = format!("{quorum:?}, {nodes} in {zones} zones without {missing:?}");
                     assert_eq!(asked, chosen, "{what}");
@@ -155,8 +155,8 @@ mod tests {
                 }
                 work::take();
                 let failed: Vec<u16> = (1..=u16::from(from - ack)).collect();
-                assert!(asked(&topology, quorum, &order(&topology, 0, &[])).is_some());
-                assert!(asked(&topology, quorum, &order(&topology, 0, &failed)).is_some());
+                assert!(candidates(&topology, quorum, &order(&topology, 0, &[])).is_some());
+                assert!(candidates(&topology, quorum, &order(&topology, 0, &failed)).is_some());
                 assert_eq!(work::take(), 0, "{nodes} nodes in {zones} zones, {quorum:?}");
             }
         }
@@ -164,7 +164,8 @@ mod tests {
         let topology = topology(21, 3);
         let zone: Vec<u16> = (0..21).filter(|node| node % 3 == 1).collect();
         assert!(
-            asked(&topology, Quorum { ack: 2, from: 3 }, &order(&topology, 0, &zone)).is_some()
+            candidates(&topology, Quorum { ack: 2, from: 3 }, &order(&topology, 0, &zone))
+                .is_some()
         );
         assert_eq!(work::take(), 0);
     }
@@ -177,7 +178,7 @@ mod tests {
             let (topology, quorum) = (topology(nodes, 0), Quorum { ack: 2, from: 3 });
             let order = order(&topology, 0, &[2, 3]);
             work::take();
-            let asked = asked(&topology, quorum, &order).is_some();
+            let asked = candidates(&topology, quorum, &order).is_some();
             let looks = work::take();
             assert!(looks <= PARTITIONS / 64, "{looks} looks with {nodes} nodes");
             assert_eq!(asked, chosen(&topology, quorum, &order).is_some());

@@ -26,7 +26,7 @@ impl Cleanup {
         // the next transition is prepared.
         let is_due = matches!(layout.stage, Stage::Settled | Stage::Prepare);
         if is_due && cx.shared().membership.layouts.has_orphans() {
-            self.want(cx);
+            self.request_drop(cx);
         }
         let is_idle = self.begun.is_none() && self.not_before <= cx.now().mono;
         if is_idle && cx.shared().transfer.orphan_drops.is_pending() {

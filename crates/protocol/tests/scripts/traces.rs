@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use protocol::{
-    Done, NodeId, OpLookup, Operation, Recollections, Record, Remembered, Shared, Tag, Until, Via,
-    WriteIdentity, has_idempotency_key,
+    Done, NodeId, OpLookup, Operation, OwnTraces, Recollections, Record, Remembered, Shared, Tag,
+    Via, WriteIdentity, has_idempotency_key,
 };
 
 /// The only key.
@@ -71,7 +71,7 @@ impl Traces {
                 traces.entry(*id).or_default().push((*node, *trace));
             }
         }
-        let until = Until::Seal(seal);
+        let until = OwnTraces::Seal(seal);
         let recollections = Recollections { own, until, before, unasked: 0 };
         traces.values().filter_map(|traces| recollections.remember(traces)).collect()
     }

@@ -328,7 +328,7 @@ fn a_range_asks_the_nodes_of_the_view_in_force() {
     let mut late = Scan::new(&cluster.shared, all.into(), Bytes::new(), None);
     assert_eq!(asked(&mut late), [0, 1, 2, 9].map(NodeId), "from this node on, by their names");
     early.retry(NodeId(0));
-    assert!(early.begins_anew(), "pages of two placements don't fit together");
+    assert!(early.take_restarted(), "pages of two placements don't fit together");
     assert_eq!(asked(&mut early), [0, 1, 2, 9].map(NodeId));
 }
 
