@@ -14,7 +14,7 @@ fn running(wall: u64, persisted: u64) -> Clock {
 }
 
 #[test]
-fn the_latest_time_never_goes_back_with_the_wall_clock_and_follows_most_others() {
+fn the_latest_time_ignores_a_wall_clock_set_back_and_follows_most_other_clocks() {
     let (behind, others) = (at(WALL - 900), WALL + 900);
     let clock = Clock::start(7, behind.wall, Clock::time_of(WALL));
     assert_eq!(clock.latest(9, behind, 0), WALL + 9, "known from before the start");
@@ -95,7 +95,7 @@ fn values_expire_by_the_wall_clock_unless_most_others_show_less() {
 
 /// A wrong clock does not take in the times of other clocks that are equally wrong.
 #[test]
-fn what_most_others_refuse_is_ahead_for_a_wrong_clock_too() {
+fn a_time_that_most_others_refuse_counts_as_ahead_on_a_wrong_clock_too() {
     let skew = 500_000;
     let clock = running(WALL, 0);
     let wrong = at(WALL + 3_600_000_000);
@@ -117,7 +117,7 @@ fn what_most_others_refuse_is_ahead_for_a_wrong_clock_too() {
 
 /// A wrong report would make an operator correct a clock that is right or behind.
 #[test]
-fn a_clock_that_was_ahead_is_not_said_to_be() {
+fn a_clock_that_was_ahead_before_is_not_reported_as_ahead() {
     let ahead = (WALL + 300_000_000) << 12;
     let clock = Clock::start(7, WALL, ahead);
     clock.mark_durable(ahead + (1_000_000 << 12), 0);
@@ -137,7 +137,7 @@ fn a_clock_that_was_ahead_is_not_said_to_be() {
 }
 
 #[test]
-fn a_ballot_leaves_room_for_those_that_follow_it() {
+fn each_ballot_leaves_numbers_for_63_following_ballots() {
     let clock = running(WALL, 0);
     let issue = |wall| clock.issue_ballot(at(wall), NodeId(0));
     let first = clock.issue(at(WALL)).unwrap().time;
@@ -154,7 +154,7 @@ fn a_ballot_leaves_room_for_those_that_follow_it() {
 }
 
 #[test]
-fn two_nodes_draw_no_ballot_that_is_the_others() {
+fn two_nodes_never_issue_the_same_ballot() {
     let ballots = |own| {
         let ballot = running(WALL, 0).issue_ballot(at(WALL + 5), NodeId(own)).unwrap();
         assert!(!is_following_ballot(ballot));
@@ -180,7 +180,7 @@ fn follows_the_wall_clock_and_counts_within_a_microsecond() {
 }
 
 #[test]
-fn a_clock_that_steps_back_does_not_take_versions_along() {
+fn versions_do_not_step_back_with_the_wall_clock() {
     let clock = running(WALL, 0);
     let mut last = clock.issue(at(WALL + 100)).unwrap();
     for step in 0..10_000 {
@@ -191,7 +191,7 @@ fn a_clock_that_steps_back_does_not_take_versions_along() {
 }
 
 #[test]
-fn never_passes_the_bound_and_goes_on_after_the_next() {
+fn no_version_passes_the_bound_before_the_next_one_is_durable() {
     let clock = running(WALL, 0);
     let late = WALL + 1_000_001;
     assert!(clock.issue(at(WALL + 1_000_000)).is_ok());
@@ -224,7 +224,7 @@ fn refused(from: u64, took: impl Fn(u64) -> u64) -> u64 {
 }
 
 #[test]
-fn the_next_bound_is_there_in_time_on_slow_disks_too() {
+fn the_next_bound_is_durable_in_time_on_slow_disks_too() {
     for took in [0, 1_000, 20_000, 90_000, 400_000] {
         assert_eq!(refused(0, |_| took), 0, "{took} us");
     }
@@ -362,7 +362,7 @@ fn a_time_to_live_is_added_to_the_wall_clock_or_to_what_other_nodes_sent() {
 }
 
 #[test]
-fn a_node_alone_is_sure_of_no_more_time_than_has_passed() {
+fn a_single_node_trusts_no_more_time_than_has_passed_since_its_start() {
     let hour = 3_600_000_000;
     let ahead = Clock::start(7, WALL + 25 * hour, WALL << COUNTER_BITS);
     assert_eq!(ahead.certain_time(0, WALL + 25 * hour), WALL);

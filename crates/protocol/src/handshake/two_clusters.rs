@@ -80,7 +80,7 @@ fn shake(a: Side, b: Side) -> [Result<PeerSeen, HandshakeRefused>; 2] {
 }
 
 #[test]
-fn who_is_taken_in_and_who_is_of_another_cluster() {
+fn a_table_of_cluster_ids_decides_who_joins_and_who_is_refused() {
     let cases = [
         // Ids decide, whichever disks are known, because disks are replaced.
         ("one id", side(G, Its), side(G, Its), true),
@@ -140,7 +140,7 @@ fn who_is_taken_in_and_who_is_of_another_cluster() {
 }
 
 #[test]
-fn a_node_says_whether_it_knew_another_disk() {
+fn a_node_reports_whether_it_knew_another_disk_of_the_peer() {
     let seen = |knows| shake(side(G, knows), side(G, Nothing))[1].clone().unwrap();
     assert!(!seen(Nothing).never_another && seen(Nothing).knows_us.is_none());
     assert!(!seen(Its).never_another, "it is not known to be the first");

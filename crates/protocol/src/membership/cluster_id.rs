@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_founders_disk_tells_clusters_of_the_same_names_apart() {
+    fn cluster_ids_differ_by_the_founders_disk() {
         let names = ["a", "b", "c"];
         let born = |disk| ClusterId::derive(&names, Incarnation(disk));
         assert_ne!(born(1), born(2));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_while_an_id_is_stored_and_no_second_one_is_taken() {
+    fn no_id_is_reported_while_one_is_being_stored_and_no_second_one_is_accepted() {
         let own = OwnCluster::new(None);
         assert_eq!((own.id(), own.answer()), (None, Some(None)));
         assert!(own.begin_storing(ClusterId(5)));

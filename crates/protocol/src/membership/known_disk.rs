@@ -202,7 +202,7 @@ mod tests {
     /// The answer belongs to a connection that was lost; since then the node refused a connection,
     /// or this node was a member.
     #[test]
-    fn an_answer_from_before_does_not_count_for_a_later_connection() {
+    fn an_answer_to_an_earlier_connection_is_ignored() {
         let refused = |disk: &KnownDisk| {
             disk.refused(P);
             disk.connected(P);

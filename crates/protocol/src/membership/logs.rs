@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_ends_before_what_was_reported_lost_its_tail() {
+    fn a_log_shorter_than_its_report_has_lost_its_tail() {
         let lineage = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 200));
         let tail = lineage.lost(&reported(3, 201)).expect("one group is missing");
         assert!(tail < 5 * HOUR && tail > 4 * HOUR, "only what is as new as the end: {tail:x}");
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_copy_of_the_directory_knows_nothing_of_later_lives() {
+    fn an_older_copy_of_the_directory_lacks_later_boots() {
         // The original ran boots 1, 3 and 5; the copy has boot 1, and starts as 7.
         let lineage = BootHistory::new(vec![life(1, 0)], life(7, 80));
         assert!(lineage.lost(&reported(1, 100)).is_some());
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn the_original_notices_that_its_copy_went_on() {
+    fn the_original_directory_detects_that_its_copy_ran() {
         // The copy ran as boot 4 beside boot 3; the original now runs again.
         let lineage = BootHistory::new(vec![life(1, 0), life(3, 100)], life(5, 500));
         assert_eq!(lineage.lost(&reported(4, 120)), Some(0));
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn lives_are_bounded_and_come_back_as_they_were_kept() {
+    fn the_number_of_boots_is_limited_and_they_decode_unchanged() {
         let mut lineage = BootHistory::new(Vec::new(), life(1, 0));
         for id in 2..=100 {
             let earlier = BootHistory::decode(&lineage.encode()).unwrap();
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_reported_before_what_is_claimed_was_looked_at() {
+    fn no_position_is_reported_before_the_peers_claim_is_checked() {
         let logs = Logs::new(DISK, BootHistory::new(Vec::new(), life(1, 7)), &[]);
         let peer = NodeId(1);
         assert_eq!(logs.position_for(peer), LogPosition(0));
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_lives_the_greater_holds() {
+    fn the_later_of_two_boots_counts() {
         let logs = Logs::new(DISK, BootHistory::new(Vec::new(), life(1, 0)), &[]);
         let peer = NodeId(1);
         logs.note_boot(peer, THEIRS, BootId(10));
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_disk_is_connected_no_other_one_takes_its_place() {
+    fn a_connected_disk_is_not_replaced_by_another_one() {
         let logs = Logs::new(DISK, BootHistory::new(Vec::new(), life(1, 0)), &[]);
         let (peer, other) = (NodeId(1), Incarnation(78));
         logs.note_boot(peer, THEIRS, BootId(10));
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_a_life_before_the_voter_was_made_says_nothing_of_its_votes() {
+    fn a_claim_of_a_boot_before_the_voter_does_not_concern_its_votes() {
         let lives = vec![life(1, 0), life(5, 90)];
         let logs = Logs::new(DISK, BootHistory::new(lives, life(7, 100)), &[]);
         let claim = |life| Claim { incarnation: DISK, reported: reported(life, 300) };
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_yet_is_kept_once() {
+    fn an_unsaved_claim_is_returned_until_it_is_stored() {
         let logs = Logs::new(DISK, BootHistory::new(Vec::new(), life(1, 0)), &[]);
         let peer = NodeId(1);
         logs.note_boot(peer, THEIRS, BootId(10));

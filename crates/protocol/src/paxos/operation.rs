@@ -404,7 +404,7 @@ mod tests {
 
     /// Nodes agree on the id, and it stays on disk for a day.
     #[test]
-    fn a_write_is_known_by_its_key_and_its_word() {
+    fn a_write_id_depends_on_key_and_idempotency_key() {
         let id = id_of_idempotency_key(b"a/account1", b"order-1001");
         assert_eq!(id, 0x098e_0b31_deee_3e4b);
         assert!(has_idempotency_key(id));
@@ -414,7 +414,7 @@ mod tests {
 
     /// Nodes agree on the digest, and it stays on disk for a day.
     #[test]
-    fn requests_are_told_apart_by_what_they_ask_for() {
+    fn request_digests_differ_by_condition_change_and_time_to_live() {
         let put = |value| Change::Put(Bytes::from_static(value));
         let (one, other) = (state("1", 0).tag(), Tag { last: Some((1, 9)), ..state("1", 0).tag() });
         let requests = [
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idempotency_key_is_good_for_one_request() {
+    fn an_idempotency_key_is_valid_for_one_request() {
         let mut key = state("1", 0);
         let put = |digest| Conditional {
             digest,
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_value_is_none_to_every_condition() {
+    fn every_condition_treats_an_expired_value_as_absent() {
         let tag = state("1", 0).tag();
         let put = |condition| write(condition, Change::Put(Bytes::from("2")), 0);
         for (expiry_ms, is_there) in [(0, true), (AT + 1, true), (AT, false), (1, false)] {
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_write_of_a_state_alone_is_fenced() {
+    fn only_the_last_write_of_a_state_gets_a_fencing_token() {
         let mut state = state("1", 0);
         let put = write(Condition::Any, Change::Put(Bytes::from("2")), 0);
         let fence = |done: Done, state: &KeyState| match done.fenced(state.steps().last(), 9) {

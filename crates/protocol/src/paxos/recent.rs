@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn another_request_with_the_same_id_is_told_apart_and_the_later_accept_holds() {
+    fn another_request_with_the_same_id_is_reported_as_reused() {
         let recent = RecentWrites::new(0);
         let told = |digest| recent.recall(b"k", WriteIdentity { id: 5, digest }, 9);
         recent.note(b"k", &record(10), [&NONE, &of_request(1, 5, 7)], (Via::Accept, 1));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stored_first_is_told() {
+    fn the_first_storing_of_a_write_is_reported() {
         let recent = RecentWrites::new(10);
         recent.note(b"k", &record(20), [&NONE, &steps(3, &[1, 2])], (Via::Accept, 1));
         recent.note(b"k", &record(30), [&NONE, &steps(4, &[1, 2, 3])], (Via::Accept, 1));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_before_is_not_noted_again() {
+    fn operations_of_the_replaced_record_are_not_noted_again() {
         let recent = RecentWrites::new(0);
         let (before, after) = (steps(3, &[1, 2]), steps(4, &[1, 5, 3]));
         recent.note(b"k", &record(20), [&before, &after], (Via::Accept, 1));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_is_known_to_be_forgotten() {
+    fn evicted_entries_are_reported_as_forgotten() {
         let recent = RecentWrites::new(0);
         for id in 1..=MOST as u64 + 2 {
             recent.note(
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_replicas_accepted_is_forgotten() {
+    fn entries_of_an_earlier_placement_are_forgotten() {
         let recent = RecentWrites::new(0);
         recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], (Via::Accept, 3));
         recent.forget(4, 30);

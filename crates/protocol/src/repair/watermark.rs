@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_directory_takes_over_what_was_proven_without_it() {
+    fn an_empty_directory_adopts_a_proof_made_without_it() {
         let (node, proven) = (NodeId(1), RoundId { time: 9, node: NodeId(2) });
         let proofs = Proofs::new(Proof::of_new(node, 5));
         assert!(proofs.is_outdated_by(proven));
@@ -378,7 +378,7 @@ mod tests {
 
     /// An empty directory adopts the proof, and turns out to be the first one afterwards.
     #[test]
-    fn what_is_proven_stays_sealed_in_a_first_directory() {
+    fn a_first_directory_keeps_its_fence_at_an_adopted_proof() {
         let (node, proven) = (NodeId(1), RoundId { time: 9, node: NodeId(2) });
         let proofs = Proofs::new(Proof::of_new(node, 5));
         proofs.mark_made_after(proven);

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn with_others_whatever_is_not_newer_than_all_before_is_looked_for() {
+    fn with_other_nodes_only_a_greatest_version_skips_the_lookup() {
         let newest = NewestTime::new(10);
         assert!(newest.note_and_check(at(10, OWN), OWN, false));
         assert!(!newest.note_and_check(at(12, OWN), OWN, false));
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_only_what_others_wrote_is_looked_for() {
+    fn a_single_node_looks_up_only_versions_of_other_origins() {
         let newest = NewestTime::new(10);
         assert!(
             newest.note_and_check(at(9, OWN), OWN, true),

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_is_held_until_it_has_left_and_what_comes_once_the_node_is_empty() {
+    fn a_moving_key_is_held_until_it_has_left_and_from_the_end_of_the_orphan_drop() {
         let membership = Membership::new(MembershipState::Member, 0, true);
         let (clock, logs) =
             (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(Incarnation(1))));

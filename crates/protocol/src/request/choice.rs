@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_begins_without_a_walk_over_the_partitions() {
+    fn a_range_starts_without_checking_every_partition() {
         for (nodes, zones) in [(5, 0), (20, 0), (21, 3), (100, 0)] {
             let topology = topology(nodes, zones);
             for (ack, from) in [(1, 2), (2, 3), (3, 5), (6, 10)] {
@@ -173,7 +173,7 @@ mod tests {
     /// With more nodes missing, the choice must know whether some partition lacks too many
     /// replicas.
     #[test]
-    fn with_too_many_missing_only_what_they_hold_is_looked_at() {
+    fn with_many_missing_nodes_only_their_partitions_are_checked() {
         for nodes in [5, 20, 100, 400] {
             let (topology, quorum) = (topology(nodes, 0), Quorum { ack: 2, from: 3 });
             let order = order(&topology, 0, &[2, 3]);

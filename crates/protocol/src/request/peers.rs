@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn late_is_what_one_in_a_hundred_is() {
+    fn the_hedge_delay_is_what_one_answer_in_a_hundred_exceeds() {
         let mut peers = PeerLatencies::default();
         let node = NodeId(0);
         assert_eq!(peers.hedge_delay(node), FIRST_HEDGE);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_quorums_are_refused() {
         for (ack, from, nodes, refusal) in [
             (Some(0), None, 3, QuorumError::NoAck),
             (None, Some(0), 3, QuorumError::NoFrom),

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn votes_are_the_union_and_each_knows_its_places() {
+    fn votes_cover_both_sets_with_their_places() {
         let replicas = Replicas { read: nodes(&[4, 2, 7]), other: Some(nodes(&[2, 9, 4])) };
         let all: Vec<(u16, u8, u8)> =
             replicas.all().iter().map(|(node, at)| (node.0, at.read, at.other)).collect();

@@ -100,7 +100,7 @@ mod tests {
     const FAILED: BackgroundEvent = BackgroundEvent::OrphansDropped { done: false };
 
     #[test]
-    fn they_are_dropped_once_for_all_that_wanted_it_before() {
+    fn one_drop_serves_all_earlier_requests() {
         let (shared, mut node) = node();
         assert_eq!(drops(&mut node, 1, BackgroundEvent::Tick), 0);
         shared.transfer.orphan_drops.request();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_wanted_meanwhile_begins_after_it() {
+    fn a_request_during_a_drop_starts_another_one() {
         let (shared, mut node) = node();
         shared.transfer.orphan_drops.request();
         assert_eq!(drops(&mut node, 1, BackgroundEvent::Tick), 1);

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_is_sent_once_and_then_by_all_who_hold_something_else() {
+    fn moving_keys_are_sent_once_and_then_by_all_replicas_that_differ() {
         let (before, after) = (topology(&[0, 1, 2], 3), topology(&[0, 1, 2, 3], 3));
         let view = View::moving(2, 2, before, after);
         let all = sent(&view, 3, false, &[]);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn where_copies_become_fewer_those_that_stay_are_sent_what_they_lack() {
+    fn with_fewer_copies_staying_replicas_receive_what_they_lack() {
         let view = View::moving(2, 2, topology(&[0, 1, 2], 3), topology(&[0], 3));
         assert_eq!(sent(&view, 0, true, &[]), [0; 3], "it holds most of it");
         assert_eq!(sent(&view, 0, false, &[]), [100; 3]);

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_made_anew_is_not_dropped_by_what_was_worked_off_before() {
+    fn a_renewed_mark_survives_the_end_of_earlier_work() {
         let missed = Missed::default();
         missed.mark(A, mark(7, 10));
         let before = missed.of(A)[0].number;
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_found_again_and_damage_is_reported() {
+    fn stored_marks_are_loaded_and_damage_is_reported() {
         let missed = Missed::default();
         missed.mark(B, mark(0, 5));
         missed.mark(B, mark(65_535, 6));

@@ -47,7 +47,7 @@ fn note(notes: &Notes, what: impl Into<String>) {
 }
 
 #[test]
-fn a_task_goes_on_with_the_answer_to_its_own_call() {
+fn a_task_resumes_with_the_answer_to_its_own_call() {
     let (mut tasks, notes) = (tasks(), Notes::default());
     for name in ["first", "second"] {
         let (context, notes) = (tasks.context().clone(), Rc::clone(&notes));
@@ -65,7 +65,7 @@ fn a_task_goes_on_with_the_answer_to_its_own_call() {
 }
 
 #[test]
-fn a_task_that_sleeps_goes_on_with_the_first_tick_after_that() {
+fn a_paused_task_resumes_at_the_first_tick_after_its_pause() {
     let (mut tasks, notes) = (tasks(), Notes::default());
     let (context, told) = (tasks.context().clone(), Rc::clone(&notes));
     let id = tasks.spawn("sleeper", async move {
@@ -118,7 +118,7 @@ fn the_first_failure_drops_the_other_calls() {
 }
 
 #[test]
-fn jobs_begin_as_there_is_room_for_them() {
+fn jobs_start_within_the_concurrency_limit() {
     let (mut tasks, notes) = (tasks(), Notes::default());
     let (context, told) = (tasks.context().clone(), Rc::clone(&notes));
     tasks.spawn("jobs", async move {

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_placed_once_as_long_as_somebody_holds_that() {
+    fn a_topology_is_computed_once_while_it_is_in_use() {
         let nodes: Vec<Node> = (0..3).map(|id| node(id, "")).collect();
         let first = cached_topology(&nodes, 2).unwrap();
         let others = [

@@ -49,7 +49,7 @@ fn the_bytes_are_those_of_the_document() {
 }
 
 #[test]
-fn what_is_no_record_is_told_from_a_newer_one() {
+fn damaged_records_are_distinguished_from_later_formats() {
     let (_, record) = accepted();
     let why = |bytes: &[u8]| Layouts::decode(bytes, first()).unwrap_err();
     for cut in 0..record.len() {
@@ -60,7 +60,7 @@ fn what_is_no_record_is_told_from_a_newer_one() {
 }
 
 #[test]
-fn a_layout_rules_once_it_is_not_the_first() {
+fn only_a_later_layout_than_the_first_overrides_the_settings() {
     let (layouts, record) = accepted();
     assert_eq!(Layouts::overriding_layout(&record), Ok(None), "it is accepted only");
     layouts.learn(&next(&first()));
@@ -70,7 +70,7 @@ fn a_layout_rules_once_it_is_not_the_first() {
 }
 
 #[test]
-fn a_copy_has_no_votes_and_goes_by_what_is_decided() {
+fn a_copied_record_has_no_votes_and_uses_the_decided_layout() {
     let (_, record) = accepted();
     let record = Layouts::without_votes(&record).unwrap();
     let copy = Layouts::decode(&record, first()).unwrap();

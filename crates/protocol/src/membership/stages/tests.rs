@@ -110,7 +110,7 @@ impl Own {
 }
 
 #[test]
-fn reads_switch_once_all_have_all_under_that_layout() {
+fn reads_switch_once_all_nodes_have_pulled_under_this_layout() {
     let mut own = Own::new();
     let epoch = own.goes_on();
     let (has, lacks) = (Some((epoch, true)), Some((epoch, false)));
@@ -121,7 +121,7 @@ fn reads_switch_once_all_have_all_under_that_layout() {
 }
 
 #[test]
-fn it_ends_once_most_nodes_of_before_have_entered() {
+fn a_transition_ends_once_a_majority_of_the_previous_nodes_has_entered() {
     let mut own = Own::new();
     let before = own.goes_on();
     let epoch = own.goes_on();

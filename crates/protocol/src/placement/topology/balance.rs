@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_takes_its_share_and_moves_little_else() {
+    fn a_new_node_gets_its_share_and_moves_little_else() {
         for (nodes_before, new) in [(1, 3), (3, 1), (3, 2), (20, 2)] {
             let all = nodes(&vec![""; nodes_before + new], &vec![1; nodes_before + new]);
             let before = Topology::of(all[..nodes_before].to_vec(), 3).unwrap();

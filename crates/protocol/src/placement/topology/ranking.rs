@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_logarithm_is_one() {
+    fn the_logarithm_is_accurate() {
         let mut hash = 1_u64;
         for step in 0..100_000_u64 {
             hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(step);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn its_ends_fit() {
+    fn the_ends_of_the_logarithm_table_are_exact() {
         assert_eq!(minus_log2(0), 64 << FRACTION_BITS);
         assert_eq!(minus_log2((1 << 63) - 1) >> (FRACTION_BITS - 20), 1 << 20);
         assert!(minus_log2(u64::MAX) < 1 << (FRACTION_BITS - 50));
@@ -206,7 +206,7 @@ mod tests {
 
     /// Pins the table's bits, which must be the same on every platform.
     #[test]
-    fn its_bits_are_pinned() {
+    fn the_bits_of_the_logarithm_table_are_pinned() {
         assert_eq!(LOG2[512], 84_301_980_808_752_399, "log2(1.5)");
         let all: Vec<u8> = LOG2.iter().flat_map(|log| log.to_le_bytes()).collect();
         assert_eq!(xxh3_64(&all), 10_313_200_144_454_587_502);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_is_late_first() {
+    fn writes_expire_in_the_order_of_their_start() {
         let mut writes = AloneWrites::default();
         let ids = [writes.add(write(1, 10)), writes.add(write(2, 20))];
         assert!(writes.take_late(9).is_none());

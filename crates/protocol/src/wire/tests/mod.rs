@@ -429,7 +429,7 @@ fn stored(id: u64) -> Item {
 }
 
 #[test]
-fn what_no_node_says_is_refused() {
+fn malformed_items_are_refused() {
     let item = ENVELOPE_HEAD;
     let (key, most) = (Bytes::from_static(b"k"), 7);
     let body = Body::Request {
@@ -478,7 +478,7 @@ fn what_no_node_says_is_refused() {
 }
 
 #[test]
-fn keys_have_bounds() {
+fn key_lengths_are_limited() {
     for (length, good) in [(0, false), (1, true), (KEY_MAX, true), (KEY_MAX + 1, false)] {
         let request = Request::Read { key: vec![b'k'; length].into(), most: 1 };
         let body = Body::Request { remaining_ms: 1, class: Class::Client, request };

@@ -130,7 +130,7 @@ fn what_must_be_durable_is_said_with_the_reply() {
 }
 
 #[test]
-fn of_a_fork_nothing_is_learned_and_nothing_voted() {
+fn a_layout_on_a_fork_is_neither_learned_nor_voted_for() {
     let seats = [seat(0, 1), seat(1, 1), seat(2, 1)];
     let one = first(&seats);
     let decreed = Arc::new(one.decreed(NodeId(0), VoterId(9), &[]).unwrap());
@@ -181,7 +181,7 @@ fn a_layout_of_another_base_is_not_accepted() {
 }
 
 #[test]
-fn who_accepted_completes_it() {
+fn a_node_that_accepted_a_layout_completes_it() {
     let seats = [seat(0, 1), seat(1, 1), seat(2, 1)];
     let one = Arc::new(first(&seats));
     let two = Arc::new(next(&one, seats.to_vec(), 1));
@@ -205,7 +205,7 @@ fn who_accepted_completes_it() {
 /// The layout accepted under the highest ballot may be decided, so it is proposed again, in
 /// whatever order the members report.
 #[test]
-fn what_was_accepted_last_is_taken_up_whoever_tells_of_it_first() {
+fn the_layout_of_the_highest_ballot_is_proposed_again_in_any_order_of_replies() {
     let one = Arc::new(first(&[seat(0, 1), seat(1, 1), seat(2, 1)]));
     let planned = |mark| Arc::new(next(&one, one.council.clone(), mark));
     let (earlier, later) = (planned(1), planned(2));

@@ -34,7 +34,7 @@ fn moving(base: &Layout) -> Layout {
 }
 
 #[test]
-fn one_node_decides_what_follows() {
+fn the_node_of_a_forced_layout_decides_the_next_layouts_alone() {
     let first = first();
     let decreed = first.decreed(NodeId(0), VoterId(77), &[]).unwrap();
     assert_eq!((decreed.epoch, decreed.stage), (1_000_000, Stage::Settled));
@@ -58,7 +58,7 @@ fn one_node_decides_what_follows() {
 }
 
 #[test]
-fn what_moves_goes_back_until_reads_have_switched() {
+fn a_forced_layout_aborts_a_transition_until_reads_have_switched() {
     let prepare = moving(&first());
     let read_old = prepare.next_stage().unwrap();
     let read_new = read_old.next_stage().unwrap();
@@ -90,7 +90,7 @@ fn what_moves_goes_back_until_reads_have_switched() {
 }
 
 #[test]
-fn who_went_by_what_a_decree_did_not_know_is_on_a_fork() {
+fn a_node_with_a_layout_unknown_to_the_forced_one_is_on_a_fork() {
     let first = first();
     let second = decided(&first, &["a", "b", "c"]);
     let third = decided(&second, &["b"]);
@@ -117,7 +117,7 @@ fn who_went_by_what_a_decree_did_not_know_is_on_a_fork() {
 }
 
 #[test]
-fn decrees_that_make_no_line_are_refused() {
+fn inconsistent_forced_layouts_are_refused() {
     let decreed = first().decreed(NodeId(0), VoterId(7), &[]).unwrap();
     let again = decreed.decreed(NodeId(0), VoterId(8), &[]).unwrap();
     let refused = |change: &dyn Fn(&mut Layout)| {

@@ -536,7 +536,7 @@ fn what_it_has_taken_is_counted_by_change() {
 
 /// Two of three replicas are declared lost: nobody can tell any more what a majority holds.
 #[test]
-fn what_is_left_is_taken_where_no_majority_is_left() {
+fn remaining_records_are_pulled_where_no_majority_is_left() {
     let mut own = Own::settled(MembershipState::Member, None);
     let remove_lost = vec!["n2".to_owned(), "n3".to_owned()];
     let change = PlanChange { remove_lost, replicas: Some(2), ..PlanChange::default() };
@@ -587,7 +587,7 @@ fn a_node_that_has_left_is_not_waited_for() {
 /// With more copies a replica is new; with fewer, one that stays may lack what a majority of more
 /// held; if only nodes without zones join, a node that stays gains nothing.
 #[test]
-fn who_stays_takes_where_the_number_of_copies_changes() {
+fn a_staying_node_pulls_where_the_number_of_copies_changes() {
     let base = Own::settled(MembershipState::Member, None).shared.membership.layouts.known();
     let member = Member { name: "n4".to_owned(), zone: String::new(), weight: 1 };
     let joiner = crate::membership::layout::Joiner {

@@ -101,7 +101,7 @@ fn it_remembers_what_a_majority_accepted_and_then_has_all() {
 }
 
 #[test]
-fn what_could_not_be_stored_is_stored_again() {
+fn a_failed_store_of_the_history_is_retried() {
     let (mut own, calls) = asks();
     let one = accepted(&own, 1);
     for (call, traces) in calls.iter().zip([vec![], vec![one], vec![one], vec![one]]) {
@@ -164,7 +164,7 @@ fn a_source_that_fails_is_asked_again_and_not_for_ever() {
 }
 
 #[test]
-fn it_begins_again_with_other_sources() {
+fn the_history_is_pulled_again_from_other_sources() {
     let (mut own, calls) = asks();
     own.reply(calls[0], told_of(&[accepted(&own, 1)], None));
     let known = own.shared.membership.layouts.known();
