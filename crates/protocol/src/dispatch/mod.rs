@@ -40,7 +40,7 @@ use crate::paxos::recent::OpLookup;
 use crate::paxos::{Changes, recall};
 use crate::placement::view::{View, ViewId};
 use crate::replica::reply::{long, reply_to_error, reply_to_read, reply_to_write};
-use crate::replica::{Own, Replica};
+use crate::replica::{OwnResult, Replica};
 use crate::request::call::{Calls, OwnRequest};
 use crate::request::missed_writes::MissedWrites;
 use crate::request::peers::PeerLatencies;

@@ -649,7 +649,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_never_completes_a_handshake(at in any::<prop::sample::Index>(), bit in 0_u8..8) {
+    fn a_flipped_bit_is_never_accepted(at in any::<prop::sample::Index>(), bit in 0_u8..8) {
         let (mut dialer, _) = recorded([1, 2]);
         // The last frame is the verdict, which proves nothing and can only refuse.
         let proved = dialer.len() - FRAME_HEAD - 1;

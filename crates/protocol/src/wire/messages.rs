@@ -9,7 +9,7 @@
 
 use super::compare_fields::Ranges;
 use super::field::{Authoritative, DigestIfAny, Entries, Field, IdIfAny, Key, MarkList, MostIfAny};
-use super::out::{Counted, OpenItem, Out};
+use super::out::{ByteCounter, OpenItem, Out};
 use super::reader::FieldReader;
 use super::{Head, ITEM_HEAD, Malformed, kind};
 use crate::membership::disk_ids::Incarnation;
