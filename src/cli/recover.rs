@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
 use clap::Args;
-use protocol::layout::{Layout, NoDecree, Stage, VoterId};
+use protocol::layout::{DecreeError, Layout, Stage, VoterId};
 use protocol::{MembershipState, NodeId};
 use server::StartError;
 use server::identity::SurvivingDirectory;
@@ -66,7 +66,7 @@ pub(super) enum RecoverError {
     )]
     NotBegun,
     #[error(transparent)]
-    NoDecree(#[from] NoDecree),
+    DecreeError(#[from] DecreeError),
 }
 
 /// Runs the command; returns the text to print.

@@ -18,7 +18,7 @@ use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
 use protocol::escaped;
 use protocol::handshake::Channel;
-use protocol::layout::{Kinds, Methods, Token, after_prefix};
+use protocol::layout::{Kinds, Methods, Token, end_of_prefix};
 
 use super::keys::Keys;
 use super::params;
@@ -318,7 +318,7 @@ fn is_inside(prefix: &[u8], keys: Keys<'_>) -> bool {
 fn outside_prefix(token: &Token, keys: Keys<'_>) -> Problem {
     let name = &token.name;
     let prefix = escaped(&token.prefix);
-    let range = match (keys, after_prefix(&token.prefix)) {
+    let range = match (keys, end_of_prefix(&token.prefix)) {
         (Keys::Range { .. }, Some(end)) => {
             let end = escaped(&end);
             format!(": a range from start={prefix} to end={end} at most, which is prefix={prefix}")
@@ -342,7 +342,7 @@ fn method_of(method: &Method) -> Option<Methods> {
 
 /// True if all keys of a range begin with the prefix.
 fn lies_within(prefix: &[u8], start: &[u8], end: Option<&[u8]>) -> bool {
-    let after = after_prefix(prefix);
+    let after = end_of_prefix(prefix);
     start.starts_with(prefix)
         && after.is_none_or(|after| end.is_some_and(|end| end <= after.as_slice()))
 }

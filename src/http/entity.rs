@@ -158,7 +158,7 @@ async fn write(
 }
 
 /// Builds the error answer of a request that too few replicas completed.
-pub(super) fn quorum_problem(service: &Service, mut failed: protocol::RequestFailed) -> Problem {
+pub(super) fn quorum_problem(service: &Service, mut failed: protocol::RequestFailure) -> Problem {
     if failed.failure == FailureKind::Busy
         && failed.is_write
         && let Some(why) = service.requests.store_failure()

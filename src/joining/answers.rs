@@ -101,7 +101,7 @@ pub(crate) fn answer_join(node: &Node, asker: JoinRequest) -> Result<JoinAnswer,
         let url = node.url_of(node.shared.own);
         return Err(Refused::Ahead { ahead, url }.into());
     }
-    let layout = node.shared.membership.layouts.entered();
+    let layout = node.shared.membership.layouts.active_layout();
     // `all` includes leaving nodes: the change waits until they have handed over their records, or
     // is undone.
     if let Some(known) = layout.all().find(|node| node.member.name == asker.name) {
@@ -218,7 +218,7 @@ fn check_same_member(node: &Node, asker: &JoinRequest, id: NodeId) -> Result<(),
     match other_disk {
         Some(_) if node.facts.is_up(id) => Err(Refused::IsUp { name }),
         // The joining node's settings must list the same members as those of the other nodes.
-        _ if node.shared.membership.layouts.entered().epoch == FIRST_EPOCH => {
+        _ if node.shared.membership.layouts.active_layout().epoch == FIRST_EPOCH => {
             Err(Refused::IsListed { name })
         }
         Some(_) => {

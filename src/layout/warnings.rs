@@ -66,7 +66,7 @@ fn can_vote(node: &Node, seat: &Seat) -> bool {
     }
     let has_its_disk = match seat.voter {
         // In the first layout a seat belongs to the node's first disk.
-        None => !node.shared.membership.logs.had_another(seat.node),
+        None => !node.shared.membership.logs.had_another_disk(seat.node),
         voter => node.facts.seen(seat.node).voter() == voter,
     };
     node.facts.is_up(seat.node) && has_its_disk

@@ -391,7 +391,7 @@ impl Requests {
             let (id, asked) = (message.id, Instant::now());
             let patience = left.saturating_sub(this.node.config.deadline / ANSWER_SHARE);
             let Some(room) = this.node.answers.wait(most, patience).await else {
-                return this.dispatch(Event::Overflow { peer, id });
+                return this.dispatch(Event::MessageDropped { peer, id });
             };
             // The other node is told the time that remains, because it waits for memory too.
             let left = left.saturating_sub(asked.elapsed());
@@ -456,7 +456,7 @@ impl Driver for Process<'_> {
         spawn_local(async move {
             // An error means that no request waits for the page any more, or that the node stops.
             if let Ok(result) = page.await {
-                this.dispatch(Event::Paged { op, result });
+                this.dispatch(Event::PageRead { op, result });
             }
         });
     }

@@ -178,10 +178,10 @@ impl Requests {
 
     /// Returns the expiry of a value written now, in milliseconds since 1970; 0 = never.
     ///
-    /// The base is [`protocol::Clock::base_of_expiries`], which equals the wall clock unless
+    /// The base is [`protocol::Clock::ttl_base_time`], which equals the wall clock unless
     /// another node's clock is a little ahead.
     pub(crate) fn expiry_ms(&self, ttl: Option<Ttl>) -> u64 {
-        let base = || self.node.shared.clock.base_of_expiries(now());
+        let base = || self.node.shared.clock.ttl_base_time(now());
         ttl.map_or(0, |ttl| base().div_ceil(1000) + ttl.millis())
     }
 
@@ -212,7 +212,7 @@ impl Requests {
 
     /// True if the record is intact and belongs to `key`.
     pub(crate) fn is_whole(key: &[u8], record: &Record) -> bool {
-        record.verifies(key)
+        record.is_intact(key)
     }
 
     /// Starts a range read over the cluster; `None` if too many are under way.

@@ -60,7 +60,7 @@ impl TaskDriver for Process<'_> {
             if streams {
                 note_unstreamed(&this.node, to, &result);
             }
-            dispatch(&this.node, BackgroundEvent::Returned { call, result }.into()).await;
+            dispatch(&this.node, BackgroundEvent::CallReturned { call, result }.into()).await;
         });
     }
 

@@ -88,7 +88,7 @@ pub(crate) async fn change(
     while Instant::now() < until {
         let known = layouts.known();
         let Some(access) = next(&known.access)? else {
-            if layouts.entered().epoch >= known.epoch {
+            if layouts.active_layout().epoch >= known.epoch {
                 return Ok(());
             }
             // The change is decided, but not yet in force on this node.
@@ -96,7 +96,7 @@ pub(crate) async fn change(
             continue;
         };
         let wanted = Arc::new(known.with_access(access));
-        layouts.proposes_access(wanted.id());
+        layouts.note_access_proposal(wanted.id());
         task::dispatch(node, BackgroundEvent::Propose(wanted).into()).await;
         let mut looks = 0;
         while Instant::now() < until {

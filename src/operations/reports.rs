@@ -7,7 +7,8 @@ use std::sync::Arc;
 use protocol::handshake::Secrets;
 use protocol::layout::{Joiner, Layout, PlanChange, PlanError, Quota};
 use protocol::{
-    BackgroundEvent, Clock, ForgottenWhy, ForgottenWords, MembershipState, NodeId, Progress,
+    BackgroundEvent, Clock, ForgettingReason, ForgottenIdempotency, MembershipState, NodeId,
+    Progress,
 };
 use serde_json::Value;
 
@@ -87,7 +88,7 @@ impl Reports {
         // Records that only other nodes hold may be newer than any record here.
         let newest = if holds_all { db.engine().greatest_time() } else { u64::MAX };
         let up_to = newest.min(Clock::limit(wall_micros(), 0));
-        (!shared.is_alone()).then(|| shared.repair.rounds.ask(full, up_to))
+        (!shared.is_alone()).then(|| shared.repair.rounds.request_round(full, up_to))
     }
 
     /// Returns the answer of `/admin/repair`.
@@ -271,7 +272,7 @@ impl Reports {
 
 /// Returns the node's status, with `stats` as its store's part.
 fn status(node: &Node, stats: lsm::Stats) -> Status {
-    let refused_for = node.shared.clock.refused_for(clocks::now());
+    let micros_until_accepted = node.shared.clock.micros_until_accepted(clocks::now());
     Status {
         name: node.name().to_owned(),
         url: node.url().to_owned(),
@@ -291,7 +292,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         purgeable_bytes: stats.purgeable_bytes,
         damaged_tables: stats.damaged_tables,
         repair: (!node.shared.is_alone()).then(|| Repair::of(node)),
-        timestamps_ahead_ms: refused_for.map(|micros| micros.div_ceil(1000)),
+        timestamps_ahead_ms: micros_until_accepted.map(|micros| micros.div_ceil(1000)),
         disk_full: node.db.lacks_space(),
         failed: stats.failed,
         peers: Some(peers(node)),
@@ -300,10 +301,10 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
 
 /// Returns the period in which the node may have forgotten idempotency keys, and the reason.
 fn forgotten_keys(node: &Node) -> Option<ForgottenKeys> {
-    let ForgottenWords { until_micros, why } = node.shared.forgotten_words()?;
+    let ForgottenIdempotency { until_micros, why } = node.shared.forgotten_idempotency()?;
     let reason = match why {
-        ForgottenWhy::LostDisk => ForgottenReason::LostDisk,
-        ForgottenWhy::Moved => ForgottenReason::Moved,
+        ForgettingReason::LostDisk => ForgottenReason::LostDisk,
+        ForgettingReason::Moved => ForgottenReason::Moved,
     };
     Some(ForgottenKeys { until_ms: until_micros.div_ceil(1000), reason })
 }
@@ -363,8 +364,8 @@ fn peers(node: &Node) -> Vec<Peer> {
                 clock_skew_us: node.facts.skew_micros(id),
                 hints,
                 hint_bytes,
-                hints_ahead_of_clock: shared.transfer.hints.of_the_future(id),
-                hints_dropped: shared.transfer.hints.dropped(id),
+                hints_ahead_of_clock: shared.transfer.hints.future_hints(id),
+                hints_dropped: shared.transfer.hints.dropped_count(id),
                 partitions_to_repair: shared.transfer.missed.partitions(id),
             }
         })

@@ -138,7 +138,7 @@ pub(super) async fn dial(
         let mut hello = Vec::new();
         let identity = Arc::clone(&facts.table.identity);
         let handshake = Handshake::dial(identity, peer, kind, greet::nonce()?, &mut hello);
-        let handshake = handshake.over(stream.channel());
+        let handshake = handshake.bind_to_channel(stream.channel());
         greet::run_handshake(&mut stream, handshake, hello, early).await.map_err(DialError::from)
     };
     let shaken = timeout(HANDSHAKE_TIME, shaking).await;

@@ -81,7 +81,7 @@ impl PeerFacts {
         if let Some(listed) = self.listed.get(&self.name(node)) {
             return listed.clone();
         }
-        let layout = self.table.shared.membership.layouts.entered();
+        let layout = self.table.shared.membership.layouts.active_layout();
         layout.node(node).map_or(String::new(), |node| node.url.clone())
     }
 

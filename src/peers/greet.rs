@@ -52,7 +52,7 @@ async fn greet(peers: &PeerConnections, mut stream: Stream, read: Bytes) {
     let facts = &peers.inner.facts;
     let shaking = async {
         let handshake = Handshake::accept(Arc::clone(&facts.table.identity), nonce()?);
-        let handshake = handshake.over(stream.channel());
+        let handshake = handshake.bind_to_channel(stream.channel());
         run_handshake(&mut stream, handshake, Vec::new(), read.to_vec()).await
     };
     match timeout(HANDSHAKE_TIME, shaking).await {
@@ -100,7 +100,7 @@ pub(crate) async fn run_handshake(
             out.clear();
         }
         match received {
-            Ok(Some(seen)) => return Ok((seen, handshake.rest())),
+            Ok(Some(seen)) => return Ok((seen, handshake.remaining_bytes())),
             Ok(None) => {}
             Err(refused) => return Err(Refusal::Refused(refused)),
         }

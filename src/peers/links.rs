@@ -122,7 +122,7 @@ fn handle_connected(
     for message in waited {
         let id = message.id;
         if !connection.push(message) {
-            peers.queue_for_sink(PeerInput::Event(Event::Overflow { peer, id }));
+            peers.queue_for_sink(PeerInput::Event(Event::MessageDropped { peer, id }));
         }
     }
     counters.peers.connected.add(1);
@@ -132,7 +132,7 @@ fn handle_connected(
     }
     peers.dispatch_seen(seen);
     if seen.connection == ConnectionKind::Small {
-        peers.dispatch(PeerInput::Event(Event::Up(peer)));
+        peers.dispatch(PeerInput::Event(Event::LinkUp(peer)));
     }
     Some(Driver::new(stream, connection, rest))
 }

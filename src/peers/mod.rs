@@ -169,12 +169,12 @@ impl PeerConnections {
     }
 
     /// Sends a request. Dials the peer if there is no connection. The outcome is an event, never
-    /// during this call: a reply, the loss of the link, or [`Event::Overflow`].
+    /// during this call: a reply, the loss of the link, or [`Event::MessageDropped`].
     pub(crate) fn send(&self, peer: NodeId, message: Message) {
         let id = message.id;
         assert_ne!(peer, self.inner.facts.own(), "a node sends nothing to itself");
         if !links::send(self, peer, message) {
-            self.queue_for_sink(PeerInput::Event(Event::Overflow { peer, id }));
+            self.queue_for_sink(PeerInput::Event(Event::MessageDropped { peer, id }));
         }
     }
 

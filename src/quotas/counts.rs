@@ -122,19 +122,19 @@ impl Quotas {
 
     /// Adopts the quotas of the layout in force. A prefix that had a quota before keeps its usage.
     pub(crate) fn adopt_layout(&self, shared: &Shared) {
-        let layout = shared.membership.layouts.entered();
+        let layout = shared.membership.layouts.active_layout();
         let quotas = &layout.access.quotas;
         let before = self.all();
         if before.iter().map(|counted| &counted.quota).eq(quotas) {
             return;
         }
         if quotas.is_empty() {
-            shared.replica.before_writes.set_count(false);
+            shared.replica.write_checks.set_counts_bytes(false);
             self.accepted.lock().clear();
         }
         self.replace(&before, quotas);
         if !quotas.is_empty() {
-            shared.replica.before_writes.set_count(true);
+            shared.replica.write_checks.set_counts_bytes(true);
         }
     }
 

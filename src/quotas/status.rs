@@ -70,7 +70,7 @@ impl QuotaStatus {
 
 /// Returns the quotas of the layout in force, with their usage.
 pub(crate) fn list(node: &Node) -> QuotaList {
-    let layout = node.shared.membership.layouts.entered();
+    let layout = node.shared.membership.layouts.active_layout();
     node.quotas.adopt_layout(&node.shared);
     let all = node.quotas.all();
     let quotas = all.iter().map(|counted| QuotaStatus::of(&counted.quota, Some(counted)));

@@ -158,7 +158,7 @@ impl Access {
         }
         let _alone = self.renewing.lock();
         let before = self.index.load_full();
-        let layout = shared.membership.layouts.entered();
+        let layout = shared.membership.layouts.active_layout();
         if before.epoch >= layout.epoch {
             return;
         }
@@ -185,7 +185,7 @@ pub(crate) fn now_ms(node: &Node) -> u64 {
 /// single node whose clock is ahead thus neither lengthens a token's lifetime, nor removes a token
 /// that is valid elsewhere.
 pub(crate) fn made_ms(node: &Node) -> u64 {
-    node.shared.clock.accepted(now_ms(node) * 1000, now()) / 1000
+    node.shared.clock.cap_to_accepted(now_ms(node) * 1000, now()) / 1000
 }
 
 /// True if the token has expired. The node then merges the token's expiry into its clock, which

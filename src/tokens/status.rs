@@ -133,7 +133,7 @@ pub(crate) fn granted_names<T: Copy>(all: &[(T, &str)], has: impl Fn(T) -> bool)
 
 /// Returns the tokens of the layout in force.
 pub(crate) fn list(node: &Node) -> TokenList {
-    let (layout, now_ms) = (node.shared.membership.layouts.entered(), now_ms(node));
+    let (layout, now_ms) = (node.shared.membership.layouts.active_layout(), now_ms(node));
     let tokens = layout.access.tokens.iter().map(|token| TokenStatus::of(token, now_ms));
     let mut tokens: Vec<TokenStatus> = tokens.collect();
     tokens.sort_by(|one, other| one.name.cmp(&other.name));

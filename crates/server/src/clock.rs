@@ -133,7 +133,7 @@ impl BoundedClock {
 
     /// Returns the next bound and a batch that stores it, if the current bound is near.
     pub fn next_bound(&self, now: Now) -> Option<(u64, Batch)> {
-        let bound = self.clock.bound_wanted(now)?;
+        let bound = self.clock.bound_to_persist(now)?;
         Some((bound, self.batch(bound)))
     }
 

@@ -5,7 +5,7 @@ use lsm::{Batch, Engine, Lookup, PurgeRule, Space};
 use protocol::{
     AloneId, Answer, CallId, Class, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
     FailureKind, FencePermit, Message, NodeId, Now, OpId, PageRequest, Record, Reply, Request,
-    WriteName,
+    WriteIdentity,
 };
 
 use crate::backlog::Write;
@@ -89,7 +89,7 @@ pub enum StoreRead {
         /// The record's key in the store.
         name: Bytes,
         /// The write that is looked up.
-        asked: WriteName,
+        asked: WriteIdentity,
     },
     /// The newest record of a write's key, needed before the write is stored.
     Before(Write),
@@ -134,7 +134,7 @@ pub trait Driver: WriteBatcher {
     /// more.
     fn read(&mut self, op: OpId, wanted: StoreRead, demand: Demand);
 
-    /// Reads a page. The result is an [`Event::Paged`], or is dropped if no request waits for it
+    /// Reads a page. The result is an [`Event::PageRead`], or is dropped if no request waits for it
     /// any more. Pages for clients go first.
     fn page(&mut self, op: OpId, request: PageRequest, demand: Demand);
 
@@ -166,7 +166,7 @@ pub trait Driver: WriteBatcher {
     fn send_to_task(&mut self, event: TaskEvent);
 
     /// Receives each record before it is stored, on a node that counts records
-    /// ([`protocol::BeforeWrites::count`]). A record that had to wait comes a second time.
+    /// ([`protocol::WriteChecks::counts_bytes`]). A record that had to wait comes a second time.
     fn accept(&mut self, _key: &Bytes, _record: &Record) {}
 
     /// Receives every event before the loop handles it.
@@ -177,7 +177,7 @@ pub trait Driver: WriteBatcher {
 /// The services that the node task needs. Results come back later, as a [`TaskEvent`].
 pub trait TaskDriver: WriteBatcher {
     /// Sends a request to a node. The result is a
-    /// [`BackgroundEvent::Returned`](protocol::BackgroundEvent::Returned).
+    /// [`BackgroundEvent::CallReturned`](protocol::BackgroundEvent::CallReturned).
     fn call(&mut self, call: CallId, node: NodeId, class: Class, request: Request);
 
     /// Reads hints ([`hints::read`](crate::hints::read)). The result is a [`TaskEvent::HintsRead`].

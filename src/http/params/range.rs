@@ -1,6 +1,6 @@
 //! Parser of queries for a range.
 
-use protocol::layout::after_prefix;
+use protocol::layout::end_of_prefix;
 use protocol::{AskedQuorum, Quorum};
 
 use super::{
@@ -110,7 +110,7 @@ impl RawRange<'_> {
             return Err(bad_parameter("end must not be empty; omit it to read to the last key"));
         }
         let end = given("end", self.end)?;
-        let behind = if prefix.is_empty() { None } else { after_prefix(&prefix) };
+        let behind = if prefix.is_empty() { None } else { end_of_prefix(&prefix) };
         let end = match (end, behind) {
             (Some(end), Some(behind)) => Some(end.min(behind)),
             (end, behind) => end.or(behind),

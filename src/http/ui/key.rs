@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use hyper::StatusCode;
 use protocol::{
-    Class, Clock, FailureKind, Kind, NodeId, Rank, Record, RecordSummary, Reply, Request, Tag,
+    Class, Clock, FailureKind, Kind, NodeId, Rank, Record, RecordOutline, Reply, Request, Tag,
     Topology, has_expired,
 };
 use serde::Serialize;
@@ -187,7 +187,7 @@ fn reported(
             let step = (record.ballot() > 0).then(|| record.op_history().step);
             let expires_ms = Some(record.expiry_ms()).filter(|at| *at != 0);
             let expired = expires_ms.map(|at| has_expired(at, wall_micros()));
-            let facts = record_facts(topology, &record.summary(), value_bytes);
+            let facts = record_facts(topology, &record.outline(), value_bytes);
             let tag = Some(Tag::of(&record));
             let tag = tag.filter(|_| record.kind() == Kind::Value).and_then(etag);
             let facts = RecordFacts { etag: tag, step, expires_ms, expired, ..facts };
@@ -218,7 +218,7 @@ fn kind_text(kind: Kind) -> &'static str {
     }
 }
 
-fn record_facts(topology: &Topology, outline: &RecordSummary, value_bytes: usize) -> RecordFacts {
+fn record_facts(topology: &Topology, outline: &RecordOutline, value_bytes: usize) -> RecordFacts {
     let version = outline.rank.version;
     let names = topology.ids().map(|id| &topology.member(id).name);
     let mut origin = names.filter(|name| protocol::origin_of(name) == version.origin);

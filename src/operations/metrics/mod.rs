@@ -236,13 +236,13 @@ fn hints(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     };
     out.gauges(&list::HINTS, by_peer(|ledger, id| ledger.waiting(id).0))?;
     out.gauges(&list::HINT_BYTES, by_peer(|ledger, id| ledger.waiting(id).1))?;
-    out.gauges(&list::HINTS_AHEAD_OF_CLOCK, by_peer(HintLedger::of_the_future))?;
+    out.gauges(&list::HINTS_AHEAD_OF_CLOCK, by_peer(HintLedger::future_hints))?;
     let missed = view.ids().map(|id| {
         let name = node.shared.name_of(id);
         (name, u64::from(node.shared.transfer.missed.partitions(id)))
     });
     out.gauges(&list::PARTITIONS_TO_REPAIR, missed)?;
-    let may_have_forgotten = node.shared.forgotten_words().is_some();
+    let may_have_forgotten = node.shared.forgotten_idempotency().is_some();
     out.gauge(&list::FORGOTTEN_IDEMPOTENCY_KEYS, u64::from(may_have_forgotten))?;
     let rounds = node.shared.repair.rounds.status();
     let last = rounds.last.as_ref();
@@ -256,8 +256,8 @@ fn hints(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {
     out.counter(&list::HEALED_RANGES, rounds.healed)?;
     let unhealed = last.map_or(0, |last| last.damaged.saturating_sub(last.healed));
     out.gauge(&list::UNHEALED_RANGES, unhealed)?;
-    out.counter(&list::HINTS_DELIVERED, others().map(|id| ledger.taken(id)).sum())?;
-    out.counter(&list::HINTS_DROPPED, others().map(|id| ledger.dropped(id)).sum())
+    out.counter(&list::HINTS_DELIVERED, others().map(|id| ledger.delivered_count(id)).sum())?;
+    out.counter(&list::HINTS_DROPPED, others().map(|id| ledger.dropped_count(id)).sum())
 }
 
 fn peers(out: &mut MetricsWriter<'_, '_>, node: &Node) -> fmt::Result {

@@ -18,7 +18,7 @@ fn requests_and_replies_travel() {
             }
             other => panic!("{other:?}"),
         }
-        assert!(matches!(a.event().await, Event::Up(B)));
+        assert!(matches!(a.event().await, Event::LinkUp(B)));
         let PeerInput::PeerSeen { peer: A, incarnation: Incarnation(100), .. } = b.next().await
         else {
             panic!("b does not know who came");
@@ -40,7 +40,7 @@ fn what_is_sent_in_one_turn_is_one_envelope_and_one_write() {
     run(async {
         let (a, b) = pair(|_| Some(Reply::Stored)).await;
         a.peers.send(B, request(0, Request::Ping));
-        assert!(matches!(a.event().await, Event::Up(B)));
+        assert!(matches!(a.event().await, Event::LinkUp(B)));
         a.reply().await;
         let (writes, envelopes) = (a.counts().writes.get(), a.counts().envelopes_sent.get());
         let (answers, back) = (b.counts().writes.get(), b.counts().envelopes_sent.get());
@@ -160,7 +160,7 @@ fn pages_and_hints_take_the_bulk_connection() {
             "{connections:?}"
         );
         let ups = [a.event().await];
-        assert!(matches!(ups, [Event::Up(B)]));
+        assert!(matches!(ups, [Event::LinkUp(B)]));
     });
 }
 
@@ -189,7 +189,7 @@ fn the_sink_may_send_and_respond() {
 impl Node {
     async fn connect_with(&self, peer: protocol::NodeId, reply: Reply) {
         self.peers.send(peer, request(0, Request::Ping));
-        assert!(matches!(self.event().await, Event::Up(up) if up == peer));
+        assert!(matches!(self.event().await, Event::LinkUp(up) if up == peer));
         assert_eq!(self.reply().await, (0, reply));
     }
 }

@@ -230,7 +230,7 @@ impl Node {
     /// Connects to `peer`: waits until a first request is answered.
     pub(super) async fn connect(&self, peer: NodeId) {
         self.peers.send(peer, request(0, Request::Ping));
-        assert!(matches!(self.event().await, Event::Up(up) if up == peer));
+        assert!(matches!(self.event().await, Event::LinkUp(up) if up == peer));
         assert_eq!(self.reply().await, (0, Reply::Pong));
     }
 }

@@ -38,7 +38,7 @@ const MAX_EVENTS: usize = 1 << 27;
 /// Events handled per clock reading. An effect that completes at once has the time of its cause.
 const EVENTS_PER_LOOK: usize = 16;
 
-/// Reason for refusing records of keys that move here: see [`Shared::is_to_be_emptied_of`].
+/// Reason for refusing records of keys that move here: see [`Shared::must_drop_orphan_of`].
 const BUSY_EMPTYING: &str = "the node drops what it held of these keys long ago";
 
 /// The error of a check that needs a read which waits for the disk.
@@ -172,7 +172,7 @@ impl Loop {
     pub fn written<D: Driver>(&mut self, driver: &mut D, purpose: WritePurpose, outcome: &Outcome) {
         match purpose {
             WritePurpose::Op(op, newer, passing) => {
-                self.shared.repair.proofs.passed(passing);
+                self.shared.repair.proofs.release(passing);
                 if outcome.is_ok() {
                     self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
                 }
@@ -180,7 +180,7 @@ impl Loop {
                 self.handle(driver, Event::Written { op, result });
             }
             WritePurpose::Alone(id, passing) => {
-                self.shared.repair.proofs.passed(passing);
+                self.shared.repair.proofs.release(passing);
                 if outcome.is_ok() {
                     self.shared.membership.logs.wrote(LogPosition(driver.engine().sequence()));
                 }
@@ -194,12 +194,12 @@ impl Loop {
                 self.wrote_alone(driver, now, id, result);
             }
             WritePurpose::Hint(Hint { id, .. }) => {
-                self.handle(driver, Event::Hinted { hint: id, kept: outcome.is_ok() });
+                self.handle(driver, Event::HintStored { hint: id, kept: outcome.is_ok() });
             }
             // If the removal failed, the hints are still in the store, and are delivered again.
             WritePurpose::Delivered(Delivered { peer, hints, bytes }) => {
                 if outcome.as_ref().is_err_and(|error| !error.is_final()) {
-                    self.shared.transfer.hints.found(peer, hints, bytes);
+                    self.shared.transfer.hints.count_found(peer, hints, bytes);
                 }
             }
             WritePurpose::Task(call) => {
@@ -208,7 +208,7 @@ impl Loop {
                     WriteError::Store(_) => FailureKind::Failed,
                 };
                 let result = outcome.as_ref().map(|()| Reply::Stored).map_err(failed);
-                driver.send_to_task(BackgroundEvent::Returned { call, result }.into());
+                driver.send_to_task(BackgroundEvent::CallReturned { call, result }.into());
             }
         }
     }
@@ -299,19 +299,19 @@ impl Loop {
             Effect::Send { peer, message } => driver.send(peer, message),
             Effect::Respond { connection, id, reply } => driver.respond(connection, id, reply),
             Effect::Answer { client, answer } => driver.answer(client, answer),
-            Effect::Returned { call, result } => driver.returned(call, result),
+            Effect::ReturnCall { call, result } => driver.returned(call, result),
             Effect::Hint { hint, peer, key, record } => {
                 self.keep_hint(driver, Hint::of(hint, peer, key, &record), &record);
             }
-            Effect::KeepMissed { op, node } => {
+            Effect::StoreMissed { op, node } => {
                 let (batch, keeps) = self.identity.keep_missed(&self.shared, node);
                 driver.keep(op, batch, keeps);
             }
-            Effect::KeepLayouts { op } => {
+            Effect::StoreLayouts { op } => {
                 let (batch, keeps) = self.identity.keep_layouts(&self.shared);
                 driver.keep(op, batch, keeps);
             }
-            Effect::KeepProof { op, proof } => {
+            Effect::StoreProof { op, proof } => {
                 let (batch, keeps) = self.identity.keep_proof(proof);
                 driver.keep(op, batch, keeps);
             }
@@ -376,7 +376,7 @@ impl Loop {
         is_durable: bool,
         purpose: impl FnOnce(FencePermit) -> WritePurpose,
     ) -> Outcome {
-        if self.shared.replica.before_writes.are_any() {
+        if self.shared.replica.write_checks.is_any_on() {
             self.check_before_write(driver, key, record)?;
         }
         let bytes = bytes_of(key, record);
@@ -387,9 +387,9 @@ impl Loop {
                 // The version that the write gets next must exceed the repair fence and all records
                 // here.
                 let sealed = |seal: u64| WriteError::Sealed(seal.max(newer.unwrap_or(0)));
-                proofs.pass(record.write_time()).map_err(sealed)?
+                proofs.admit(record.write_time()).map_err(sealed)?
             }
-            _ => proofs.pass_any(),
+            _ => proofs.admit_any(),
         };
         let added = driver.write(bytes, purpose(passing), |batch| {
             batch.record(Space::Data, key, record)?;
@@ -400,7 +400,7 @@ impl Loop {
             Ok(())
         });
         if added.is_err() {
-            proofs.passed(passing);
+            proofs.release(passing);
         }
         added
     }
@@ -414,10 +414,10 @@ impl Loop {
         key: &Bytes,
         record: &Record,
     ) -> Outcome {
-        if self.shared.is_to_be_emptied_of(key, record.copies()) {
+        if self.shared.must_drop_orphan_of(key, record.copies()) {
             return Err(WriteError::Store(lsm::Error::Busy { what: BUSY_EMPTYING }));
         }
-        if self.shared.replica.before_writes.count() {
+        if self.shared.replica.write_checks.counts_bytes() {
             driver.accept(key, record);
         }
         Ok(())
@@ -456,15 +456,15 @@ impl Loop {
         is_brought: bool,
     ) {
         let shared = &self.shared;
-        let is_to_be_emptied =
-            |(key, record): &(Bytes, Record)| shared.is_to_be_emptied_of(key, record.copies());
-        if items.iter().any(is_to_be_emptied) {
+        let must_drop_orphans =
+            |(key, record): &(Bytes, Record)| shared.must_drop_orphan_of(key, record.copies());
+        if items.iter().any(must_drop_orphans) {
             let result = Err(StoreError::Busy(BUSY_EMPTYING));
             return self.events.push_back(Event::Written { op, result });
         }
         // The permit is taken before the repair fence (seal) is read: a fence that is raised after
         // the reading waits for this write.
-        let passing = shared.repair.proofs.pass_any();
+        let passing = shared.repair.proofs.admit_any();
         let is_taken = |(_, record): &&(Bytes, Record)| {
             is_brought || !shared.repair.proofs.refuses(record.rank())
         };
@@ -473,15 +473,15 @@ impl Loop {
         // A joining node does not know yet whether its directory is the first of its name, and so
         // needs no repair fence: the sender retries.
         if items.len() < all && shared.membership.state.state() == MembershipState::Joining {
-            shared.repair.proofs.passed(passing);
+            shared.repair.proofs.release(passing);
             let result = Err(write_error(&WriteError::Busy));
             return self.events.push_back(Event::Written { op, result });
         }
         if items.is_empty() {
-            shared.repair.proofs.passed(passing);
+            shared.repair.proofs.release(passing);
             return self.events.push_back(Event::Written { op, result: Ok(None) });
         }
-        if shared.replica.before_writes.count() {
+        if shared.replica.write_checks.counts_bytes() {
             items.iter().for_each(|(key, record)| driver.accept(key, record));
         }
         let bytes = items.iter().map(|(key, record)| bytes_of(key, record)).sum();
@@ -492,7 +492,7 @@ impl Loop {
             })
         });
         if let Err(error) = added {
-            shared.repair.proofs.passed(passing);
+            shared.repair.proofs.release(passing);
             self.events.push_back(Event::Written { op, result: Err(write_error(&error)) });
         }
     }
@@ -525,7 +525,7 @@ impl Loop {
             hints::put(shared, batch, &hint, record)
         });
         if added.is_err() {
-            self.events.push_back(Event::Hinted { hint: hint.id, kept: false });
+            self.events.push_back(Event::HintStored { hint: hint.id, kept: false });
         }
     }
 }
@@ -536,7 +536,7 @@ fn read_event(op: OpId, wanted: &StoreRead, result: Result<Option<Record>, Store
         (StoreRead::Record { most, .. }, Ok(Some(record)))
             if record.byte_len() > *most as usize =>
         {
-            Event::Outlined { op, outline: record.summary() }
+            Event::ReadTooLong { op, outline: record.outline() }
         }
         (StoreRead::Record { .. }, result) => Event::Read { op, result },
         (StoreRead::Operation { asked, .. }, result) => {

@@ -118,7 +118,7 @@ pub(crate) fn count(engine: &Engine, shared: &Shared) -> Result<(), StartError> 
             true
         })
         .map_err(|source| StartError::Store { what: "hints", source })?;
-        shared.transfer.hints.found(peer, hints, bytes);
+        shared.transfer.hints.count_found(peer, hints, bytes);
     }
     Ok(())
 }

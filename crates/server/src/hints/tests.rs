@@ -106,11 +106,11 @@ fn marks_of_an_earlier_release_or_a_repair_are_taken_over_once() {
     let marks = stage.shared.transfer.missed.of(c);
     let marks: Vec<_> = marks.iter().map(|numbered| numbered.mark).collect();
     assert_eq!(marks, [Mark { partition, since: 0 }]);
-    assert!(!stage.shared.transfer.missed.is_unkept(c), "they are kept as this release does");
+    assert!(!stage.shared.transfer.missed.is_unsaved(c), "they are kept as this release does");
     let again = TestNode::new();
     stage.identity.load_missed(&stage.engine, &again.shared).unwrap();
     assert_eq!(again.shared.transfer.missed.partitions(c), 1);
-    stage.shared.transfer.missed.done(c, partition, u64::MAX);
+    stage.shared.transfer.missed.drop_mark(c, partition, u64::MAX);
     convert_old_marks(&stage.engine, &stage.identity, &stage.shared).unwrap();
     assert_eq!(stage.shared.transfer.missed.partitions(c), 0, "and gone in the earlier form");
     assert_eq!(mark_of(b"\x05ab"), None);

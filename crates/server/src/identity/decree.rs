@@ -10,7 +10,7 @@
 
 use lsm::{Batch, Engine, Space, Version};
 use protocol::LayoutsRecord;
-use protocol::layout::{Layout, NoDecree, VoterId};
+use protocol::layout::{DecreeError, Layout, VoterId};
 use protocol::{ClusterId, MembershipState, NodeId};
 
 use super::marker::Directory;
@@ -92,7 +92,7 @@ impl SurvivingDirectory {
 
     /// Returns the layout that the node would force, with `voter` as its new voter id. `lost` are
     /// the nodes whose disks are gone.
-    pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, NoDecree> {
+    pub fn decreed(&self, voter: VoterId, lost: &[NodeId]) -> Result<Layout, DecreeError> {
         self.record.decreed(voter, lost)
     }
 
@@ -103,7 +103,7 @@ impl SurvivingDirectory {
         layout: Layout,
         voter: VoterId,
     ) -> Result<(), StartError> {
-        let record = self.record.going_by(layout, voter);
+        let record = self.record.with_adopted_layout(layout, voter);
         let origin = protocol::origin_of(&self.name);
         let version = Version { time: newest(store.engine())? + 1, origin };
         let mut batch = Batch::new();

@@ -178,7 +178,7 @@ pub(super) fn decode_proof(bytes: &[u8]) -> Result<Proof, Unreadable> {
 fn check_format(bytes: &[u8], known: u8) -> Result<(), Unreadable> {
     match bytes.first() {
         Some(format) if *format == known => Ok(()),
-        Some(later) => Err(Unreadable::Later(*later)),
+        Some(later) => Err(Unreadable::LaterFormat(*later)),
         None => Err("no bytes: damaged".into()),
     }
 }

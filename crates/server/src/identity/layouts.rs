@@ -2,7 +2,7 @@
 
 use lsm::{Batch, Engine, PurgeRule, Space};
 use protocol::layout::{Layout, Voter};
-use protocol::{Layouts, LayoutsKept, Logs, MembershipState, NodeId, Shared};
+use protocol::{EncodedLayouts, Layouts, Logs, MembershipState, NodeId, Shared};
 
 use super::{Identity, NodeSettings, OwnRecords, in_store, unreadable};
 use crate::start_error::StartError;
@@ -34,7 +34,7 @@ impl Identity {
             }
         };
         if !layouts.has_votes() {
-            layouts.loses_votes(logs.voter());
+            layouts.renew_voter(logs.voter());
         }
         let (record, _) = layouts.encode();
         if stored.is_none_or(|stored| stored.value() != record) {
@@ -68,33 +68,33 @@ pub(super) fn without_votes(engine: &Engine) -> Result<Option<Vec<u8>>, StartErr
 pub(super) fn layout_in_force(engine: &Engine) -> Result<Option<(NodeId, Layout)>, StartError> {
     let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
     let Some(record) = stored else { return Ok(None) };
-    let rules = Layouts::rules(&record.value());
+    let rules = Layouts::overriding_layout(&record.value());
     rules.map_err(|why| unreadable("the cluster's layout", why))
 }
 
 /// Returns the layouts record of a single node that the settings do not name, updated with what the
 /// settings say of the node, and its layout. `None` = nothing changes, or a change of the layout is
 /// under way.
-pub(super) fn of_single(
+pub(super) fn of_single_node(
     engine: &Engine,
     named: NodeSettings<'_>,
 ) -> Result<Option<(Vec<u8>, Layout)>, StartError> {
     let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
     let Some(record) = stored else { return Ok(None) };
-    let changed = Layouts::of_single(&record.value(), &named.first_layout())
+    let changed = Layouts::of_single_node(&record.value(), &named.first_layout())
         .map_err(|why| unreadable("the cluster's layout", why))?;
     Ok(changed.filter(|(changed, _)| *changed != record.value()))
 }
 
 /// Enters a later layout now that its record is durable.
-pub(super) fn enter(shared: &Shared, kept: &LayoutsKept, purge: &PurgeRule) {
+pub(super) fn enter(shared: &Shared, kept: &EncodedLayouts, purge: &PurgeRule) {
     // Purging by age ends before any node can write to the new members. A node that is alone again
     // purges by age only from its next start on.
     if kept.has_others() {
         purge.holds_only_replica(false);
     }
     if shared.install_layout(kept) {
-        let layout = shared.membership.layouts.entered();
+        let layout = shared.membership.layouts.active_layout();
         tracing::info!(epoch = layout.epoch, nodes = layout.nodes.len(), "cluster layout changed");
         log_if_removed(shared);
     }

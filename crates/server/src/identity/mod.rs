@@ -44,7 +44,7 @@ use lsm::{Batch, Engine, PurgeRule, Space, Version};
 use parking_lot::{Mutex, MutexGuard};
 use protocol::layout::Layout;
 use protocol::{
-    Boot, BootHistory, BootId, Claim, Clock, ClusterId, FormerDisks, Incarnation, LayoutsKept,
+    Boot, BootHistory, BootId, Claim, Clock, ClusterId, EncodedLayouts, FormerDisks, Incarnation,
     LogPosition, MembershipState, NodeId, OwnCluster, Proof, Shared, Topology, Unreadable,
 };
 
@@ -130,8 +130,8 @@ pub struct Identity {
     name: String,
     /// The layout in force at the start, if it was not the first one.
     rules: Option<Layout>,
-    /// The value of [`Identity::recovered_words`] at the start.
-    recovered_words: u64,
+    /// The value of [`Identity::idempotency_recovered_until`] at the start.
+    idempotency_recovered_until: u64,
     /// The former disks at the start.
     former_disks: FormerDisks,
     /// The store's rule for dropping tombstones: by age only while the node is alone.
@@ -193,7 +193,7 @@ pub enum OwnRecords {
         /// The change count of the node's own missed-write marks in the same batch.
         changes: u64,
         /// The layout state in the same batch.
-        layouts: LayoutsKept,
+        layouts: EncodedLayouts,
     },
     /// The id of the cluster that the node belongs to.
     ClusterId(ClusterId),
@@ -202,7 +202,7 @@ pub enum OwnRecords {
     /// The node's repair proofs.
     Proof(Proof),
     /// The layout that the node goes by, and its vote.
-    Layouts(LayoutsKept),
+    Layouts(EncodedLayouts),
 }
 
 /// The state of a recovered store before the node writes to it.
@@ -293,7 +293,7 @@ impl Identity {
             && !kept.named
             && layout.is_alone()
             && named.topology.nodes() == 1
-            && let Some((record, changed)) = layouts::of_single(engine, named)?
+            && let Some((record, changed)) = layouts::of_single_node(engine, named)?
         {
             single = Some(record);
             *layout = changed;
@@ -341,9 +341,18 @@ impl Identity {
         let (own, rules) = rules.map_or((named.own, None), |(own, layout)| (own, Some(layout)));
         let purge = Arc::clone(engine.purge_rule());
         let state = Mutex::new(state);
-        let recovered_words = recovered_words(engine)?;
+        let idempotency_recovered_until = idempotency_recovered_until(engine)?;
         let former_disks = former_disks(engine)?;
-        Ok(Self { incarnation, own, name, rules, recovered_words, former_disks, purge, state })
+        Ok(Self {
+            incarnation,
+            own,
+            name,
+            rules,
+            idempotency_recovered_until,
+            former_disks,
+            purge,
+            state,
+        })
     }
 
     /// Returns the node's id.
@@ -400,8 +409,8 @@ impl Identity {
 
     /// Returns the version time up to which the node had, at its start, recovered the
     /// idempotency-key records of a previous incarnation from its peers; 0 = it never did.
-    pub(crate) fn recovered_words(&self) -> u64 {
-        self.recovered_words
+    pub(crate) fn idempotency_recovered_until(&self) -> u64 {
+        self.idempotency_recovered_until
     }
 
     /// Returns the former disks of the node at its start.
@@ -446,20 +455,21 @@ impl Identity {
         let lacks_key = [MISSED_MARKS, kept.name.as_bytes()].concat();
         if lost_before == 0 {
             held.proof = held.proof.of_first();
-            shared.membership.layouts.has_no_former_life();
+            shared.membership.layouts.mark_no_former_boot();
         }
         // The layouts are in the same batch, because other nodes may now forget a previous
         // incarnation, whose votes are lost.
         let (layouts, layouts_kept) = shared.membership.layouts.encode();
         let proof = format::encode_proof(&held.proof);
-        let recovered_words = format::encode_time(shared.membership.state.recovered_words());
+        let idempotency_recovered_until =
+            format::encode_time(shared.membership.state.idempotency_recovered_until());
         let is_member = state == MembershipState::Member;
         let former = format::encode_former(&shared.membership.logs.former_disks(is_member));
         let items: [(&[u8], &[u8]); 6] = [
             (KEY, &kept.encode()),
             (&lacks_key, &lacks),
             (PROOF, &proof),
-            (RECOVERED_WORDS, &recovered_words),
+            (RECOVERED_WORDS, &idempotency_recovered_until),
             (FORMER_DISKS, &former),
             (layouts::KEY, &layouts),
         ];
@@ -489,7 +499,8 @@ impl Identity {
         let key = [PEER, name.as_bytes()].concat();
         let mut state = self.lock();
         let first_key = [FIRST, name.as_bytes()].concat();
-        let first = Some(claim.incarnation).filter(|_| !shared.membership.logs.had_another(peer));
+        let first =
+            Some(claim.incarnation).filter(|_| !shared.membership.logs.had_another_disk(peer));
         let known = state.peers.entry(name.clone()).or_default();
         let is_news = std::mem::replace(&mut known.first, first) != first;
         let first = first.map_or(0, |disk| disk.0).to_le_bytes();
@@ -520,7 +531,7 @@ impl Identity {
     pub(crate) fn keep_proof(&self, proof: Proof) -> (Batch, OwnRecords) {
         let mut state = self.lock();
         // Of two batches in flight, a restart finds the newer one, so it merges the proofs of both.
-        state.proof = state.proof.and(proof);
+        state.proof = state.proof.merge(proof);
         let proof = state.proof;
         let mut batch = state.batch(&[(PROOF, &format::encode_proof(&proof))]);
         batch.make_durable();
@@ -557,7 +568,7 @@ impl Identity {
                 (held.kept.state, held.kept.lost_before) = (*state, *lost_before);
                 if *lost_before == 0 {
                     shared.repair.proofs.mark_first();
-                    shared.membership.state.has_no_former_life();
+                    shared.membership.state.mark_no_former_boot();
                 }
             }
             OwnRecords::ClusterId(cluster) => {
@@ -578,7 +589,7 @@ impl Identity {
             let key = [MISSED_MARKS, name.as_bytes()].concat();
             let stored = engine.read(Space::Node, &key).map_err(in_store)?;
             if let Some(record) = stored {
-                let found = shared.transfer.missed.found(node, &record.value());
+                let found = shared.transfer.missed.load(node, &record.value());
                 found
                     .map_err(|why| unreadable(format!("missed-write marks of node {name}"), why))?;
             }
@@ -641,7 +652,7 @@ impl Identity {
 /// Returns the id of a new cluster if it has one node: the founder has no other node to ask. The
 /// nodes of a longer list agree on an id once all of them run.
 fn cluster_of(names: &[&str], incarnation: Incarnation) -> Option<ClusterId> {
-    (names.len() == 1).then(|| ClusterId::born(names, incarnation))
+    (names.len() == 1).then(|| ClusterId::derive(names, incarnation))
 }
 
 /// Returns true if a directory belongs to a single-node cluster.
@@ -717,7 +728,7 @@ fn in_store(source: lsm::Error) -> StartError {
 fn unreadable(what: impl Into<String>, why: Unreadable) -> StartError {
     let what = what.into();
     match why {
-        Unreadable::Later(format) => StartError::LaterFormat { what, format },
+        Unreadable::LaterFormat(format) => StartError::LaterFormat { what, format },
         Unreadable::Damaged(why) => StartError::Damaged { what, why },
     }
 }
@@ -732,7 +743,7 @@ fn read(engine: &Engine) -> Result<Option<(StoredIdentity, Version)>, StartError
 }
 
 /// Reads the time up to which idempotency-key records were recovered from peers; 0 = never.
-fn recovered_words(engine: &Engine) -> Result<u64, StartError> {
+fn idempotency_recovered_until(engine: &Engine) -> Result<u64, StartError> {
     let stored = engine.read(Space::Node, RECOVERED_WORDS).map_err(in_store)?;
     let stored = stored.map(|record| format::decode_time(&record.value())).transpose();
     let what = "what the node has learned anew of idempotency keys (recovered-words)";

@@ -116,7 +116,7 @@ fn an_identity_is_created_once_and_kept() {
     shared.transfer.missed.mark(list.own, Mark { partition: Some(9), since: 4 });
     keep(first.keep_state(&shared, MembershipState::Rebuilding));
     keep(first.keep_state(&shared, MembershipState::Member));
-    assert!(!shared.transfer.missed.is_unkept(list.own));
+    assert!(!shared.transfer.missed.is_unsaved(list.own));
     engine.close().unwrap();
     let cluster = first.cluster();
     drop(engine);
@@ -143,7 +143,7 @@ fn the_last_batch_made_wins_whichever_is_committed_last() {
     for (batch, keeps) in [(second, second_keeps), (first, first_keeps)] {
         keep(&engine, &identity, &shared, (batch, keeps));
     }
-    assert!(!shared.transfer.missed.is_unkept(c));
+    assert!(!shared.transfer.missed.is_unsaved(c));
     let fresh = self::shared(&list);
     identity.load_missed(&engine, &fresh).unwrap();
     assert_eq!(fresh.transfer.missed.partitions(c), 1);
@@ -199,13 +199,13 @@ fn the_first_disk_of_a_peer_is_told_from_a_later_one() {
     let b = NodeId(1);
     let knows_first = || open(&engine, &list, 9, 77).unwrap().has_only_incarnation("b");
     assert!(!knows_first());
-    shared.membership.logs.saw(b, Incarnation(5), BootId(1));
+    shared.membership.logs.note_boot(b, Incarnation(5), BootId(1));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(5)));
     assert!(knows_first());
-    shared.membership.logs.saw(b, Incarnation(6), BootId(1));
+    shared.membership.logs.note_boot(b, Incarnation(6), BootId(1));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(6)));
     assert!(!knows_first());
-    shared.membership.logs.saw(b, Incarnation(5), BootId(2));
+    shared.membership.logs.note_boot(b, Incarnation(5), BootId(2));
     keep(&engine, &identity, &shared, identity.keep_claim(&shared, b, claim(5)));
     assert!(!knows_first(), "it is back, and another one was there meanwhile");
 }
@@ -404,8 +404,8 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
     let next = Arc::new(base.planned(&change, |_| Some(VoterId(7))).unwrap());
     let prepare = VoteRequest::Prepare { base: Arc::clone(&base), ballot };
     let accept = VoteRequest::Accept { ballot, layout: Arc::clone(&next) };
-    assert_eq!(was.asked(&prepare), (VoteReply::Promise(None), true));
-    assert_eq!(was.asked(&accept), (VoteReply::Accepted, true));
+    assert_eq!(was.handle_request(&prepare), (VoteReply::Promise(None), true));
+    assert_eq!(was.handle_request(&accept), (VoteReply::Accepted, true));
     let view = was.view_after(&base, &View::first(list.topology.clone()));
     let shared = Shared::of(
         (list.own, "a".to_owned()),
@@ -421,9 +421,16 @@ fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
     assert_eq!(is.known().nodes[0].url, "http://i:1");
     assert_eq!(is.known().id(), base.id());
     let prepare = VoteRequest::Prepare { base: is.known(), ballot: 4 };
-    assert_eq!(is.asked(&prepare), (VoteReply::Promise(Some((3, Arc::clone(&next)))), true));
+    assert_eq!(
+        is.handle_request(&prepare),
+        (VoteReply::Promise(Some((3, Arc::clone(&next)))), true)
+    );
     let accept = VoteRequest::Accept { ballot: 4, layout: next };
-    assert_eq!(is.asked(&accept), (VoteReply::Accepted, true), "whoever made it has others' URLs");
+    assert_eq!(
+        is.handle_request(&accept),
+        (VoteReply::Accepted, true),
+        "whoever made it has others' URLs"
+    );
 }
 
 #[test]
@@ -510,9 +517,9 @@ fn what_is_no_identity_is_told_from_a_newer_one() {
         assert!(matches!(format::decode_peer(damaged), Err(Unreadable::Damaged(_))));
     }
     assert!(matches!(format::decode_time(&[1; 8]), Err(Unreadable::Damaged(_))));
-    assert_eq!(format::decode_time(&[2; 9]), Err(Unreadable::Later(2)));
-    assert_eq!(StoredIdentity::decode(&[2; 38]), Err(Unreadable::Later(2)));
-    assert_eq!(format::decode_peer(&[3; 9]), Err(Unreadable::Later(3)));
+    assert_eq!(format::decode_time(&[2; 9]), Err(Unreadable::LaterFormat(2)));
+    assert_eq!(StoredIdentity::decode(&[2; 38]), Err(Unreadable::LaterFormat(2)));
+    assert_eq!(format::decode_peer(&[3; 9]), Err(Unreadable::LaterFormat(3)));
 }
 
 /// The record is durable whatever the settings' sync mode: a node reports a round as ready only

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use protocol::handshake::PeerSeen;
 use protocol::wire::{
-    Announced, Item, LongKind, Malformed, WHOLE_MAX, WINDOW, message_len, message_of,
+    Item, LongKind, Malformed, PieceHeader, WHOLE_MAX, WINDOW, message_len, message_of,
 };
 use protocol::{Body, BootId, Event, Incarnation, Message, NodeId, Now, Reply, ViewId};
 
@@ -310,7 +310,7 @@ impl<R: MessageReservation> Connection<R> {
     ) -> Result<Option<ConnectionInput>, Malformed> {
         while let Some((piece, _)) = self.incoming.pieces.front() {
             if matches!(self.incoming.long, LongMessage::No) {
-                self.incoming.long = self.begin(Announced::by(piece)?, host);
+                self.incoming.long = self.begin(PieceHeader::parse(piece)?, host);
             }
             if let LongMessage::Waits(what) = self.incoming.long {
                 let Some(room) = host.reserve_for_request(what.bytes) else { break };
@@ -330,7 +330,7 @@ impl<R: MessageReservation> Connection<R> {
     }
 
     /// Returns the initial state of a long message.
-    fn begin(&self, what: Announced, host: &mut impl Host<Reservation = R>) -> LongMessage<R> {
+    fn begin(&self, what: PieceHeader, host: &mut impl Host<Reservation = R>) -> LongMessage<R> {
         match what.kind {
             LongKind::Request => LongMessage::Waits(what),
             LongKind::Found => reply_state(what, host.take_reply_reservation(self.peer, what.id)),

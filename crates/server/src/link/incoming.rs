@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use protocol::ViewId;
 use protocol::wire::{
-    Announced, Assembly, Envelope, ITEM_HEAD, Item, Malformed, Sender, WINDOW, envelope_len,
+    Assembly, Envelope, ITEM_HEAD, Item, Malformed, PieceHeader, Sender, WINDOW, envelope_len,
 };
 
 use super::MessageReservation;
@@ -30,12 +30,12 @@ pub(super) enum LongMessage<R> {
     /// No long message is coming in.
     No,
     /// The message waits for a reservation.
-    Waits(Announced),
+    Waits(PieceHeader),
     /// The message is being assembled in this reservation; `None` = the requester has one of its
     /// own.
     Assembling(Option<R>),
     /// The message is discarded.
-    Skipped(Announced),
+    Skipped(PieceHeader),
 }
 
 /// The receiving half of a connection; see the module.
@@ -152,7 +152,7 @@ impl<R: MessageReservation> Incoming<R> {
 /// Returns the state of a reply with a record: assembled in its reservation if that is large
 /// enough, discarded otherwise.
 pub(super) fn reply_state<R: MessageReservation>(
-    what: Announced,
+    what: PieceHeader,
     room: Option<R>,
 ) -> LongMessage<R> {
     match room {

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use protocol::wire::{Cut, PIECE_MAX, WINDOW, Writer, message_len};
+use protocol::wire::{OutgoingPieces, PIECE_MAX, WINDOW, Writer, message_len};
 use protocol::{Body, Message, Now};
 
 /// The sending half of a connection; see the module.
@@ -20,7 +20,7 @@ pub(super) struct Outgoing {
     pub(super) writer: Writer,
     pub(super) short: Queue,
     pub(super) long: Queue,
-    cut: Option<Cut>,
+    cut: Option<OutgoingPieces>,
     /// Bytes of pieces that the peer's credit allows.
     pub(super) credit: usize,
 }
@@ -80,7 +80,7 @@ impl Outgoing {
     }
 
     pub(super) fn waiting(&self) -> usize {
-        let cut = self.cut.as_ref().map_or(0, Cut::left);
+        let cut = self.cut.as_ref().map_or(0, OutgoingPieces::left);
         self.writer.len() + self.short.bytes + self.long.bytes + cut
     }
 
@@ -101,7 +101,7 @@ impl Outgoing {
         while self.writer.len() < PIECE_MAX {
             if self.cut.is_none() {
                 let Some(message) = self.long.pop(now) else { return };
-                self.cut = Some(Cut::new(&message));
+                self.cut = Some(OutgoingPieces::new(&message));
             }
             let Some(cut) = &mut self.cut else { return };
             let added = cut.next(self.credit, &mut self.writer);

@@ -158,7 +158,7 @@ impl PeerTable {
         sender: Sender,
         now: Now,
     ) -> bool {
-        self.shared.clock.hear(sender.clock, now, self.max_skew_micros);
+        self.shared.clock.merge_received(sender.clock, now, self.max_skew_micros);
         self.shared.membership.logs.received(peer, incarnation, life, sender.position)
     }
 
@@ -176,14 +176,14 @@ impl PeerTable {
             seen.voter.store(voter.map_or(0, |voter| voter.0), Ordering::Relaxed);
             seen.incarnation.store(incarnation.0, Ordering::Relaxed);
         });
-        self.shared.membership.logs.saw(*node, *incarnation, *life);
+        self.shared.membership.logs.note_boot(*node, *incarnation, *life);
         self.shared.membership.known_disk.connected(*node);
         if self.shared.membership.logs.lost(knows_us.as_ref()).is_some() {
             self.shared.membership.state.mark_doubted();
             self.shared.membership.logs.mark_doubted(*node);
             self.shared.membership.known_disk.set_waiting(true);
         }
-        self.shared.seen_with_proof(*node, *proven);
+        self.shared.note_proof_seen(*node, *proven);
     }
 
     /// Records a handshake that was refused, either begun by this node with `peer` or requested by

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   down ─▶ dialing    at the first message, or when the redialer dials
-//!   dialing ─▶ up      after the handshake; event `Up`
-//!   up ─▶ down         when a connection is lost, or the peer is silent; event `Lost`
+//!   dialing ─▶ up      after the handshake; event `LinkUp`
+//!   up ─▶ down         when a connection is lost, or the peer is silent; event `LinkLost`
 //!   dialing ─▶ down    when the dial or the handshake fails; event `Unreachable`
 //! ```
 //!
 //! A link has a small connection for short requests, and a bulk connection for long requests, hints
 //! and page requests, which is dialed with the first of these. The link is up or down as a whole:
-//! when either connection is lost, both are closed, and there is one [`Event::Lost`] for all
+//! when either connection is lost, both are closed, and there is one [`Event::LinkLost`] for all
 //! unanswered requests.
 
 use std::collections::VecDeque;
@@ -212,7 +212,7 @@ impl<D, C> Link<D, C> {
         // The node may have carried out requests sent over a bulk connection, with or without a
         // small one.
         let sent = stages.iter().any(|stage| matches!(stage, DialStage::Up(_)));
-        let event = if sent { Event::Lost(peer) } else { Event::Unreachable(peer) };
+        let event = if sent { Event::LinkLost(peer) } else { Event::Unreachable(peer) };
         Some(FallenLink { stages, left, event })
     }
 }
@@ -305,7 +305,7 @@ mod tests {
 
         assert!(link.up(ConnectionKind::Bulk, 1, "bulk", 0).is_some());
         let fallen = link.fall(PEER, 1, true, 5_000).unwrap();
-        assert!(matches!(fallen.event, Event::Lost(PEER)), "it may have been done");
+        assert!(matches!(fallen.event, Event::LinkLost(PEER)), "it may have been done");
         assert!(!fallen.was_up(), "it never counted as up");
         link.dial(ConnectionKind::Small, |attempt| attempts.push(attempt));
         assert_eq!((attempts[1].falls, attempts[1].not_before), (2, Some(55_000)), "refused");

@@ -137,8 +137,8 @@ impl Pages {
             OpId::Slot(_) if request.max_bytes <= PAGE_BYTES => None,
             _ => Some(self.lent.take(max_bytes).ok_or(NO_ROOM)?),
         };
-        let (placed_at, view) = (shared.placed_at(), shared.view());
-        let mut filter = PartitionFilter::new(&view, shared.own, placed_at, &request.filter);
+        let (placement_time, view) = (shared.placement_time(), shared.view());
+        let mut filter = PartitionFilter::new(&view, shared.own, placement_time, &request.filter);
         // An absence is authoritative as of a moment before the scan begins.
         let (space, authoritative) = match request.filter {
             Filter::Remembered { .. } => (Space::Idempotency, shared.remembers_all()),

@@ -147,7 +147,7 @@ impl Range {
             Ok(Reply::Page(page)) => {
                 // The engine verified this node's own records while reading.
                 let own = node == shared.own;
-                if own || page.items.iter().all(|(key, record)| record.verifies(key)) {
+                if own || page.items.iter().all(|(key, record)| record.is_intact(key)) {
                     PageResult::Page(page)
                 } else {
                     PageResult::Failed
@@ -173,7 +173,7 @@ impl Range {
                 let retries = self.retries.entry(node).or_default();
                 *retries += 1;
                 if retries.is_multiple_of(HOLDING_RETRIES) {
-                    self.scan.anew();
+                    self.scan.restart_without_pages();
                 } else {
                     self.scan.retry(node);
                 }
@@ -184,7 +184,7 @@ impl Range {
                 self.scan.failed(node);
             }
         }
-        self.scan.begins_anew()
+        self.scan.take_restarted()
     }
 
     /// True if a busy node is being retried.

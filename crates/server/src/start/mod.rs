@@ -102,7 +102,7 @@ impl StartingNode {
         let logs = Logs::new(identity.incarnation(), lineage, &claims);
         let logs = Arc::new(logs.with_former(identity.former_disks().clone()));
         for (node, _) in members.iter().filter(|(_, name)| identity.has_only_incarnation(name)) {
-            logs.note_first(*node);
+            logs.mark_only_disk(*node);
         }
         let own = (identity.own(), identity.name().to_owned());
         let alone = matches!(&members[..], [(node, _)] if *node == own.0);
@@ -111,7 +111,8 @@ impl StartingNode {
         // Until the peers have answered, this node may lack any write from before this start.
         let lost_before = identity.lost_before().max(Clock::limit(wall, max_skew));
         let membership = Membership::new(state, lost_before, alone);
-        let membership = membership.with_words_recovered_until(identity.recovered_words());
+        let membership =
+            membership.with_idempotency_recovered_until(identity.idempotency_recovered_until());
         // In an outdated copy of the directory, the stored promises are older than the peers'
         // records.
         let membership = match state {

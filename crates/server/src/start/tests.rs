@@ -122,7 +122,7 @@ fn nothing_is_forgotten_by_its_age_once_another_node_joins() {
     assert_eq!(starting.nodes(), 2, "its settings say nothing of the other one");
     let started = starting.begin(&engine, &files, alone(&one), WALL, 2).unwrap();
     assert!(!forgets(&engine) && !started.shared.is_alone());
-    assert_eq!(started.shared.membership.layouts.entered().id(), joins.id());
+    assert_eq!(started.shared.membership.layouts.active_layout().id(), joins.id());
     assert!(!started.shared.membership.state.is_confirmed(), "there is somebody to ask");
 
     learn(&engine, &started, joins.aborted(|_| Some(VoterId(5))).unwrap());

@@ -90,7 +90,7 @@ impl Task {
             TaskEvent::HintsRead(HintQuery { call, .. }, Ok(items)) => {
                 let page = Page { items, next: None, authoritative: true };
                 let result = Ok(Reply::Page(page));
-                self.dispatch(driver, BackgroundEvent::Returned { call, result });
+                self.dispatch(driver, BackgroundEvent::CallReturned { call, result });
             }
             TaskEvent::HintsRead(wanted, Err(error)) => {
                 tracing::warn!(%error, "hint read failed, will retry");
@@ -108,7 +108,7 @@ impl Task {
         let began = *self.began.get_or_insert(now.mono);
         let clock = &self.shared.clock;
         if self.shared.is_alone() {
-            return Some(clock.certain(now.mono - began, now.wall));
+            return Some(clock.certain_time(now.mono - began, now.wall));
         }
         clock.agreed(now)
     }
@@ -142,11 +142,11 @@ impl Task {
                 driver.call(call, node, class, request);
                 return None;
             }
-            BackgroundEffect::KeepRemembered { call, remembered } => {
+            BackgroundEffect::StoreRemembered { call, remembered } => {
                 keep_remembered(driver, call, &remembered);
                 return None;
             }
-            BackgroundEffect::DropLeftovers => {
+            BackgroundEffect::DropOrphans => {
                 self.drop_leftovers(driver);
                 return None;
             }
@@ -162,18 +162,18 @@ impl Task {
                 self.log_stuck_change(waits, driver.now().wall);
                 return None;
             }
-            BackgroundEffect::Remember { peer, claim } if self.is_known(peer, &claim) => {
+            BackgroundEffect::StoreClaim { peer, claim } if self.is_known(peer, &claim) => {
                 shared.membership.logs.know(peer, claim.incarnation);
                 shared.membership.logs.kept(peer, &claim);
                 return None;
             }
-            BackgroundEffect::Remember { peer, claim } => {
+            BackgroundEffect::StoreClaim { peer, claim } => {
                 self.identity.keep_claim(shared, peer, claim)
             }
             BackgroundEffect::StoreState(state) => self.identity.keep_state(shared, state),
-            BackgroundEffect::KeepClusterId(id) => self.identity.keep_cluster(id),
-            BackgroundEffect::KeepMissed { node } => self.identity.keep_missed(shared, node),
-            BackgroundEffect::KeepLayouts => self.identity.keep_layouts(shared),
+            BackgroundEffect::StoreClusterId(id) => self.identity.keep_cluster(id),
+            BackgroundEffect::StoreMissed { node } => self.identity.keep_missed(shared, node),
+            BackgroundEffect::StoreLayouts => self.identity.keep_layouts(shared),
         };
         driver.keep(batch, keeps);
         None
@@ -198,13 +198,13 @@ impl Task {
                 "cannot drop records that now belong on other nodes only, will retry: the \
                  compaction failed; `kvorum compact --wait` says why"
             );
-            return self.dispatch(driver, BackgroundEvent::LeftoversDropped { done: false });
+            return self.dispatch(driver, BackgroundEvent::OrphansDropped { done: false });
         }
         if ended == Some(true) {
             driver.purge_rule().stop_dropping();
             if !driver.purge_rule().is_dropping() {
                 tracing::info!("dropped records that now belong on other nodes only");
-                return self.dispatch(driver, BackgroundEvent::LeftoversDropped { done: true });
+                return self.dispatch(driver, BackgroundEvent::OrphansDropped { done: true });
             }
         }
         driver.after(NODE_TICK_MICROS, TaskEvent::Compacted(number));
@@ -230,7 +230,7 @@ impl Task {
             driver.write(written, purpose, |batch| hints::remove(&self.shared, batch, peer, items));
         let refusal = added.err().filter(|refusal| !refusal.is_final())?;
         tracing::debug!(peer = peer.0, ?refusal, "cannot delete delivered hints yet");
-        Some(BackgroundEvent::HintsStay { peer, hints, bytes })
+        Some(BackgroundEvent::HintRemovalFailed { peer, hints, bytes })
     }
 
     /// Handles the result of storing one of the node's own records. Only durable content takes
@@ -260,7 +260,7 @@ impl Task {
                 }
             }
             OwnRecords::ClusterId(id) => {
-                let event = BackgroundEvent::ClusterIdKept { id, kept };
+                let event = BackgroundEvent::ClusterIdStored { id, kept };
                 if kept {
                     tracing::info!(cluster = %id, "this node belongs to the cluster of this id");
                     self.dispatch(driver, event);
@@ -269,9 +269,11 @@ impl Task {
                 }
             }
             OwnRecords::Missed(node, _) => {
-                self.dispatch(driver, BackgroundEvent::MissedKept { node, kept })
+                self.dispatch(driver, BackgroundEvent::MissedStored { node, kept })
             }
-            OwnRecords::Layouts(_) => self.dispatch(driver, BackgroundEvent::LayoutsKept { kept }),
+            OwnRecords::Layouts(_) => {
+                self.dispatch(driver, BackgroundEvent::LayoutsStored { kept })
+            }
         }
     }
 
@@ -369,7 +371,7 @@ fn keep_remembered<D: TaskDriver>(driver: &mut D, call: CallId, remembered: &[Re
     if let Err(refusal) = added {
         tracing::debug!(?refusal, "cannot store yet what others remember of writes");
         let result = Err(FailureKind::Busy);
-        driver.after(NODE_TICK_MICROS, BackgroundEvent::Returned { call, result }.into());
+        driver.after(NODE_TICK_MICROS, BackgroundEvent::CallReturned { call, result }.into());
     }
 }
 

@@ -331,7 +331,7 @@ impl World {
         if wall > machine.wall.wall(self.now) + self.plan.max_skew_micros {
             return JoinReply::Refused;
         }
-        let layout = process.shared.membership.layouts.entered();
+        let layout = process.shared.membership.layouts.active_layout();
         let placed = layout.all().find(|node| node.member.name == name);
         let Some(id) = placed.map(|node| node.id) else { return JoinReply::Waits };
         let seen = process.table.incarnation(id);
@@ -472,7 +472,7 @@ impl World {
     pub(super) fn knows_that_it_was_removed(&self, node: usize) -> bool {
         let process = self.machines[node].process.as_ref();
         process.is_some_and(|process| {
-            let layout = process.shared.membership.layouts.entered();
+            let layout = process.shared.membership.layouts.active_layout();
             layout.is_retired(process.shared.own)
         })
     }

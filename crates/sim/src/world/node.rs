@@ -130,7 +130,7 @@ impl World {
         let Some(process) = self.process(place) else { return };
         let shared = &process.shared;
         let may_have_forgotten = !shared.membership.state.is_authoritative_for_all()
-            || shared.forgot_words_before() > 0
+            || shared.idempotency_forgotten_before() > 0
             || shared.view().joint.is_some();
         if may_have_forgotten {
             self.ledger.forgetful_at = self.now;
@@ -166,7 +166,7 @@ impl World {
         call: CallId,
         result: Result<Reply, FailureKind>,
     ) {
-        self.send_to_task(place, BackgroundEvent::Returned { call, result }.into());
+        self.send_to_task(place, BackgroundEvent::CallReturned { call, result }.into());
     }
 
     /// Passes an event of a loop to the node's task.
@@ -265,7 +265,7 @@ fn node_line(event: &TaskEvent) -> String {
             let id = ClusterId::number(*cluster);
             format!("met n{} {disk:x} of {id:x}, who knows it as {knows_us:x?}{another}", peer.0)
         }
-        BackgroundEvent::Returned { call, result } => match result {
+        BackgroundEvent::CallReturned { call, result } => match result {
             Ok(Reply::Page(page)) => format!("call {}: page of {}", call.0, page.items.len()),
             other => format!("call {}: {other:?}", call.0),
         },

@@ -4,7 +4,7 @@
 use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use protocol::{
     Answer, Body, CallId, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
-    FailureKind, Message, NodeId, Now, OpId, PageRequest, Reply, Request, RequestFailed,
+    FailureKind, Message, NodeId, Now, OpId, PageRequest, Reply, Request, RequestFailure,
 };
 use server::identity::OwnRecords;
 use server::{
@@ -301,7 +301,7 @@ impl World {
         }
         let Some(process) = self.process(place) else { return };
         let result = process.pages.read(process.store.engine(), &process.shared, op, request);
-        self.input(place, Input::Event(Event::Paged { op, result }));
+        self.input(place, Input::Event(Event::PageRead { op, result }));
     }
 
     pub(super) fn was_compared(
@@ -367,12 +367,12 @@ impl World {
         };
         let Ok(version) = process.clock.issue(now) else {
             let quorum =
-                process.shared.membership.views.with(|view| asked.quorum.by(&view.topology));
+                process.shared.membership.views.with(|view| asked.quorum.resolve(&view.topology));
             let failure = FailureKind::Busy;
             let (acked, unknown, is_write, detail) = (0, false, true, None);
             let (parts, since) = (Vec::new(), now.mono);
             let failed =
-                RequestFailed { failure, acked, parts, since, quorum, is_write, unknown, detail };
+                RequestFailure { failure, acked, parts, since, quorum, is_write, unknown, detail };
             self.answer(place, client, Answer::Failed(failed));
             return;
         };

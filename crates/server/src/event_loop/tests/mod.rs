@@ -134,7 +134,7 @@ fn a_long_record_is_told_by_its_outline_and_a_cold_one_later() {
     stage.write(&mut own);
     stage.take();
     own.handle(&mut stage, read(2, b"k"));
-    let outline = record.summary();
+    let outline = record.outline();
     assert_eq!(stage.replies(), [(2, Reply::Long { outline, authoritative: true })]);
     own.handle(&mut stage, read(3, b"absent"));
     assert_eq!(stage.replies(), [(3, Reply::Absent { authoritative: true })]);
@@ -259,6 +259,6 @@ fn marks_are_durable_before_they_are_reported() {
         own.kept(&mut stage, op, &keeps, result);
         let expected = if fails { Reply::NoSpace } else { Reply::Stored };
         assert_eq!(stage.replies(), [(id, expected)]);
-        assert_eq!(stage.shared.transfer.missed.is_unkept(NodeId(2)), fails);
+        assert_eq!(stage.shared.transfer.missed.is_unsaved(NodeId(2)), fails);
     }
 }

@@ -106,7 +106,7 @@ fn a_request_by_another_topology_is_told_so() {
     assert!(b.events(&said, 10_000).is_empty(), "nobody is asked to do it");
     let events = a.events(&b.written(), 10_000);
     let [Event::Reply { id: 1, reply: Reply::TopologyMismatch, .. }] = events[..] else { panic!() };
-    let mut cut = protocol::wire::Cut::new(&write(2, 100_000));
+    let mut cut = protocol::wire::OutgoingPieces::new(&write(2, 100_000));
     let said = a.sealed(|writer| while cut.next(1 << 20, writer) > 0 {});
     b.connection.take_traffic();
     assert!(b.events(&said, 10_000).is_empty(), "nor for a long one");

@@ -151,7 +151,7 @@ fn clocks_are_compared_with_the_first_ping() {
     assert!(table.link_up(B));
     let skew = table.skew_micros(B, now) - 60_000_000;
     assert!((-150..=300).contains(&skew), "{skew}");
-    let late = 60_000_000 - (table.shared.clock.base_of_expiries(now) - now.wall);
+    let late = 60_000_000 - (table.shared.clock.ttl_base_time(now) - now.wall);
     assert!((0..=15_000).contains(&late), "times to live begin where the other clock is: {late}");
     assert!(table.shared.clock.last() < (WALL + 1_000_000) << 12, "it is not taken in");
 }
