@@ -144,7 +144,7 @@ impl Node {
         &self.own_url
     }
 
-    /// Returns a node's URL: see [`Facts::url`].
+    /// Returns a node's URL: see [`PeerFacts::url`].
     pub(crate) fn url_of(&self, node: NodeId) -> String {
         if node == self.shared.own { self.own_url.clone() } else { self.facts.url(node) }
     }

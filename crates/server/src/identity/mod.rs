@@ -34,6 +34,7 @@ mod format;
 mod join;
 mod layouts;
 mod marker;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -58,6 +59,7 @@ pub use join::{Candidate, GrantedMembership};
 use layouts::enter;
 pub(crate) use layouts::log_if_removed;
 pub use marker::{Directory, Marker};
+use stored::{former_disks, idempotency_recovered_until, newest, peers, proof, read};
 
 /// Key of the identity record.
 const KEY: &[u8] = b"identity";
@@ -268,6 +270,30 @@ pub(crate) fn mark_records_lost<S: Store>(store: &S, lost_before: u64) -> Result
     written.map_err(in_store)
 }
 
+/// Stores what the opening of an identity has changed, durably.
+fn store_opened<S: Store>(
+    store: &S,
+    state: &mut IdentityState,
+    stored: Option<&StoredIdentity>,
+    single: Option<&[u8]>,
+) -> Result<(), StartError> {
+    let encoded = state.kept.encode();
+    let proof = format::encode_proof(&state.proof);
+    let mut records = Vec::new();
+    if stored != Some(&state.kept) {
+        records.extend([(KEY, &encoded[..]), (PROOF, &proof)]);
+    }
+    if let Some(record) = single {
+        records.push((layouts::KEY, record));
+    }
+    if records.is_empty() {
+        return Ok(());
+    }
+    let mut batch = state.batch(&records);
+    batch.make_durable();
+    store.commit(batch).map_err(in_store)
+}
+
 impl Identity {
     /// Opens the identity of the directory that `store` is in, and creates it if there is none. An
     /// error is one line and leaves the directory unchanged.
@@ -324,20 +350,7 @@ impl Identity {
             None => Proof::default(),
         };
         let mut state = IdentityState { made: kept.clone(), kept, version, peers, proof };
-        let encoded = state.kept.encode();
-        let proof = format::encode_proof(&state.proof);
-        let mut records = Vec::new();
-        if stored.as_ref() != Some(&state.kept) {
-            records.extend([(KEY, &encoded[..]), (PROOF, &proof)]);
-        }
-        if let Some(record) = &single {
-            records.push((layouts::KEY, record));
-        }
-        if !records.is_empty() {
-            let mut batch = state.batch(&records);
-            batch.make_durable();
-            store.commit(batch).map_err(in_store)?;
-        }
+        store_opened(store, &mut state, stored.as_ref(), single.as_deref())?;
         let (own, rules) = rules.map_or((named.own, None), |(own, layout)| (own, Some(layout)));
         let purge = Arc::clone(engine.purge_rule());
         let state = Mutex::new(state);
@@ -731,65 +744,4 @@ fn unreadable(what: impl Into<String>, why: Unreadable) -> StartError {
         Unreadable::LaterFormat(format) => StartError::LaterFormat { what, format },
         Unreadable::Damaged(why) => StartError::Damaged { what, why },
     }
-}
-
-/// Reads the directory's identity and the version of its record.
-fn read(engine: &Engine) -> Result<Option<(StoredIdentity, Version)>, StartError> {
-    let record = engine.read(Space::Node, KEY).map_err(in_store)?;
-    let Some(record) = record else { return Ok(None) };
-    let kept = StoredIdentity::decode(&record.value());
-    let kept = kept.map_err(|why| unreadable("the node's identity", why))?;
-    Ok(Some((kept, record.view().version())))
-}
-
-/// Reads the time up to which idempotency-key records were recovered from peers; 0 = never.
-fn idempotency_recovered_until(engine: &Engine) -> Result<u64, StartError> {
-    let stored = engine.read(Space::Node, RECOVERED_WORDS).map_err(in_store)?;
-    let stored = stored.map(|record| format::decode_time(&record.value())).transpose();
-    let what = "what the node has learned anew of idempotency keys (recovered-words)";
-    stored.map(Option::unwrap_or_default).map_err(|why| unreadable(what, why))
-}
-
-/// Reads the former disks of this node.
-fn former_disks(engine: &Engine) -> Result<FormerDisks, StartError> {
-    let stored = engine.read(Space::Node, FORMER_DISKS).map_err(in_store)?;
-    let stored = stored.map(|record| format::decode_former(&record.value())).transpose();
-    let what = "the former disks of the node (former-disks)";
-    stored.map(Option::unwrap_or_default).map_err(|why| unreadable(what, why))
-}
-
-fn proof(engine: &Engine) -> Result<Option<Proof>, StartError> {
-    let stored = engine.read(Space::Node, PROOF).map_err(in_store)?;
-    let proof = stored.map(|record| format::decode_proof(&record.value())).transpose();
-    proof.map_err(|why| unreadable("the repair seal and watermark (proof)", why))
-}
-
-/// Reads the records of all peers.
-fn peers(engine: &Engine) -> Result<BTreeMap<String, PeerRecord>, StartError> {
-    let mut peers = BTreeMap::new();
-    let mut scan = engine.snapshot().scan(Space::Node, PEER, Some(PEERS_END));
-    while let Some((key, record)) = scan.next().map_err(in_store)? {
-        let name = String::from_utf8_lossy(&key[PEER.len()..]).into_owned();
-        let claim = format::decode_peer(record.value()).map_err(|why| {
-            unreadable(format!("persisted state of node {}", name.escape_debug()), why)
-        })?;
-        let first = engine.read(Space::Node, &[FIRST, name.as_bytes()].concat());
-        let first = first.map_err(in_store)?.and_then(|record| {
-            let value = record.value();
-            let number = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-            number.and_then(Incarnation::of_number)
-        });
-        peers.insert(name, PeerRecord { claim: Some(claim), first, ..PeerRecord::default() });
-    }
-    Ok(peers)
-}
-
-/// Returns the greatest version time in the node's own space, [`Space::Node`].
-fn newest(engine: &Engine) -> Result<u64, StartError> {
-    let mut newest = 0;
-    let mut scan = engine.snapshot().scan(Space::Node, &[], None);
-    while let Some((_, record)) = scan.next().map_err(in_store)? {
-        newest = newest.max(record.version().time);
-    }
-    Ok(newest)
 }
