@@ -210,8 +210,8 @@ impl Handshake {
     }
 
     /// Handles bytes from the other side. With `Ok(Some)` the handshake is done, and
-    /// [`Handshake::rest`] returns the bytes that follow it. With `Err`, the caller sends `out`
-    /// before closing the connection.
+    /// [`Handshake::remaining_bytes`] returns the bytes that follow it. With `Err`, the caller
+    /// sends `out` before closing the connection.
     pub fn receive(
         &mut self,
         input: &[u8],

@@ -210,7 +210,7 @@ impl Proofs {
 
     /// Admits a plain write that is about to be handed to the store. A record written up to the
     /// fence is refused; the error is the fence's time. The caller must hand the permit to
-    /// [`Proofs::passed`] once the write is visible or has failed.
+    /// [`Proofs::release`] once the write is visible or has failed.
     pub fn admit(&self, when: u64) -> Result<FencePermit, u64> {
         let passing = self.admit_any();
         let seal = self.seal();
