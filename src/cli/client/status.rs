@@ -488,7 +488,7 @@ fn forgotten_keys(name: &str, state: &Membership, forgotten: &ForgottenKeys) -> 
     format!(
         "{name} may not know of writes with an idempotency key, for another {}: {why}, and not all \
          other nodes told what they remember. Keys of which too few replicas know refuse such \
-         writes with 409; do not replace another node's disk before",
+         writes with 409. Do not replace another node's disk in this time",
         HumanDuration(left)
     )
 }
