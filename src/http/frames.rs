@@ -67,17 +67,21 @@ pub(crate) fn put_end(out: &mut BytesMut, next: Option<&str>) {
     out.put_slice(cursor.as_bytes());
 }
 
+/// An item of a range.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub(crate) etag: Vec<u8>,
+    pub(crate) key: Vec<u8>,
+    /// The value; `None` = left out.
+    pub(crate) value: Option<Vec<u8>>,
+    /// Expiry in milliseconds since 1970; 0 = never.
+    pub(crate) expires_ms: u64,
+}
+
 /// A frame of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    Item {
-        etag: Vec<u8>,
-        key: Vec<u8>,
-        /// The value; `None` = left out.
-        value: Option<Vec<u8>>,
-        /// Expiry in milliseconds since 1970; 0 = never.
-        expires_ms: u64,
-    },
+    Item(Item),
     /// The range has no more items.
     End,
     /// The page ends here, and this cursor reads the next one.
@@ -162,7 +166,7 @@ impl<R: Read> Frames<R> {
         let key = self.bytes(u16::from_be_bytes([key_high, key_low]).into())?;
         let value = self.bytes(value_len as usize)?;
         let value = (flags & NO_VALUE == 0).then_some(value);
-        Ok(Frame::Item { etag, key, value, expires_ms: u64::from_be_bytes(expires_ms) })
+        Ok(Frame::Item(Item { etag, key, value, expires_ms: u64::from_be_bytes(expires_ms) }))
     }
 
     /// Returns an end frame if nothing follows it: a body that continues is malformed.
@@ -220,7 +224,7 @@ mod tests {
         let (mut frames, mut all) = (Frames::new(body), Vec::new());
         loop {
             let frame = frames.read()?;
-            let is_item = matches!(frame, Frame::Item { .. });
+            let is_item = matches!(frame, Frame::Item(_));
             all.push(frame);
             if !is_item {
                 return Ok(all);
@@ -236,7 +240,7 @@ mod tests {
         ) {
             let body = body(&items, next.as_deref());
             let mut expected: Vec<_> = items.into_iter().map(|(key, value, expires_ms)| {
-                Frame::Item { etag: b"\"tag\"".to_vec(), key, value, expires_ms }
+                Frame::Item(Item { etag: b"\"tag\"".to_vec(), key, value, expires_ms })
             }).collect();
             expected.push(next.map_or(Frame::End, Frame::Next));
             prop_assert_eq!(all(&body).unwrap(), expected);

@@ -11,10 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::args::ConnectionArgs;
 use super::connection::{ClientConnection, Head, malformed};
-use super::problem::{ProblemDetails, UncertainRequest, UnknownOutcome};
-use super::{
-    CommandFailure, URL_HINT, connect, is_refused_handshake, unreachable_node, unreachable_text,
-};
+use super::problem::{ProblemDetails, UncertainRequest};
+use super::{CommandFailure, connect, unanswered, unreachable_node};
 use crate::operations::stderr;
 
 /// Interval at which the node is asked for the progress.
@@ -101,7 +99,7 @@ impl<'a> AdminClient<'a> {
     ) -> Result<T, CommandFailure> {
         let (ask, has_changed) = (self.asked, self.has_changed);
         let unread = |error: &io::Error| match has_changed {
-            true => unknown_change(ask, error),
+            true => unanswered(UncertainRequest::Change, ask, error),
             false => unreachable_node(ask, error),
         };
         let (head, body) = self.answer(method, target).map_err(|error| unread(&error))?;
@@ -120,8 +118,9 @@ impl<'a> AdminClient<'a> {
     ) -> Result<T, CommandFailure> {
         let ask = self.asked;
         self.has_changed = true;
-        let (head, body) =
-            self.answer("POST", target).map_err(|error| unknown_change(ask, &error))?;
+        let (head, body) = self
+            .answer("POST", target)
+            .map_err(|error| unanswered(UncertainRequest::Change, ask, &error))?;
         if head.status != status {
             return Err(ProblemDetails::report_with_outcome(
                 UncertainRequest::Change,
@@ -131,7 +130,9 @@ impl<'a> AdminClient<'a> {
             ));
         }
         let parsed = serde_json::from_slice(&body);
-        parsed.map_err(|error| unknown_change(ask, &malformed(&error.to_string())))
+        parsed.map_err(|error| {
+            unanswered(UncertainRequest::Change, ask, &malformed(&error.to_string()))
+        })
     }
 
     fn answer(&mut self, method: &str, target: &str) -> io::Result<(Head, Vec<u8>)> {
@@ -139,16 +140,6 @@ impl<'a> AdminClient<'a> {
         let body = self.connection.body(&head)?;
         Ok((head, body))
     }
-}
-
-/// Reports that a node did not answer. The outcome of the change is unknown, unless the node
-/// refused the connection.
-fn unknown_change(ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
-    if is_refused_handshake(error) {
-        return unreachable_node(ask, error);
-    }
-    let why = unreachable_text(&ask.url, error, URL_HINT);
-    UnknownOutcome::of(error).report(UncertainRequest::Change, &why, ask)
 }
 
 /// Returns a progress bar, hidden unless stderr is a terminal.

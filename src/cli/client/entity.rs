@@ -17,7 +17,7 @@ use super::{
     AddArgs, CommandFailure, ConnectionArgs, DelArgs, KeyArgs, ProblemDetails, PutArgs, connect,
     fail, key_bytes, print_done,
 };
-use super::{URL_HINT, is_closed, is_refused_handshake, unreachable_node, unreachable_text};
+use super::{is_closed, unanswered, unreachable_node};
 use crate::http::receipt::{RECEIPT, Receipt};
 use crate::operations::stderr;
 use crate::settings::config::MAX_VALUE;
@@ -270,11 +270,10 @@ impl<'a> EntityClient<'a> {
         bar.finish_and_clear();
         let answer = head.and_then(|head| connection.body(&head).map(|body| (head, body)));
         let answer = answer.map_err(|error| {
-            if method == "GET" || is_refused_handshake(&error) {
+            if method == "GET" {
                 return unreachable_node(self.ask, &error);
             }
-            let why = unreachable_text(&self.ask.url, &error, URL_HINT);
-            UnknownOutcome::of(&error).report(UncertainRequest::Write, &why, self.ask)
+            unanswered(UncertainRequest::Write, self.ask, &error)
         })?;
         self.connection = Some(connection).filter(|_| !answer.0.closes);
         Ok(answer)

@@ -41,7 +41,7 @@ pub(crate) use compact::compact;
 use connection::ClientConnection;
 pub(crate) use dev::dev;
 pub(crate) use entity::{add, del, get, put};
-use problem::{ProblemDetails, UnknownOutcome};
+use problem::{ProblemDetails, UncertainRequest, UnknownOutcome};
 pub(crate) use profile::{ProfileArgs, profile};
 use protocol::visible;
 pub(crate) use quota::{QuotaArgs, quota};
@@ -145,6 +145,16 @@ fn is_refused_handshake(error: &io::Error) -> bool {
 /// Reports, to the user or as JSON, that a node is unreachable or has sent no response.
 fn unreachable_node(ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
     UnknownOutcome::of(error).report_unchanged(&unreachable_text(&ask.url, error, URL_HINT), ask)
+}
+
+/// Reports, to the user or as JSON, that a node did not answer a write or another change. The
+/// outcome is unknown, unless the node refused the connection.
+fn unanswered(what: UncertainRequest, ask: &ConnectionArgs, error: &io::Error) -> CommandFailure {
+    if is_refused_handshake(error) {
+        return unreachable_node(ask, error);
+    }
+    let why = unreachable_text(&ask.url, error, URL_HINT);
+    UnknownOutcome::of(error).report(what, &why, ask)
 }
 
 /// Describes why a node is unreachable; `by` is the hint at the settings that name another node.

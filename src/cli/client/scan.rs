@@ -18,7 +18,7 @@ use super::bytes::{add, escape, percent};
 use super::connection::{self, ClientConnection, Head};
 use super::{CommandFailure, ProblemDetails, ScanArgs, connect, fail, key_bytes, unreachable_node};
 use crate::http::MAX_LIMIT;
-use crate::http::frames::{CONTENT_TYPE, Frame, Frames};
+use crate::http::frames::{CONTENT_TYPE, Frame, Frames, Item};
 
 /// Items of the first page. Later pages have as many items of the average length as make
 /// `PAGE_BYTES`.
@@ -53,13 +53,6 @@ struct Printed {
 struct Page {
     items: Vec<Item>,
     bytes: u64,
-}
-
-struct Item {
-    etag: Vec<u8>,
-    key: Vec<u8>,
-    value: Vec<u8>,
-    expires_ms: u64,
 }
 
 /// Reason to stop printing.
@@ -123,7 +116,8 @@ fn pages(wanted: &ScanRange<'_>, printed: &mut Printed) -> Result<(), Stop> {
         if left == Some(0) {
             return Ok(());
         }
-        let target = wanted.target(after.as_deref(), left.unwrap_or(u64::MAX).min(printed.page()));
+        let target = wanted
+            .target(after.as_deref(), left.unwrap_or(u64::MAX).min(printed.next_page_items()));
         let mut asked = connection.request("GET", &target, None, |_| {});
         if asked.is_err() && after.is_some() {
             // The node may have closed the idle connection while the output's reader paused.
@@ -163,10 +157,9 @@ fn page(
     let mut page = Page::default();
     let end = loop {
         match frames.read() {
-            Ok(Frame::Item { etag, key, value, expires_ms }) => {
-                let value = value.unwrap_or_default();
-                page.bytes += (key.len() + value.len()) as u64;
-                page.items.push(Item { etag, key, value, expires_ms });
+            Ok(Frame::Item(item)) => {
+                page.bytes += (item.key.len() + item.value.as_ref().map_or(0, Vec::len)) as u64;
+                page.items.push(item);
                 if page.bytes >= PAGE_BYTES {
                     printed.print(&mut page, ask.json)?;
                 }
@@ -280,7 +273,7 @@ impl ScanRange<'_> {
 
 impl Printed {
     /// Returns the number of items of the next page.
-    fn page(&self) -> u64 {
+    fn next_page_items(&self) -> u64 {
         match self.items {
             0 => FIRST_PAGE,
             items => (PAGE_BYTES / (self.bytes / items).max(1)).clamp(1, MAX_LIMIT.into()),
@@ -295,6 +288,7 @@ impl Printed {
 
     fn item(&mut self, item: Item, json: bool) -> Result<(), Stop> {
         let Item { etag, key, value, expires_ms } = item;
+        let value = value.unwrap_or_default();
         let written = if json {
             let mut object = Map::new();
             add(&mut object, "key", &key);

@@ -286,20 +286,16 @@ impl Logs {
         self.former.lock().settle();
     }
 
-    /// Notes that the rebuild for which a claim was noted is under way, durably.
-    pub(crate) fn begin_former(&self) {
+    /// Notes that the rebuild for which claims were noted is under way, or is about to be stored.
+    pub fn begin_former(&self) {
         self.former.lock().begin_rebuild();
     }
 
-    /// Returns the former disks to store together with the membership state: *Member* once a
-    /// rebuild is complete, otherwise a state in which the node is rebuilt.
+    /// Returns the former disks to store together with a membership state; with *Member*, the
+    /// rebuild is complete.
     pub fn former_disks(&self, is_member: bool) -> FormerDisks {
-        let mut former = self.former.lock();
-        if is_member {
-            return former.after_rebuild();
-        }
-        former.begin_rebuild();
-        former.clone()
+        let former = self.former.lock();
+        if is_member { former.after_rebuild() } else { former.clone() }
     }
 
     /// Notes that everything acknowledged so far is in the log up to `position`.

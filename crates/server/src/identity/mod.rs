@@ -477,7 +477,11 @@ impl Identity {
         let idempotency_recovered_until =
             format::encode_time(shared.membership.state.idempotency_recovered_until());
         let is_member = state == MembershipState::Member;
-        let former = format::encode_former(&shared.membership.logs.former_disks(is_member));
+        let logs = &shared.membership.logs;
+        if !is_member {
+            logs.begin_former();
+        }
+        let former = format::encode_former(&logs.former_disks(is_member));
         let items: [(&[u8], &[u8]); 6] = [
             (KEY, &kept.encode()),
             (&lacks_key, &lacks),

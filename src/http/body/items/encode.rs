@@ -282,7 +282,7 @@ mod tests {
             for (key, value, expires_ms) in items {
                 let etag = b"\"0000000000000005-00000007-1-0000000000000002\"".to_vec();
                 let value = values.then_some(value);
-                let expected = frames::Frame::Item { etag, key, value, expires_ms };
+                let expected = frames::Frame::Item(frames::Item { etag, key, value, expires_ms });
                 prop_assert_eq!(frames.read().unwrap(), expected);
             }
             prop_assert_eq!(frames.read().unwrap(), frames::Frame::End);
