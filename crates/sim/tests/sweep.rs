@@ -73,9 +73,6 @@ fn what_one_rotten_disk_alone_held_is_nobodys_loss() {
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
-/// Seed 30245: a node with a full disk holds one of a record's two copies, and a round brings the
-/// record to a node that is not a replica; a read must still find the record. Seed 30013: a node
-/// that is down, and has lost its disk, would become the only member of the metadata quorum.
 /// A disk was destroyed for good while a layout was decided whose metadata quorum of two includes
 /// that node. No simulated operator forces a layout, so the run could not heal.
 #[test]
@@ -85,6 +82,9 @@ fn a_wanted_layout_keeps_a_majority_of_its_council() {
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
+/// Seed 30245: a node with a full disk holds one of a record's two copies, and a round brings the
+/// record to a node that is not a replica; a read must still find the record. Seed 30013: a node
+/// that is down, and has lost its disk, would become the only member of the metadata quorum.
 #[test]
 #[ignore = "nightly: two long seeds"]
 fn holders_past_the_copies_and_councils_that_are_down_count_for_nothing() {
@@ -123,6 +123,17 @@ fn a_watermark_that_is_ahead_ends_no_value() {
 #[test]
 fn what_a_future_record_hides_is_not_lost_with_the_node_that_leaves() {
     let mut plan = Plan::of(161_047);
+    plan.members = 700;
+    plan.has_moves(true);
+    let report = run(&plan);
+    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+}
+
+/// A node was removed, loses its disk, and starts by its old settings. All nodes of those settings
+/// refuse it or are down; the node must not acknowledge writes alone.
+#[test]
+fn a_removed_node_that_lost_its_disk_acknowledges_nothing() {
+    let mut plan = Plan::of(410_163);
     plan.members = 700;
     plan.has_moves(true);
     let report = run(&plan);
