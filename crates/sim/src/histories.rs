@@ -7,7 +7,8 @@ use std::fmt;
 
 use bytes::Bytes;
 use linear::{
-    Change, Condition, End, History, Life, Operation, Response, Tag, Verdict, chain, families,
+    Change, Completion, Condition, ExpiryTimes, History, Operation, Response, Tag, Verdict, chain,
+    families,
 };
 use protocol::{Answer, Conditional, Done, Impossible, Record, Version};
 
@@ -174,21 +175,21 @@ impl Histories {
         let put = Change::Put(value_of(number));
         let (is_plain, asked_for) = match &asked.what {
             What::Scan => return,
-            What::Get => (true, linear::Asked::Get),
-            What::Put => (true, linear::Asked::Change(Condition::Any, put)),
-            What::Delete => (true, linear::Asked::Change(Condition::Any, Change::Delete)),
+            What::Get => (true, linear::Request::Get),
+            What::Put => (true, linear::Request::Change(Condition::Any, put)),
+            What::Delete => (true, linear::Request::Change(Condition::Any, Change::Delete)),
             What::Change(wanted @ Wanted { condition, action, .. }) => {
                 let change = match action {
                     Action::Put => Change::Put(value_of(wanted.first(number))),
                     Action::Delete => Change::Delete,
                     Action::Add(number) => Change::Add(*number),
                 };
-                (false, linear::Asked::Change(condition_of(condition), change))
+                (false, linear::Request::Change(condition_of(condition), change))
             }
         };
-        let end = End::Unknown;
+        let end = Completion::Unknown;
         let earliest_ms = earliest_ms.saturating_sub(self.lag_ms);
-        let life = Life { expiry_ms: 0, evaluated_ms: (earliest_ms, u64::MAX) };
+        let life = ExpiryTimes { expiry_ms: 0, evaluated_ms: (earliest_ms, u64::MAX) };
         let operation = Operation { number, call: now, asked: asked_for, life, end };
         // A retry is part of the first attempt's operation, unless its condition is not met.
         let sent = match &asked.what {
@@ -223,7 +224,7 @@ impl Histories {
     /// Notes that a clock is set back to `wall_ms`. Open operations may be evaluated at that time.
     pub(crate) fn clock_is_at(&mut self, wall_ms: u64) {
         let all = self.of_keys.values_mut().flat_map(|of_key| of_key.kept.values_mut());
-        for kept in all.filter(|kept| kept.operation.end == End::Unknown) {
+        for kept in all.filter(|kept| kept.operation.end == Completion::Unknown) {
             let (earliest, _) = &mut kept.operation.life.evaluated_ms;
             *earliest = wall_ms.saturating_sub(self.lag_ms).min(*earliest);
         }
@@ -293,7 +294,7 @@ impl Histories {
             ClientOutcome::Range(_) => return Some(format!("{number} is not a range")),
         };
         match answered {
-            None if kept.operation.asked == linear::Asked::Get => kept.is_void = true,
+            None if kept.operation.asked == linear::Request::Get => kept.is_void = true,
             None if is_again => {}
             None => self.tally.unknown += 1,
             Some(_) if is_again => self.tally.again += 1,
@@ -304,7 +305,7 @@ impl Histories {
         if let Some(answered) = answered
             && !of_key.is_over
         {
-            kept.operation.end = End::At(now, answered);
+            kept.operation.end = Completion::At(now, answered);
             kept.evaluated(latest_ms, outcome);
             if let ClientOutcome::Answer(Answer::Done(Done::Changed { fence, .. }, _)) = outcome {
                 kept.fence = *fence;
@@ -361,7 +362,7 @@ impl OfKey {
     fn fenced(&self) -> Vec<Fenced> {
         let told = self.kept.values().filter(|kept| kept.fence != 0);
         let fenced = told.filter_map(|kept| match &kept.operation.end {
-            End::At(answered, Response::Changed { tag, .. }) => Some(Fenced {
+            Completion::At(answered, Response::Changed { tag, .. }) => Some(Fenced {
                 number: kept.operation.number,
                 call: kept.operation.call,
                 answered: *answered,
@@ -378,7 +379,7 @@ impl Kept {
     /// Records the latest time at which an answered operation was evaluated, and the expiry of the
     /// value that a read returned.
     fn evaluated(&mut self, latest_ms: u64, outcome: &ClientOutcome) {
-        let Life { expiry_ms, evaluated_ms: (_, latest) } = &mut self.operation.life;
+        let ExpiryTimes { expiry_ms, evaluated_ms: (_, latest) } = &mut self.operation.life;
         *latest = latest_ms;
         if let ClientOutcome::Answer(Answer::Found(found)) = outcome {
             *expiry_ms = found.as_ref().map_or(0, Record::expiry_ms);
@@ -390,7 +391,7 @@ impl Kept {
         if !self.is_reissued {
             return vec![self.operation];
         }
-        self.operation.seen_twice().into()
+        self.operation.split_reissued().into()
     }
 }
 
