@@ -173,7 +173,7 @@ impl Checked {
         self.operations += 1;
         match &kept.operation.end {
             Completion::At(_, Response::Changed { .. }) if !kept.is_plain_write => {
-                self.conditional += 1
+                self.conditional += 1;
             }
             Completion::At(_, Response::Unmet(_) | Response::NotANumber) => self.unmet += 1,
             Completion::Unknown => self.unknown += 1,

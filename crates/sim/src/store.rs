@@ -143,7 +143,7 @@ impl Store {
 
     /// Ends the process as by a kill or a loss of power. The group being committed may have reached
     /// the disk in part: the end falls on one of the next calls to the disk.
-    pub(crate) fn die(self, disk: &MemDisk, random: &mut Random) {
+    pub(crate) fn crash(self, disk: &MemDisk, random: &mut Random) {
         if !self.committing.is_empty() && random.permille(700) {
             disk.crash_after(random.below(4));
             // The recipients ended with the process.

@@ -14,7 +14,7 @@ fn seeds() -> u64 {
 }
 
 fn short(seed: u64) -> Plan {
-    let mut plan = Plan::of(seed);
+    let mut plan = Plan::from_seed(seed);
     plan.seconds = plan.seconds.min(10);
     plan.think_micros = plan.think_micros.max(20_000);
     plan
@@ -44,9 +44,9 @@ fn whatever_goes_wrong_the_cluster_keeps_what_it_promised() {
 #[ignore = "nightly: four long seeds"]
 fn what_held_up_changes_of_the_members_does_so_no_more() {
     for seed in [48, 140, 154, 444] {
-        let mut plan = Plan::of(seed);
+        let mut plan = Plan::from_seed(seed);
         plan.members = 700;
-        plan.has_moves(true);
+        plan.set_frequent_moves(true);
         let report = run(&plan);
         assert!(report.wrong.is_empty(), "seed {seed}: {:#?}", report.wrong);
         assert!(report.joined > 0, "seed {seed}");
@@ -58,7 +58,7 @@ fn what_held_up_changes_of_the_members_does_so_no_more() {
 #[test]
 #[ignore = "nightly: a long seed"]
 fn an_older_copy_whose_clock_was_ahead_serves_after_a_restart() {
-    let report = run(&Plan::of(350_034));
+    let report = run(&Plan::from_seed(350_034));
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
@@ -66,9 +66,9 @@ fn an_older_copy_whose_clock_was_ahead_serves_after_a_restart() {
 /// read finds no value before the disk is replaced.
 #[test]
 fn what_one_rotten_disk_alone_held_is_nobodys_loss() {
-    let mut plan = Plan::of(940_000);
+    let mut plan = Plan::from_seed(940_000);
     plan.members = 700;
-    plan.has_moves(true);
+    plan.set_frequent_moves(true);
     let report = run(&plan);
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
@@ -81,7 +81,7 @@ fn what_one_rotten_disk_alone_held_is_nobodys_loss() {
 #[test]
 #[ignore = "nightly: a long seed"]
 fn a_wanted_layout_keeps_a_majority_of_its_council() {
-    let report = run(&Plan::of(300_155));
+    let report = run(&Plan::from_seed(300_155));
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
@@ -89,9 +89,9 @@ fn a_wanted_layout_keeps_a_majority_of_its_council() {
 #[ignore = "nightly: two long seeds"]
 fn holders_past_the_copies_and_councils_that_are_down_count_for_nothing() {
     for seed in [30_245, 30_013] {
-        let mut plan = Plan::of(seed);
+        let mut plan = Plan::from_seed(seed);
         plan.members = 700;
-        plan.has_moves(true);
+        plan.set_frequent_moves(true);
         let report = run(&plan);
         assert!(report.wrong.is_empty(), "seed {seed}: {:#?}", report.wrong);
     }
@@ -102,7 +102,7 @@ fn holders_past_the_copies_and_councils_that_are_down_count_for_nothing() {
 #[test]
 #[ignore = "nightly: a long seed"]
 fn a_councillor_that_is_rebuilt_keeps_its_seat_whoever_comes_back() {
-    let report = run(&Plan::of(130_026));
+    let report = run(&Plan::from_seed(130_026));
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
@@ -110,9 +110,9 @@ fn a_councillor_that_is_rebuilt_keeps_its_seat_whoever_comes_back() {
 /// whose expiry is below the fence but still ahead of the wall clocks.
 #[test]
 fn a_watermark_that_is_ahead_ends_no_value() {
-    let mut plan = Plan::of(151_048);
+    let mut plan = Plan::from_seed(151_048);
     plan.members = 700;
-    plan.has_moves(true);
+    plan.set_frequent_moves(true);
     let report = run(&plan);
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
@@ -122,9 +122,9 @@ fn a_watermark_that_is_ahead_ends_no_value() {
 /// leaves.
 #[test]
 fn what_a_future_record_hides_is_not_lost_with_the_node_that_leaves() {
-    let mut plan = Plan::of(161_047);
+    let mut plan = Plan::from_seed(161_047);
     plan.members = 700;
-    plan.has_moves(true);
+    plan.set_frequent_moves(true);
     let report = run(&plan);
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
@@ -134,7 +134,7 @@ fn what_a_future_record_hides_is_not_lost_with_the_node_that_leaves() {
 /// message reaches it.
 #[test]
 fn a_founder_whose_place_another_one_had_for_a_moment_founds_all_the_same() {
-    let report = run(&Plan::of(20_066));
+    let report = run(&Plan::from_seed(20_066));
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
 
