@@ -6,12 +6,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::disk::{Fault, MemDisk, Op};
-use crate::table::Purgeable;
+use crate::table::PurgeableSummary;
 use record::Version;
 
 const STORE: u64 = 5;
 
-fn placed(id: u64, key: &'static [u8]) -> Placed {
+fn placed(id: u64, key: &'static [u8]) -> LevelTable {
     let meta = TableMeta {
         id,
         bytes: 1000 + id,
@@ -22,11 +22,11 @@ fn placed(id: u64, key: &'static [u8]) -> Placed {
         max_version: Version { time: id, origin: 3 },
         min_write_time: id / 2,
         max_write_time: id * 2,
-        deleted: Purgeable { records: 1, bytes: 40, latest: id },
-        expiring: Purgeable { records: id, bytes: id * 50, latest: id * 9 },
+        deleted: PurgeableSummary { records: 1, bytes: 40, latest: id },
+        expiring: PurgeableSummary { records: id, bytes: id * 50, latest: id * 9 },
         check: id * 31,
     };
-    Placed { tree: (id % 2) as u8, level: 0, meta }
+    LevelTable { tree: (id % 2) as u8, level: 0, meta }
 }
 
 /// One edit of every kind, in a plausible order.

@@ -25,8 +25,8 @@ struct Log {
     groups: Groups,
 }
 
-fn expected(ends: &[SegmentEnd]) -> Expected<'_> {
-    Expected { store_id: STORE, oldest_segment: 1, floor: 1, flushed: 0, ends }
+fn expected(ends: &[SegmentEnd]) -> ExpectedLog<'_> {
+    ExpectedLog { store_id: STORE, oldest_segment: 1, floor: 1, flushed: 0, ends }
 }
 
 fn start(disk: &MemDisk, segment: u64, next: u64, older: BTreeMap<u64, u64>) -> Wal {
@@ -42,7 +42,7 @@ impl Log {
     }
 
     /// Continues after a recovery, in a new segment.
-    fn after(disk: &MemDisk, found: &Recovered, groups: Groups) -> Self {
+    fn after(disk: &MemDisk, found: &RecoveredLog, groups: Groups) -> Self {
         let segments = found.segments.clone();
         let wal = start(disk, found.next_segment, found.next_sequence, segments);
         Self { disk: disk.clone(), wal, groups }
@@ -69,7 +69,7 @@ impl Log {
 }
 
 /// Checks the log's age and replays it, as `open` does for a store.
-fn replay(disk: &MemDisk, ends: &[SegmentEnd]) -> Result<(Recovered, Groups), Error> {
+fn replay(disk: &MemDisk, ends: &[SegmentEnd]) -> Result<(RecoveredLog, Groups), Error> {
     let mut groups = Groups::new();
     check_not_stale(disk, &expected(ends), 1)?;
     let found = recover(disk, &expected(ends), &mut |sequence, payload| {
@@ -244,7 +244,7 @@ fn an_older_log_beside_newer_tables_is_refused() {
     log.commit(10);
     let older = log.disk.deep_clone();
     log.commit(10);
-    let newer = Expected { flushed: 2, ..expected(&[]) };
+    let newer = ExpectedLog { flushed: 2, ..expected(&[]) };
     assert!(recover(&log.disk, &newer, &mut |_, _| Ok(())).is_ok());
     let error = recover(&older, &newer, &mut |_, _| Ok(())).unwrap_err();
     assert!(error.to_string().contains("older log"), "{error}");

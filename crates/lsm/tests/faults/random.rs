@@ -220,7 +220,7 @@ fn what_was_deleted_stays_deleted_when_tombstones_may_go() {
         let mut random = Random::new(seed);
         let disk = MemDisk::new();
         let options = Options {
-            purge: Arc::new(PurgeRule::alone(0, 0, || u64::MAX)),
+            purge: Arc::new(PurgeRule::for_only_replica(0, 0, || u64::MAX)),
             compress: false,
             ..small(SyncMode::Never, 0)
         };

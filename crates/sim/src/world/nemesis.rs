@@ -464,7 +464,7 @@ impl World {
             let skew = self.plan.skew_micros.min(MOST_HEALED_SKEW) as i64;
             let offset = self.machines[node].wall.offset(self.now).clamp(-skew, skew);
             self.set_wall(node, offset);
-            let failed = |process: &super::Process| process.store.engine().healthy().is_err();
+            let failed = |process: &super::Process| process.store.engine().check_health().is_err();
             if self.machines[node].process.as_ref().is_some_and(failed) {
                 self.end_process(node, ProcessEnd::Kill);
             }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use lsm::{PurgeRule, Space, Work};
+use lsm::{PurgeRule, Space, StepOutcome};
 use protocol::Record;
 use protocol::layout::Stage;
 
@@ -150,7 +150,7 @@ impl World {
             let engine = process.store.engine();
             engine.rotate_all();
             let flushed = || -> Result<(), lsm::Error> {
-                while engine.flush_one()? == Work::Done {}
+                while engine.flush_one()? == StepOutcome::Done {}
                 engine.compact_all()
             };
             if let Err(error) = flushed() {

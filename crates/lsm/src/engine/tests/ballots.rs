@@ -44,12 +44,13 @@ fn check_all(engine: &Engine, model: &Model, times: u64) {
             Lookup::Found(found) => assert!(is(found.view(), expected), "{found:?} {expected:?}"),
             other => panic!("{other:?}, not {expected:?}"),
         }
-        let looked = engine.look(Space::Data, key).unwrap();
+        let looked = engine.lookup_head(Space::Data, key).unwrap();
         assert_eq!(looked, HeadLookup::Found(RecordHead::of(&expected.view())), "{expected:?}");
         for time in 0..=times {
             let newer = engine.holds_newer(Space::Data, key, version(time)).unwrap();
             let held = expected.view().version();
-            let expected = if held > version(time) { Newer::Held(held) } else { Newer::No };
+            let expected =
+                if held > version(time) { NewerVersion::Held(held) } else { NewerVersion::No };
             assert_eq!(newer, expected, "above {time}");
         }
     }
@@ -74,7 +75,7 @@ fn check_all(engine: &Engine, model: &Model, times: u64) {
 fn the_greater_ballot_is_found_wherever_the_two_are() {
     let flush = |engine: &Engine| {
         engine.rotate_all();
-        while engine.flush_one().unwrap() == Work::Done {}
+        while engine.flush_one().unwrap() == StepOutcome::Done {}
     };
     let steps: [&dyn Fn(&Engine); 5] = [
         &|_| (),
@@ -82,7 +83,7 @@ fn the_greater_ballot_is_found_wherever_the_two_are() {
         &flush,
         &|engine| {
             flush(engine);
-            while engine.compact_one().unwrap() == Work::Done {}
+            while engine.compact_one().unwrap() == StepOutcome::Done {}
         },
         &|engine| {
             flush(engine);
@@ -205,7 +206,7 @@ proptest! {
                 _ => {}
             }
         }
-        let above = Above { time: limit, spaces: &[Space::Data], proven: 0 };
+        let above = RemovalFilter { time: limit, spaces: &[Space::Data], proven: 0 };
         let mut found = 0;
         engine.records_above(above, |_, key, when| {
             assert!(key[1] == 1 && when > limit);

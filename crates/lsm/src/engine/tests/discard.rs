@@ -245,14 +245,14 @@ fn a_compaction_that_meets_damage_waits_until_it_is_healed() {
     disk.flip_bit(&names(&engine)[0], 800);
     let ranges = ranges_of(&scan_damaged(&engine, &model, 0));
     for _ in 0..2 {
-        assert_eq!(engine.compact_one().unwrap(), Work::Nothing);
+        assert_eq!(engine.compact_one().unwrap(), StepOutcome::Nothing);
         assert!(engine.is_idle(), "nothing can be done by now");
     }
     assert!(matches!(engine.compact_all(), Err(Error::Corrupt { .. })));
     heal(&engine, &model, &ranges);
     assert_eq!(engine.discard(Space::Data, &ranges).unwrap(), Discarded { tables: 1, left: 0 });
     assert!(!engine.is_idle());
-    assert_eq!(engine.compact_one().unwrap(), Work::Done);
+    assert_eq!(engine.compact_one().unwrap(), StepOutcome::Done);
     engine.compact_all().unwrap();
     check(&engine, &model);
 }

@@ -55,9 +55,9 @@ fn a_value_with_an_expiry_hides_older_ones_below_it() {
     let options = Options { level1_bytes: 1, ..allowing(true) };
     let engine = open(&MemDisk::new(), &options);
     two_tables(&engine, Space::Data, &[(b"k", Fields::new(Kind::Value, version(1)))]);
-    while engine.compact_one().unwrap() == Work::Done {}
+    while engine.compact_one().unwrap() == StepOutcome::Done {}
     two_tables(&engine, Space::Data, &[(b"k", expires(2, 9))]);
-    assert_eq!(engine.compact_one().unwrap(), Work::Done);
+    assert_eq!(engine.compact_one().unwrap(), StepOutcome::Done);
     assert_eq!(get(&engine, b"k").unwrap().version, version(2));
 }
 

@@ -117,7 +117,7 @@ fn flush_all(engine: &Engine) {
 fn background(engine: &Engine, random: &mut Random) {
     match random.below(4) {
         0 => engine.rotate_all(),
-        1 => while engine.flush_one().unwrap() == Work::Done {},
+        1 => while engine.flush_one().unwrap() == StepOutcome::Done {},
         2 => drop(engine.compact_one().unwrap()),
         _ => engine.prepare_segment().unwrap(),
     }
@@ -148,7 +148,7 @@ fn equals_a_sorted_map_whatever_the_order_of_arrival() {
         }
         check(&engine, &model);
         flush_all(&engine);
-        while engine.compact_one().unwrap() == Work::Done {}
+        while engine.compact_one().unwrap() == StepOutcome::Done {}
         check(&engine, &model);
         engine.compact_all().unwrap();
         check(&engine, &model);
@@ -278,7 +278,7 @@ fn a_tombstone_stays_while_an_older_record_may_lie_above_it() {
     // A late record: older than the tombstone, and still in the memtable when the tombstone reaches
     // the deepest level.
     write(&engine, &mut model, b"k", Kind::Value, 5, b"");
-    while engine.compact_one().unwrap() == Work::Done {}
+    while engine.compact_one().unwrap() == StepOutcome::Done {}
     assert_eq!(get(&engine, b"k").unwrap().kind, Kind::Tombstone);
 }
 
@@ -300,9 +300,9 @@ fn a_tombstone_stays_while_an_older_record_lies_below_it() {
         }
     };
     write_two_tables(&mut model, Kind::Value, 1);
-    while engine.compact_one().unwrap() == Work::Done {}
+    while engine.compact_one().unwrap() == StepOutcome::Done {}
     write_two_tables(&mut model, Kind::Tombstone, 2);
-    assert_eq!(engine.compact_one().unwrap(), Work::Done);
+    assert_eq!(engine.compact_one().unwrap(), StepOutcome::Done);
     let levels = engine.stats().levels;
     assert_eq!((levels[0].tables, levels[1].tables), (0, 1), "merged above the values");
     assert_eq!(get(&engine, b"k").unwrap().kind, Kind::Tombstone);
@@ -353,11 +353,11 @@ fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
                 engine.commit(std::iter::once(&batch)).unwrap();
             }
             flush_all(&engine);
-            while engine.compact_one().unwrap() == Work::Done {}
+            while engine.compact_one().unwrap() == StepOutcome::Done {}
         }
         done.store(true, Ordering::Release);
         syncing.into_iter().for_each(|thread| thread.join().unwrap());
-        engine.healthy().unwrap();
+        engine.check_health().unwrap();
     });
 }
 
@@ -375,7 +375,7 @@ fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
     let mut most = 0;
     for time in 2..8000 {
         write(&engine, &mut model, &busy.to_be_bytes(), Kind::Value, time, &[1; 400]);
-        while engine.flush_one().unwrap() == Work::Done {}
+        while engine.flush_one().unwrap() == StepOutcome::Done {}
         most = most.max(engine.stats().wal_segments);
     }
     assert!(most <= log_bound(&engine.core) as u64 + 2, "{most} segments");
@@ -385,7 +385,7 @@ fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
 
 /// The time of a correct clock, in tests of records that a wrong clock wrote.
 const RIGHT: u64 = 1_000_000;
-const FUTURE: Above<'_> = Above { time: RIGHT, spaces: &[Space::Data], proven: 0 };
+const FUTURE: RemovalFilter<'_> = RemovalFilter { time: RIGHT, spaces: &[Space::Data], proven: 0 };
 
 /// Creates a store with future records of separate keys in all levels. For the other keys, four
 /// more layers alternate: future records that hide earlier ones, and correct records that arrive
@@ -481,7 +481,7 @@ fn what_is_proven_does_not_hold_again() {
         put(key, Kind::Tombstone, 70, 0);
         put(key, Kind::Value, RIGHT + 1, 0);
     }
-    let above = Above { proven: 50, ..FUTURE };
+    let above = RemovalFilter { proven: 50, ..FUTURE };
     assert_eq!(engine.remove_above(above).unwrap(), 3);
     let held = |key: &[u8]| {
         matches!(engine.get(Space::Data, key, ReadMode::Blocking).unwrap(), Lookup::Found(_))
@@ -501,7 +501,7 @@ fn records_of_other_spaces_stay() {
         batch.put(space, b"key", version(RIGHT + 1), b"value").unwrap();
     }
     engine.commit(std::iter::once(&batch)).unwrap();
-    let both = Above { spaces: &[Space::Data, Space::Hints], ..FUTURE };
+    let both = RemovalFilter { spaces: &[Space::Data, Space::Hints], ..FUTURE };
     assert_eq!(engine.remove_above(both).unwrap(), 2);
     let held =
         |space| matches!(engine.get(space, b"key", ReadMode::Blocking).unwrap(), Lookup::Found(_));

@@ -20,7 +20,7 @@ fn is_placed(key: &[u8], copies: u8) -> bool {
 }
 
 fn rule() -> Arc<PurgeRule> {
-    Arc::new(PurgeRule::proven(0, 0, || 0))
+    Arc::new(PurgeRule::with_watermark(0, 0, || 0))
 }
 
 fn with(rule: &Arc<PurgeRule>, options: Options) -> Options {
@@ -172,7 +172,7 @@ fn writes_meanwhile_keep_nothing() {
         rule.drop_orphans(is_placed);
         flush_all(&engine);
         let (mut whole, mut steps) = (FullCompaction::default(), 0);
-        while engine.compact_next(&mut whole).unwrap() == Work::Done {
+        while engine.compact_next(&mut whole).unwrap() == StepOutcome::Done {
             steps += 1;
             if steps % writes_every == 0 {
                 for key in [0, 30, 58] {
@@ -467,7 +467,7 @@ impl World {
             Step::Compact => drop(self.engine.compact_one().unwrap()),
             Step::Raise => {
                 self.watermark += 5;
-                self.rule.raise(self.watermark);
+                self.rule.raise_watermark(self.watermark);
             }
             Step::Drop if self.dropping.is_none() => {
                 self.rule.drop_orphans(is_placed);
@@ -509,7 +509,7 @@ impl World {
             flush_all(&self.engine);
             FullCompaction::default()
         });
-        if self.engine.compact_next(whole).unwrap() == Work::Nothing {
+        if self.engine.compact_next(whole).unwrap() == StepOutcome::Nothing {
             // A record of a conditional write may have stayed because a record that it hides
             // arrived late.
             let stays = |key: &u8| is_placed(&[*key], 0) || self.wide.contains(key);

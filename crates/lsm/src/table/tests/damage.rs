@@ -103,7 +103,7 @@ fn a_block_in_anothers_place_is_noticed() {
     index.seek_to_first().unwrap();
     let mut handles = Vec::new();
     while index.valid() {
-        handles.push(Handle::take(&mut index.value(), u64::MAX).unwrap());
+        handles.push(BlockHandle::take(&mut index.value(), u64::MAX).unwrap());
         index.next().unwrap();
     }
     let twins = handles.iter().flat_map(|a| handles.iter().map(move |b| (*a, *b)));

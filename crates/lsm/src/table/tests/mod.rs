@@ -276,7 +276,7 @@ fn check_fixture(name: &str, meta: &TableMeta, model: &Model) {
     let check = u64::from_le_bytes(*bytes.last_chunk().unwrap());
     let meta = TableMeta { bytes: bytes.len() as u64, check, ..meta.clone() };
     check_against(&open(bytes.clone(), &meta, 0).unwrap(), model);
-    let other = Purgeable { records: meta.deleted.records + 1, ..meta.deleted };
+    let other = PurgeableSummary { records: meta.deleted.records + 1, ..meta.deleted };
     for told in [
         TableMeta { min_write_time: 2, ..meta.clone() },
         TableMeta { max_write_time: meta.max_write_time - 1, ..meta.clone() },
