@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn among_others_the_watermark_decides() {
+    fn in_a_cluster_the_watermark_decides() {
         let rule = PurgeRule::with_watermark(50, 70, || 80);
         let may = |record: &Record| rule.may_purge(Space::Data, record.view());
         let tombstone = record(Kind::Tombstone, MILLI, 0, 0);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn from_when_others_join_nothing_goes_by_age() {
+    fn once_other_nodes_join_nothing_is_purged_by_age() {
         let rule = PurgeRule::with_watermark(50, 70, || 80);
         let tombstone = record(Kind::Tombstone, 3 << COUNTER_BITS, 0, 0);
         let may = || {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_ahead_forgets_no_idempotency_key() {
+    fn a_clock_that_is_ahead_purges_no_idempotency_key() {
         let rule = PurgeRule::with_watermark(50, 70, || 900);
         let entry = record(Kind::Value, 9 << COUNTER_BITS, 0, 0);
         let may = || rule.may_purge(Space::Idempotency, entry.view());

@@ -235,14 +235,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_within_the_targets() {
+    fn no_compaction_is_chosen_within_the_targets() {
         let few = (1..4).map(|id| table(id, 50, ("a", "z"))).collect();
         assert_eq!(choose(&levels(vec![few]), &TARGETS), CompactionChoice::Nothing);
         assert_eq!(choose(&levels(vec![]), &TARGETS), CompactionChoice::Nothing);
     }
 
     #[test]
-    fn level_0_goes_as_a_whole_with_what_it_overlaps() {
+    fn level_0_is_merged_whole_with_the_tables_it_overlaps() {
         let level0 = (1..5).map(|id| table(id, 50, ("f", "k"))).collect();
         let level1 =
             vec![table(10, 9, ("a", "e")), table(11, 9, ("h", "i")), table(12, 9, ("k", "z"))];
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_gives_the_table_that_is_cheapest_to_move() {
+    fn the_cheapest_table_of_a_level_is_moved_down() {
         let level1 = vec![table(1, 80, ("a", "c")), table(2, 80, ("d", "f"))];
         let level2 = vec![table(3, 500, ("b", "c")), table(4, 40, ("d", "e"))];
         assert_eq!(
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_purged_is_written_anew_at_the_bottom() {
+    fn purgeable_bottom_tables_are_rewritten_in_place() {
         let rewritten =
             |id, level| CompactionChoice::Merge { upper: vec![], lower: vec![id], to: level };
         let (few, many) = (holding(1, 1, ("a", "b")), holding(2, 3, ("c", "d")));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_purged_goes_down_to_what_it_hides() {
+    fn purgeable_tables_are_merged_down_with_what_they_hide() {
         let upper = holding(1, 10, ("a", "b"));
         let over = |lower| choose(&levels(vec![vec![], vec![upper], vec![lower]]), &TARGETS);
         let merged = CompactionChoice::Merge { upper: vec![1], lower: vec![2], to: 2 };
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_tables_that_are_as_cheap_the_one_with_more_to_purge_goes() {
+    fn between_equally_cheap_tables_the_more_purgeable_one_moves() {
         let level1 = vec![
             table(1, 80, ("a", "c")),
             TableShape { purgeable: 20, ..table(2, 80, ("d", "f")) },

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn each_level_goes_down_in_the_order_of_keys() {
+    fn each_level_is_compacted_down_in_key_order() {
         let (one, two) = (table(1, ("a", "c")), table(2, ("b", "z")));
         let before = levels(vec![vec![one, two], vec![], vec![table(3, ("d", "e"))]]);
         let mut walk = Descent::default();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_purged_goes_at_the_bottom() {
+    fn purgeable_tables_of_the_bottom_level_are_rewritten() {
         let holding = |id, range| TableShape { purgeable: 1, ..table(id, range) };
         let bottom = vec![
             holding(1, ("a", "b")),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_tree_needs_nothing() {
+    fn an_empty_tree_needs_no_compaction() {
         let mut walk = Descent::default();
         assert_eq!(walk.next(&levels(vec![])), CompactionChoice::Nothing);
         assert_eq!(walk.remaining_records(&levels(vec![])), 0);

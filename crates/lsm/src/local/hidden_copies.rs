@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_greatest_number_and_the_default_are_noted() {
+    fn the_greatest_factor_and_the_default_are_kept() {
         let of = |all: &[u8]| {
             all.iter().fold(HiddenCopies::default(), |r, c| r.union(HiddenCopies::of(*c)))
         };
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_own_number_covers_is_left_out() {
+    fn factors_covered_by_the_own_number_are_left_out() {
         let beyond = |hidden: u8, own: u8| numbers(HiddenCopies::of(hidden).without_covered(own));
         assert_eq!(beyond(0, 0), NONE);
         assert_eq!(beyond(3, 3), NONE);

@@ -27,7 +27,7 @@ fn walked(memtable: &Arc<Memtable>, key: &[u8], sequence: u64) -> Option<u64> {
 }
 
 #[test]
-fn the_newest_version_answers_whatever_the_order_of_arrival() {
+fn the_newest_version_is_found_in_any_order_of_arrival() {
     let (memtable, mut writer) = Memtable::new(1 << 16);
     for (sequence, time) in [5, 9, 2, 7].into_iter().enumerate() {
         insert(&mut writer, b"k", time, sequence as u64 + 1);
@@ -43,7 +43,7 @@ fn the_newest_version_answers_whatever_the_order_of_arrival() {
 }
 
 #[test]
-fn the_same_record_twice_is_one_and_a_conflict_is_told() {
+fn a_duplicate_is_stored_once_and_a_conflict_is_reported() {
     let (memtable, mut writer) = Memtable::new(1 << 16);
     assert_eq!(insert(&mut writer, b"k", 1, 1), InsertOutcome::New);
     let used = memtable.used();
@@ -56,7 +56,7 @@ fn the_same_record_twice_is_one_and_a_conflict_is_told() {
 /// Records that conditional writes derive from one plain write conflict neither with the plain
 /// record nor with each other.
 #[test]
-fn of_one_version_the_greatest_ballot_answers_whatever_the_order_of_arrival() {
+fn the_greatest_ballot_of_a_version_is_found_in_any_order_of_arrival() {
     let made = |ballot| {
         let version = Version { time: 5, origin: 1 };
         Record::new(b"k", &Fields { ballot, step: 1, ..Fields::new(Kind::Value, version) }, b"")
@@ -100,7 +100,7 @@ fn reads_are_right_when_all_keys_collide_and_when_the_index_is_full() {
 }
 
 #[test]
-fn walks_like_a_sorted_map() {
+fn the_memtable_iterates_like_a_sorted_map() {
     let (memtable, mut writer) = Memtable::new(1 << 20);
     let mut model = BTreeMap::new();
     let mut random = 12345u64;

@@ -100,7 +100,7 @@ impl TableIter {
             self.before.extend_from_slice(ikey);
             return self.next_block();
         }
-        self.look_at_first()
+        self.check_first_entry()
     }
 
     /// Moves to the next key, or past the last.
@@ -125,7 +125,7 @@ impl TableIter {
 
     /// Checks the first position in a block. Merges rely on keys that ascend from block to block
     /// and lie within the bounds in the manifest.
-    fn look_at_first(&mut self) -> Result<(), Error> {
+    fn check_first_entry(&mut self) -> Result<(), Error> {
         let key = self.data.key();
         if key >= &self.table.meta.smallest[..] && key > &self.before[..] {
             return self.look();
@@ -170,7 +170,7 @@ impl TableIter {
         }
         self.load_data()?;
         self.data.seek_to_first().map_err(|bad| self.bad_data(bad))?;
-        if self.data.valid() { self.look_at_first() } else { Err(self.bad_data(Malformed)) }
+        if self.data.valid() { self.check_first_entry() } else { Err(self.bad_data(Malformed)) }
     }
 
     /// Loads the data block that the index points at.

@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn separators_part_their_neighbours() {
+    fn separators_lie_between_their_neighbours() {
         let keys = [&b"a"[..], b"ab", b"abcdef", b"abd", b"abdxyz", b"b", b"baaaa", b"caaaa"];
         for pair in keys.windows(2) {
             let (last, next) = (pair[0], pair[1]);

@@ -98,7 +98,7 @@ fn one_segment() -> (Log, Vec<u64>) {
 }
 
 #[test]
-fn all_groups_come_back_across_segments_and_lives() {
+fn all_groups_are_recovered_across_segments_and_restarts() {
     let mut log = Log::new();
     let mut ends = Vec::new();
     for life in 0..3 {
@@ -118,7 +118,7 @@ fn all_groups_come_back_across_segments_and_lives() {
 /// Row 5 of `docs/results/reliability.md`: the tail is cut at every byte and followed by nothing,
 /// zeros or garbage; then the log is extended and crashes again.
 #[test]
-fn a_tail_cut_at_every_byte_keeps_what_is_before_and_what_comes_after() {
+fn a_torn_tail_keeps_earlier_groups_and_later_appends() {
     let (log, ends) = one_segment();
     let name = segment_name(1);
     let whole = log.disk.file(&name).unwrap();
@@ -253,7 +253,7 @@ fn an_older_log_beside_newer_tables_is_refused() {
 /// Without a sync, nothing proves that a bad group was durable. The bad group ends the log, and no
 /// later recovery may return a group after it.
 #[test]
-fn what_follows_a_torn_group_never_comes_back() {
+fn groups_after_a_torn_group_never_reappear() {
     let mut log = Log::new();
     for _ in 0..4 {
         log.append(700);
@@ -273,7 +273,7 @@ fn what_follows_a_torn_group_never_comes_back() {
 
 /// A later group states that the damaged one had been synced, so its writes were acknowledged.
 #[test]
-fn a_damaged_group_that_was_synced_is_refused_by_what_a_later_one_says() {
+fn a_damaged_group_that_a_later_group_proves_synced_is_refused() {
     for later_in_next_segment in [false, true] {
         let mut log = Log::new();
         log.append(700);
@@ -308,7 +308,7 @@ fn a_power_cut_without_syncs_keeps_a_prefix() {
 }
 
 #[test]
-fn a_segment_that_can_not_be_made_leaves_nothing_behind() {
+fn a_segment_that_cannot_be_created_leaves_no_file() {
     for (op, errno) in [(Op::Create, 24), (Op::Allocate, 28), (Op::Sync, 5), (Op::SyncDir, 5)] {
         let disk = MemDisk::new();
         disk.fail(Fault::once(op, errno));
@@ -326,7 +326,7 @@ proptest! {
     /// A segment overwritten anywhere with any bytes: recovery fails, or returns a prefix of the
     /// appended groups.
     #[test]
-    fn any_bytes_in_a_segment_are_refused_or_end_it(
+    fn random_bytes_in_a_segment_are_refused_or_end_the_log(
         at in any::<prop::sample::Index>(),
         bytes in vec(any::<u8>(), 1..300),
     ) {

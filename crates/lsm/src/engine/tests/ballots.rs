@@ -72,7 +72,7 @@ fn check_all(engine: &Engine, model: &Model, times: u64) {
 
 /// Two records of a key in every combination of two positions, in both orders.
 #[test]
-fn the_greater_ballot_is_found_wherever_the_two_are() {
+fn the_record_with_the_greater_ballot_is_found_wherever_both_lie() {
     let flush = |engine: &Engine| {
         engine.rotate_all();
         while engine.flush_one().unwrap() == StepOutcome::Done {}
@@ -147,7 +147,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 200 }))]
 
     #[test]
-    fn equals_a_sorted_map_by_order(steps in vec(step(), 1..60)) {
+    fn the_engine_equals_a_map_sorted_by_rank(steps in vec(step(), 1..60)) {
         let (mut disk, options) = (MemDisk::new(), deep());
         let (mut engine, mut model) = (open(&disk, &options), Model::new());
         for step in steps {
@@ -183,7 +183,7 @@ proptest! {
 
     /// Every record written after a time is removed, including those derived from older records.
     #[test]
-    fn what_was_written_after_a_time_is_removed(
+    fn records_written_after_a_time_are_removed(
         writes in vec((0u8..40, 1..TIMES, 0..TIMES, 0u8..4), 1..120),
         limit in 0..TIMES,
     ) {

@@ -125,7 +125,7 @@ fn background(engine: &Engine, random: &mut Random) {
 
 /// Writes versions in any order, with flushes, compactions and restarts in between.
 #[test]
-fn equals_a_sorted_map_whatever_the_order_of_arrival() {
+fn the_engine_equals_a_sorted_map_in_any_order_of_arrival() {
     for seed in 1..=12 {
         let mut random = Random(seed * 7919);
         let (disk, options) = (MemDisk::new(), small_options());
@@ -247,7 +247,7 @@ fn a_snapshot_stays_as_it_was() {
 }
 
 #[test]
-fn tombstones_go_only_when_allowed_and_nothing_older_is_left() {
+fn tombstones_are_purged_only_when_allowed_and_nothing_older_is_left() {
     for allowed in [false, true] {
         let disk = MemDisk::new();
         let purge = if allowed { PurgeRule::always() } else { PurgeRule::never() };
@@ -364,7 +364,7 @@ fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
 /// A tree with a single write must not keep the log from shrinking while the other tree gets all
 /// further writes.
 #[test]
-fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
+fn a_rarely_written_tree_does_not_pin_the_log() {
     let (disk, options) = (MemDisk::new(), small_options());
     let engine = open(&disk, &options);
     let of_tree =
@@ -434,7 +434,7 @@ fn store_with_a_future(disk: &MemDisk, random: &mut Random) -> (Engine, Model, u
 }
 
 #[test]
-fn what_a_wrong_clock_wrote_is_removed_and_what_it_hid_holds_again() {
+fn removing_future_records_restores_the_records_they_hid() {
     for seed in 1..8 {
         let (disk, mut random) = (MemDisk::new(), Random(seed));
         let (engine, model, most) = store_with_a_future(&disk, &mut random);
@@ -463,7 +463,7 @@ fn what_a_wrong_clock_wrote_is_removed_and_what_it_hid_holds_again() {
 
 /// The flush drops a tombstone that lies in the same memtable as a newer record of its key.
 #[test]
-fn what_is_proven_does_not_hold_again() {
+fn proven_hidden_records_are_not_restored() {
     let disk = MemDisk::new();
     let engine = open(&disk, &small_options());
     let put = |key: &[u8], kind, time, copies| {
@@ -493,7 +493,7 @@ fn what_is_proven_does_not_hold_again() {
 }
 
 #[test]
-fn records_of_other_spaces_stay() {
+fn removal_keeps_records_of_other_spaces() {
     let disk = MemDisk::new();
     let engine = open(&disk, &small_options());
     let mut batch = Batch::new();
@@ -509,7 +509,7 @@ fn records_of_other_spaces_stay() {
 }
 
 #[test]
-fn removing_that_was_broken_off_is_made_up_for() {
+fn an_interrupted_removal_is_completed_later() {
     use crate::disk::{Fault, Op};
     for after in 0..40 {
         let (disk, mut random) = (MemDisk::new(), Random(3));

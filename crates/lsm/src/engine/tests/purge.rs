@@ -40,7 +40,7 @@ fn compact_while_there_is_work(engine: &Engine) -> usize {
 }
 
 #[test]
-fn after_a_deletion_of_everything_a_compaction_leaves_nothing() {
+fn compaction_empties_a_store_whose_keys_are_all_deleted() {
     let (disk, rule) = (MemDisk::new(), proven());
     let engine = open(&disk, &roomy(&rule));
     write_all(&engine, Kind::Value, 1);
@@ -64,7 +64,7 @@ fn after_a_deletion_of_everything_a_compaction_leaves_nothing() {
 }
 
 #[test]
-fn compaction_goes_for_what_may_be_purged_and_ends() {
+fn compaction_seeks_purgeable_records_and_terminates() {
     for merged in [false, true] {
         let (disk, rule) = (MemDisk::new(), proven());
         let engine = open(&disk, &roomy(&rule));
@@ -99,7 +99,7 @@ fn compaction_goes_for_what_may_be_purged_and_ends() {
 }
 
 #[test]
-fn values_go_once_they_had_expired_before_the_watermark() {
+fn values_that_expired_before_the_watermark_are_purged() {
     let (disk, rule) = (MemDisk::new(), proven());
     let engine = open(&disk, &roomy(&rule));
     for key in 0..100_u8 {
@@ -122,7 +122,7 @@ fn values_go_once_they_had_expired_before_the_watermark() {
 }
 
 #[test]
-fn a_snapshot_holds_what_is_purged_after_it() {
+fn a_snapshot_keeps_records_purged_after_it() {
     let (disk, rule) = (MemDisk::new(), proven());
     let engine = open(&disk, &roomy(&rule));
     write_all(&engine, Kind::Value, 1);
@@ -184,7 +184,7 @@ proptest! {
 
     /// Only records that the rule allows to purge disappear, and hidden records do not reappear.
     #[test]
-    fn only_what_the_watermark_allows_is_gone(steps in vec(step(), 1..150)) {
+    fn only_records_up_to_the_watermark_are_purged(steps in vec(step(), 1..150)) {
         let (disk, rule) = (MemDisk::new(), proven());
         let options = Options {
             purge: Arc::clone(&rule),

@@ -137,7 +137,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn a_scan_since_a_time_gives_what_a_naive_one_gives(
+    fn a_scan_since_a_time_equals_a_naive_scan(
         steps in vec(step(), 1..200),
         tree_bits in 0u8..2,
     ) {
@@ -173,7 +173,7 @@ fn a_scan_since_a_time_skips_and_looks_up() {
 /// A skipped record outranks a record that was read: a conditional write continued an old version,
 /// and a plain write with a newer version is older by write time.
 #[test]
-fn a_record_that_a_skipped_one_outranks_is_not_given() {
+fn a_record_outranked_by_a_skipped_one_is_not_returned() {
     let (disk, options) = (MemDisk::new(), tiny(0));
     let engine = open(&disk, &options);
     for (time, ballot) in [(5, 0), (3, 9)] {
@@ -268,7 +268,7 @@ pub(super) fn scan_damaged(engine: &Engine, model: &Model, since: u64) -> Vec<Da
 /// Damage to any byte of any table is detected by a full scan although all blocks are cached, and
 /// the scan continues after it.
 #[test]
-fn damage_is_told_with_its_keys_and_the_scan_goes_on_behind_it() {
+fn damage_is_reported_with_its_keys_and_the_scan_continues() {
     let (disk, options) = (MemDisk::new(), Options { bloom_bits: 10, ..tiny(0) });
     let (engine, model) = store_of_tables(&disk, &options);
     check(&engine, &model);
@@ -309,7 +309,7 @@ fn damage_is_told_with_its_keys_and_the_scan_goes_on_behind_it() {
 }
 
 #[test]
-fn a_block_that_cannot_be_read_is_told_and_its_neighbours_are_read() {
+fn an_unreadable_block_is_reported_and_its_neighbours_are_read() {
     let options = tiny(0);
     let disk = MemDisk::new();
     let (engine, model) = store_of_tables(&disk, &options);
