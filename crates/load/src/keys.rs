@@ -89,7 +89,7 @@ pub(crate) fn mix(seed: u64, number: u64) -> u64 {
 /// Generates the key numbers of one thread. In every order but `Latest`, a key follows from the
 /// request's number alone, for any number of threads.
 #[derive(Debug)]
-pub(crate) struct Numbers {
+pub(crate) struct KeyNumbers {
     count: u64,
     step: u64,
     order: Order,
@@ -120,7 +120,7 @@ struct Latest {
     answered: VecDeque<bool>,
 }
 
-impl Numbers {
+impl KeyNumbers {
     /// Creates the numbers of one of `workers` threads.
     pub(crate) fn new(keys: &Keys, worker: usize, workers: usize) -> Self {
         let count = keys.count;
@@ -213,10 +213,10 @@ fn gcd(a: u64, b: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{KeyOrder, Keys, Numbers};
+    use super::{KeyNumbers, KeyOrder, Keys};
 
-    fn numbers(order: KeyOrder, count: u64) -> (Numbers, fastrand::Rng) {
-        (Numbers::new(&Keys { order, count, len: 16 }, 0, 1), fastrand::Rng::with_seed(1))
+    fn numbers(order: KeyOrder, count: u64) -> (KeyNumbers, fastrand::Rng) {
+        (KeyNumbers::new(&Keys { order, count, len: 16 }, 0, 1), fastrand::Rng::with_seed(1))
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
         let random = &mut random;
         let puts: Vec<_> = (0..5).map(|n| numbers.next(true, n, random)).collect();
         assert_eq!(puts.iter().map(|put| put.number).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-        let mut read = |numbers: &mut Numbers| {
+        let mut read = |numbers: &mut KeyNumbers| {
             let mut seen: Vec<u64> =
                 (0..100).map(|n| numbers.next(false, n, random).number).collect();
             seen.sort_unstable();
@@ -272,7 +272,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(1);
         let mut seen = Vec::new();
         for worker in 0..3 {
-            let mut numbers = Numbers::new(&keys, worker, 3);
+            let mut numbers = KeyNumbers::new(&keys, worker, 3);
             seen.extend((0..50).map(|n| numbers.next(true, n, &mut random).number));
         }
         seen.sort_unstable();

@@ -1,6 +1,6 @@
 //! Builds requests, from keys or through the caller's function.
 
-use crate::keys::{Numbers, mix};
+use crate::keys::{KeyNumbers, mix};
 use crate::plan::{KEY, Plan, Requests, Target};
 use crate::script::{self, Script};
 use crate::values::Values;
@@ -58,7 +58,7 @@ pub(crate) struct RequestInfo {
 /// Builds the requests of one thread.
 pub(crate) struct RequestBuilder<'a> {
     plan: &'a Plan,
-    numbers: Numbers,
+    numbers: KeyNumbers,
     values: Values,
     script: Option<&'a mut Script>,
     /// Method of the script's last request.
@@ -109,7 +109,7 @@ impl<'a> RequestBuilder<'a> {
         };
         Self {
             plan,
-            numbers: Numbers::new(&plan.keys, worker, plan.workers()),
+            numbers: KeyNumbers::new(&plan.keys, worker, plan.workers()),
             values: Values::new(plan.seed, plan.value_len),
             script,
             method: Method::Other,

@@ -227,7 +227,7 @@ fn every_url_can_have_a_client_of_its_own() {
     assert_eq!(stdout.matches("Running 1s test @ ").count(), 3, "{stdout}");
     let both = record(&dir);
     assert_eq!(both.counts.answered, 100);
-    assert_eq!((both.plan.rate, both.plan.whole_rate()), (Some(50.0), Some(100.0)));
+    assert_eq!((both.plan.rate, both.plan.total_rate()), (Some(50.0), Some(100.0)));
     let words = ["-R50", "-c2", "-d1", "--target-mode", "each", &a, &b, "--json"];
     let (code, stdout, stderr) = run(&words);
     assert_eq!(code, 0, "{stderr}");
@@ -239,7 +239,7 @@ fn every_url_can_have_a_client_of_its_own() {
         let of = record(&dir.join(server.address.to_string().replace(':', "-")));
         assert_eq!(of.counts.answered, 50);
         assert_eq!(of.plan.targets, [server.url()]);
-        assert_eq!(of.plan.whole_rate(), Some(50.0));
+        assert_eq!(of.plan.total_rate(), Some(50.0));
     }
 }
 

@@ -3,16 +3,16 @@
 use hdrhistogram::Histogram;
 
 use super::{Printed, header, metric, padded, time};
-use crate::record::{Counts, Planned, Run, Warning};
+use crate::record::{Counts, PlanRecord, Run, Warning};
 
 fn run() -> Run {
     Run {
-        plan: Planned {
+        plan: PlanRecord {
             targets: vec!["http://localhost:8080".into()],
             threads: 4,
             connections: 64,
             duration_s: 180.0,
-            ..Planned::default()
+            ..PlanRecord::default()
         },
         counts: Counts {
             answered: 7_179_159,

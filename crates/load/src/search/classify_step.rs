@@ -14,7 +14,7 @@
 //! failure that would be a failure without the lateness.
 
 use super::decide::StepVerdict;
-use super::slo::{Slo, SloTime, What};
+use super::slo::{Quantity, Slo, SloTime};
 use crate::trial::TrialFigures;
 
 /// Share of time on a CPU above which a client's thread counts as the limit.
@@ -38,8 +38,8 @@ pub(crate) fn classify(slo: &Slo, figures: &TrialFigures) -> ClassifiedStep {
     }
     let missed: Vec<_> =
         slo.terms.iter().filter(|term| figures.value(term.what) >= term.limit).collect();
-    if missed.iter().any(|term| term.what == What::Errors) {
-        let share = figures.value(What::Errors) * 100.0;
+    if missed.iter().any(|term| term.what == Quantity::Errors) {
+        let share = figures.value(Quantity::Errors) * 100.0;
         let why = format!("{share:.2} % errors{}", figures.redirected(": "));
         return classified(StepVerdict::Fail, why);
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use load::import::{ImportArgs, Imported, import, read};
+use load::import::{ImportArgs, ImportedOutput, import, read};
 use load::record::Run;
 use load::report::{ReportArgs, report};
 
@@ -11,7 +11,7 @@ fn seed(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/seeds").join(format!("{name}.txt"))
 }
 
-fn runs(name: &str) -> Vec<Imported> {
+fn runs(name: &str) -> Vec<ImportedOutput> {
     read(&fs::read_to_string(seed(name)).unwrap(), name)
 }
 

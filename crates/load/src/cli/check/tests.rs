@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use super::Asked;
-use crate::cli::{LoadArgs, mend};
-use crate::known::ServerProfile;
+use super::CheckedArgs;
+use crate::cli::{LoadArgs, suggest_correction};
 use crate::plan::{Pace, Requests};
+use crate::server_profile::ServerProfile;
 use crate::{Arrival, KeyOrder, TargetMode};
 
 #[derive(Parser)]
@@ -33,7 +33,7 @@ const KNOWN: ServerProfile = ServerProfile {
 };
 
 /// Parses and checks a command line; `|` separates words that contain blanks.
-fn ask(line: &str) -> Result<Asked, String> {
+fn ask(line: &str) -> Result<CheckedArgs, String> {
     let words: Vec<String> = if line.contains('|') {
         line.split('|').map(str::to_owned).collect()
     } else {
@@ -41,7 +41,7 @@ fn ask(line: &str) -> Result<Asked, String> {
     };
     match Load::try_parse_from([vec!["load".to_owned()], words.clone()].concat()) {
         Ok(load) => load.args.check(&KNOWN).map_err(|error| error.to_string()),
-        Err(error) => Err(mend(&words).unwrap_or_else(|| error.to_string())),
+        Err(error) => Err(suggest_correction(&words).unwrap_or_else(|| error.to_string())),
     }
 }
 

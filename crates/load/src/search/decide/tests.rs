@@ -1,6 +1,6 @@
 //! Tests of searches on simulated servers.
 
-use super::{Bounds, History, Role, SearchBounds, SearchStep, StepVerdict, Tried, next};
+use super::{Bounds, History, Role, SearchBounds, SearchStep, StepVerdict, TrialResult, next};
 
 const BOUNDS: Bounds = Bounds { from: None, to: None, precision: 0.05, repeats: 3 };
 
@@ -9,7 +9,7 @@ fn search(
     bounds: Bounds,
     ceiling: u64,
     mut server: impl FnMut(u64, bool) -> StepVerdict,
-) -> (SearchBounds, Vec<Tried>) {
+) -> (SearchBounds, Vec<TrialResult>) {
     let mut history = History::default();
     loop {
         match next(&bounds, &history) {
@@ -22,7 +22,7 @@ fn search(
                 assert!(role != Role::Ceiling && role != Role::Profile);
                 assert!(history.tried.len() < 100, "no end: {history:?}");
                 let verdict = server(rate, full);
-                history.tried.push(Tried { rate, full, verdict });
+                history.tried.push(TrialResult { rate, full, verdict });
             }
             SearchStep::Done(found) => return (found, history.tried),
         }
@@ -177,7 +177,7 @@ fn a_server_that_is_not_monotone_breaks_where_it_breaks_first() {
 
 #[test]
 fn what_passed_above_a_confirmed_failure_is_told() {
-    let tried = |rate, verdict| Tried { rate, full: true, verdict };
+    let tried = |rate, verdict| TrialResult { rate, full: true, verdict };
     let history = History {
         ceiling: Some(40_000),
         tried: vec![
@@ -224,7 +224,7 @@ fn a_coin_comes_to_an_end() {
 fn what_is_known_so_far_can_be_asked_at_any_time() {
     let mut history = History { ceiling: Some(60_000), tried: Vec::new() };
     assert_eq!(super::found(&BOUNDS, &history), SearchBounds::default());
-    history.tried.push(Tried { rate: 30_000, full: false, verdict: StepVerdict::Pass });
+    history.tried.push(TrialResult { rate: 30_000, full: false, verdict: StepVerdict::Pass });
     let known = super::found(&BOUNDS, &history);
     assert_eq!((known.passes, known.fails, known.confirmed), (Some(30_000), None, false));
 }

@@ -33,7 +33,7 @@ fn run(answer: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Outcome {
 fn adds_up(outcome: &Outcome) {
     let seen = outcome.answered() + outcome.tally.unfinished + outcome.tally.errors.lost();
     assert_eq!(outcome.planned, seen, "{outcome}");
-    let samples = outcome.both().intended.len();
+    let samples = outcome.all_methods().intended.len();
     assert_eq!(samples, outcome.answered() + outcome.tally.unfinished, "{outcome}");
     assert_eq!(outcome.counts().planned, outcome.planned);
 }
@@ -72,7 +72,7 @@ fn a_server_that_never_answers() {
     assert_eq!((outcome.answered(), outcome.tally.unfinished), (0, 200));
     assert_eq!(outcome.tally.sent, 4, "one on each connection");
     // The first request was due at the start, so that it waited through plan and drain.
-    let waited = outcome.both().intended.max();
+    let waited = outcome.all_methods().intended.max();
     assert!(waited >= 1_099_000_000 && waited <= start.elapsed().as_nanos() as u64 * 1001 / 1000);
 }
 
@@ -258,8 +258,7 @@ fn an_address_that_refuses_is_left_out() {
     let outcome = load::run(&Plan { targets: vec![target], ..plan(&server) }).unwrap();
     adds_up(&outcome);
     assert_eq!((outcome.answered(), outcome.tally.errors.connect), (200, 0), "{outcome}");
-    let left_out =
-        |warning: &RunWarning| matches!(warning, RunWarning::LeftOut(l) if l.address == dead);
+    let left_out = |warning: &RunWarning| matches!(warning, RunWarning::UnreachableAddress(l) if l.address == dead);
     assert!(outcome.warnings().iter().any(left_out), "{outcome}");
 }
 

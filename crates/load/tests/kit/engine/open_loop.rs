@@ -37,7 +37,7 @@ fn every_slot_of_the_plan_is_sent_and_answered() {
     assert_eq!(outcome.planned, 1000);
     assert_eq!(outcome.tally.statuses.success(), 1000);
     assert_eq!(outcome.tally.unfinished, 0);
-    assert_eq!(outcome.both().intended.len(), 1000);
+    assert_eq!(outcome.all_methods().intended.len(), 1000);
     assert_eq!(server.requests().len(), 1000);
 }
 
@@ -51,13 +51,14 @@ fn a_stall_is_felt_by_all_that_were_due_in_it() {
     let outcome = load::run(&plan(&server)).unwrap();
     // Of 100 requests per second, those due in the first 300 ms of the stall waited at least 100
     // ms.
-    assert!(at_least(&outcome.both().intended, Duration::from_millis(99)) >= 30);
-    assert!(outcome.both().intended.max() >= stall.as_nanos() as u64);
+    assert!(at_least(&outcome.all_methods().intended, Duration::from_millis(99)) >= 30);
+    assert!(outcome.all_methods().intended.max() >= stall.as_nanos() as u64);
     // From the write, only the request that met the stall is slow (and any that the machine
     // delayed).
-    let written = at_least(&outcome.both().written, Duration::from_millis(99));
+    let written = at_least(&outcome.all_methods().written, Duration::from_millis(99));
     assert!(
-        written >= 1 && written < at_least(&outcome.both().intended, Duration::from_millis(99))
+        written >= 1
+            && written < at_least(&outcome.all_methods().intended, Duration::from_millis(99))
     );
 }
 
@@ -69,10 +70,10 @@ fn what_is_never_answered_counts_as_at_least_the_wait() {
     assert_eq!(outcome.planned, 100);
     assert_eq!(outcome.tally.statuses.success(), 10);
     assert_eq!(outcome.tally.unfinished, 90);
-    assert_eq!(outcome.both().intended.len(), 100);
+    assert_eq!(outcome.all_methods().intended.len(), 100);
     // Each of the 90 requests waited through the drain, and the first also through the plan.
-    assert!(at_least(&outcome.both().intended, Duration::from_millis(199)) >= 90);
-    assert!(at_least(&outcome.both().intended, Duration::from_millis(1000)) >= 1);
+    assert!(at_least(&outcome.all_methods().intended, Duration::from_millis(199)) >= 90);
+    assert!(at_least(&outcome.all_methods().intended, Duration::from_millis(1000)) >= 1);
     assert!(
         outcome.warnings().iter().any(|w| matches!(w, RunWarning::BacklogGrowing { .. })),
         "{outcome}"

@@ -193,7 +193,7 @@ fn pipelined_requests_keep_the_rate_and_are_all_counted() {
         let plan = Plan { pace: Pace::Open(300.0), batch_latency, ..plan(&server) };
         let outcome = scripted(&plan, &server, lua).unwrap();
         assert_eq!((outcome.planned, outcome.answered()), (300, 300), "{outcome}");
-        assert_eq!(outcome.both().intended.len(), samples);
+        assert_eq!(outcome.all_methods().intended.len(), samples);
     }
     assert_eq!(server.requests().len(), 600);
 }

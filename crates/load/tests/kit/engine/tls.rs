@@ -145,7 +145,10 @@ fn an_open_loop_over_tls_counts_from_the_intended_start() {
     };
     let outcome = load::run(&plan).unwrap();
     assert_eq!((outcome.planned, outcome.answered()), (100, 100), "{outcome}");
-    assert!(outcome.both().intended.max() > 2 * outcome.both().written.min(), "{outcome}");
+    assert!(
+        outcome.all_methods().intended.max() > 2 * outcome.all_methods().written.min(),
+        "{outcome}"
+    );
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use load::record::{Run, Series};
 
-use super::made::{Made, Page, finding, run, search, trial, warning};
+use super::fixture::{Page, ReportFixture, finding, run, search, trial, warning};
 
 /// Renders the page of a search.
 fn page(series: Series, trials: Vec<(load::record::Trial, Run)>) -> Page {
-    let made = Made::new();
+    let made = ReportFixture::new();
     made.series("search", series, trials);
     made.page("search")
 }
@@ -151,7 +151,7 @@ fn of_many_trials_the_edges_are_shown_in_full_and_all_stand_in_the_table() {
 
 #[test]
 fn many_single_runs_are_too_many() {
-    let made = Made::new();
+    let made = ReportFixture::new();
     (0..201).for_each(|number| made.run(&format!("all/{number}"), &run(1.0, 1.0, 1), ""));
     let refused = made.refused("all");
     assert!(refused.contains("201 runs that are of no series are too many: at most 200"));
@@ -159,7 +159,7 @@ fn many_single_runs_are_too_many() {
 
 #[test]
 fn a_trial_outside_its_series_is_refused() {
-    let made = Made::new();
+    let made = ReportFixture::new();
     made.run("secret", &run(1000.0, 1.0, 1000), "");
     for elsewhere in ["../secret", made.path("secret").to_str().unwrap()] {
         let mut series = search("", Vec::new());

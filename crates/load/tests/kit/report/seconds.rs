@@ -1,6 +1,6 @@
 //! Tests of the report's charts over time.
 
-use super::made::{Made, run};
+use super::fixture::{ReportFixture, run};
 
 const HEAD: &str = "second,length_s,sent,answered,refused,lost,timeouts,connect_errors,bytes,\
                     backlog,p50_ms,p99_ms,max_ms,h:1 kv_cpu_seconds_total,h:1 kv_bytes_total,\
@@ -21,8 +21,8 @@ fn timeline(seconds: usize, rest: f64) -> String {
     csv
 }
 
-fn page(seconds: usize, rest: f64) -> super::made::Page {
-    let made = Made::new();
+fn page(seconds: usize, rest: f64) -> super::fixture::Page {
+    let made = ReportFixture::new();
     made.run("one", &run(1000.0, 1.0, 10_000), &timeline(seconds, rest));
     made.page("one")
 }
