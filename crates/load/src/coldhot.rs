@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn hot_is_compared_with_cold_by_the_medians() {
+    fn hot_and_cold_runs_are_compared_by_their_medians() {
         let line = difference("put", &[run("put-cold", 4.0), run("put-hot", 2.0)]).unwrap();
         assert!(line.starts_with("put: hot is, of cold, p50 0.50×, p99 0.50×"), "{line}");
         assert!(line.ends_with("CPU/request 1.00×"), "{line}");
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_pair_there_is_no_difference() {
+    fn a_missing_hot_or_cold_run_gives_no_difference() {
         assert_eq!(difference("put", &[run("put-cold", 4.0), run("get-hot", 1.0)]), None);
     }
 }

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn in_order_or_scattered_each_key_comes_once() {
+    fn sequential_and_scattered_orders_visit_each_key_once() {
         for order in [KeyOrder::Sequential, KeyOrder::Scattered] {
             for count in [1, 2, 3, 10, 360, 1009] {
                 let (mut numbers, mut random) = numbers(order, count);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_popular_keys_are_not_neighbours() {
+    fn popular_keys_are_scattered_over_the_key_space() {
         let (mut numbers, mut random) = numbers(KeyOrder::Zipf, 1000);
         let mut seen = [0; 1000];
         for n in 0..10_000 {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_are_those_that_were_answered() {
+    fn latest_order_reads_only_answered_writes() {
         let (mut numbers, mut random) = numbers(KeyOrder::Latest(2), 100);
         let random = &mut random;
         let puts: Vec<_> = (0..5).map(|n| numbers.next(true, n, random)).collect();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_one_length() {
+    fn all_keys_have_the_planned_length() {
         let keys = Keys { order: KeyOrder::Sequential, count: 1000, len: 16 };
         for number in [0, 7, 999] {
             let mut out = Vec::new();

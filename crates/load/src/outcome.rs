@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_of_the_samples() {
+    fn a_histogram_summary_describes_its_samples() {
         let mut histogram = Histogram::new(3).unwrap();
         assert_eq!(HistogramSummary::of(&histogram), HistogramSummary::default());
         histogram.record(100).unwrap();

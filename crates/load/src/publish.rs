@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_is_told_once_all_threads_have_reported_it() {
+    fn a_second_is_published_once_all_threads_reported_it() {
         let mut seconds = ReportMerger::new(2);
         let published = std::cell::RefCell::new(Vec::new());
         let mut add = |report| {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_of_no_length_with_nothing_in_it_is_not_told() {
+    fn an_empty_last_interval_is_not_published() {
         for (sent, published) in [(0, 1), (1, 2)] {
             let mut seconds = ReportMerger::new(1);
             let mut times = 0;
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_without_a_spare_goes_on_with_what_it_has() {
+    fn a_thread_without_a_spare_tally_keeps_its_current_one() {
         let (full, reports) = std::sync::mpsc::sync_channel(4);
         let (give, empty) = std::sync::mpsc::sync_channel(SPARES);
         let mut publisher = Publisher::new(0, 0, full, empty);

@@ -170,7 +170,7 @@ mod tests {
         c000-d000 r-xp 00000000 00:00 0    [vdso]\n";
 
     #[test]
-    fn code_is_found_by_its_file() {
+    fn memory_maps_are_parsed_into_modules() {
         let found = modules(MAPS);
         let seen: Vec<_> = found.iter().map(|m| (m.path.as_str(), m.base, &m.code[..])).collect();
         let expected: [(&str, u64, &[(u64, u64)]); 2] =

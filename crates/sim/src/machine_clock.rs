@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wake_up_is_never_early() {
+    fn converted_wake_ups_are_never_early() {
         for drift in [-200, 0, 7, 200] {
             let wall = MachineClock::new(0, drift, 1);
             for mono in (0..1_000_000_000).step_by(7_654_321) {

@@ -21,7 +21,7 @@ fn short(seed: u64) -> Plan {
 }
 
 #[test]
-fn whatever_goes_wrong_the_cluster_keeps_what_it_promised() {
+fn random_plans_with_faults_violate_no_guarantee() {
     let next = AtomicU64::new(0);
     let go_through = || {
         loop {
@@ -42,7 +42,7 @@ fn whatever_goes_wrong_the_cluster_keeps_what_it_promised() {
 /// is removed while its clock is days ahead; and ids must be given only once.
 #[test]
 #[ignore = "nightly: four long seeds"]
-fn what_held_up_changes_of_the_members_does_so_no_more() {
+fn membership_changes_with_lost_nodes_complete() {
     for seed in [48, 140, 154, 444] {
         let mut plan = Plan::from_seed(seed);
         plan.members = 700;
@@ -87,7 +87,7 @@ fn a_wanted_layout_keeps_a_majority_of_its_council() {
 
 #[test]
 #[ignore = "nightly: two long seeds"]
-fn holders_past_the_copies_and_councils_that_are_down_count_for_nothing() {
+fn extra_holders_and_down_council_members_do_not_count() {
     for seed in [30_245, 30_013] {
         let mut plan = Plan::from_seed(seed);
         plan.members = 700;
@@ -101,7 +101,7 @@ fn holders_past_the_copies_and_councils_that_are_down_count_for_nothing() {
 /// rebuild, and restarts; then a node that was down returns with outdated knowledge.
 #[test]
 #[ignore = "nightly: a long seed"]
-fn a_councillor_that_is_rebuilt_keeps_its_seat_whoever_comes_back() {
+fn a_rebuilt_council_member_keeps_its_seat() {
     let report = run(&Plan::from_seed(130_026));
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
@@ -109,7 +109,7 @@ fn a_councillor_that_is_rebuilt_keeps_its_seat_whoever_comes_back() {
 /// A round fences writes up to a time that is ahead of all wall clocks. Meanwhile a value is read
 /// whose expiry is below the fence but still ahead of the wall clocks.
 #[test]
-fn a_watermark_that_is_ahead_ends_no_value() {
+fn a_watermark_ahead_of_the_clocks_expires_no_value() {
     let mut plan = Plan::from_seed(151_048);
     plan.members = 700;
     plan.set_frequent_moves(true);
@@ -121,7 +121,7 @@ fn a_watermark_that_is_ahead_ends_no_value() {
 /// ahead once, and left a future record over the first one that no node accepts yet; then that node
 /// leaves.
 #[test]
-fn what_a_future_record_hides_is_not_lost_with_the_node_that_leaves() {
+fn a_record_hidden_by_a_future_record_survives_a_removed_node() {
     let mut plan = Plan::from_seed(161_047);
     plan.members = 700;
     plan.set_frequent_moves(true);
@@ -133,7 +133,7 @@ fn what_a_future_record_hides_is_not_lost_with_the_node_that_leaves() {
 /// has an id. The previous founder has already heard from all other nodes, so that no further
 /// message reaches it.
 #[test]
-fn a_founder_whose_place_another_one_had_for_a_moment_founds_all_the_same() {
+fn a_founder_still_founds_after_a_reverted_join() {
     let report = run(&Plan::from_seed(20_066));
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
 }
@@ -149,7 +149,7 @@ fn a_seed_repeats_every_event() {
 }
 
 #[test]
-fn on_a_sunny_day_every_request_succeeds() {
+fn without_faults_every_request_succeeds() {
     let mut plan = short(1);
     (plan.faults, plan.skew_micros, plan.page_bytes) = (Vec::new(), 0, 64 << 20);
     let report = run(&plan);
@@ -160,7 +160,7 @@ fn on_a_sunny_day_every_request_succeeds() {
 
 /// Guards against a protocol that fails every request, which would be linearizable too.
 #[test]
-fn on_a_sunny_day_conditional_writes_succeed() {
+fn without_faults_conditional_writes_succeed() {
     for (plain_writes, most_unknown) in [(0, 0), (100, 50)] {
         let mut plan = short(1);
         (plan.faults, plan.skew_micros, plan.page_bytes) = (Vec::new(), 0, 64 << 20);
@@ -181,7 +181,7 @@ fn on_a_sunny_day_conditional_writes_succeed() {
 }
 
 #[test]
-fn progress_is_for_terminals() {
+fn progress_is_shown_only_on_terminals() {
     let sim = env!("CARGO_BIN_EXE_sim");
     let words = ["sweep", "--count", "2", "--seconds", "1"];
     let output = std::process::Command::new(sim).args(words).output().unwrap();

@@ -19,7 +19,7 @@ fn broken<T>(result: Result<T, Failure>) -> bool {
 }
 
 #[test]
-fn an_acknowledged_write_must_be_there() {
+fn a_missing_acknowledged_write_is_an_error() {
     let ledger = Ledger::default();
     let old = put(&ledger, "k", Said::Ok);
     let new = put(&ledger, "k", Said::Ok);
@@ -53,7 +53,7 @@ fn an_unknown_write_can_come_late_only_while_its_process_lives() {
 }
 
 #[test]
-fn nothing_is_invented_and_nothing_deleted_comes_back() {
+fn invented_and_resurrected_values_are_errors() {
     let ledger = Ledger::default();
     let value = put(&ledger, "k", Said::Ok);
     let gone = ledger.delete("k");
@@ -67,7 +67,7 @@ fn nothing_is_invented_and_nothing_deleted_comes_back() {
 }
 
 #[test]
-fn a_prefix_has_no_holes_and_is_not_too_short() {
+fn prefixes_with_holes_or_missing_writes_are_errors() {
     let write = || {
         let ledger = Ledger::default();
         let values = ["a", "b", "c"].map(|key| put(&ledger, key, Said::Ok));
@@ -85,7 +85,7 @@ fn a_prefix_has_no_holes_and_is_not_too_short() {
 }
 
 #[test]
-fn a_wrong_answer_is_told_by_its_kind() {
+fn wrong_answers_are_classified_by_kind() {
     let ledger = Ledger::default();
     let old = put(&ledger, "k", Said::Ok);
     let new = put(&ledger, "k", Said::Ok);

@@ -92,7 +92,7 @@ mod tests {
     use super::suggest_correction;
 
     #[test]
-    fn mistyped_words_are_recognised() {
+    fn mistyped_flags_get_a_suggestion() {
         for (word, says) in [
             ("-40000", "say -R40000 if it is the rate"),
             ("-10k", "say -R10k"),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_below_zero_is_no_flag() {
+    fn a_negative_value_is_not_taken_for_a_flag() {
         for (flag, word, says) in [
             ("-R", "-10", "-R -10: it must be positive: say -R 10"),
             ("-d", "-5s", "-d -5s: it must be positive: say -d 5s"),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn right_words_are_left_alone() {
+    fn correct_words_get_no_suggestion() {
         for word in ["-t4", "-R40000", "--latency", "http://h/-1", "-", "--", "-q", "--closed"] {
             assert_eq!(suggest_correction(&[word.to_owned()]), None, "{word}");
         }

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_that_somebody_chose() {
+    fn planned_rates_are_guessed_from_round_numbers() {
         assert_eq!(chosen(9904.15), Some(10_000.0));
         assert_eq!(chosen(34_996.0), Some(35_000.0));
         assert_eq!(chosen(25_001.62), Some(25_000.0));

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_output_ends_with_its_last_line_a_fence_or_the_next() {
+    fn an_output_ends_at_its_last_line_a_code_fence_or_the_next_output() {
         let text = "a\nRunning 1m test @ http://h:1\n  2 threads and 3 connections\n```\nb\n\
                     Running 2m test @ http://h:2\nRunning 3m test @ http://h:3\n\
                     Transfer/sec: 1KB\n  9 threads and 9 connections\n";
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_make_no_sense_are_left() {
+    fn unknown_lines_are_ignored() {
         let output = &find(
             "Running x test @ http://h\n  Latency -nan -nan 0.00us -nan%\n  50.000% ?\n\
              1 2 3\n-1 requests in 1s, ?B read\nSocket errors: connect x, read 0\n",
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_table_is_from_writing_the_request() {
+    fn the_second_table_counts_from_the_write_of_the_request() {
         let output = &find(
             "Running 1m test @ http://h\n 50.000% 1.00ms\n 1.0 0.5 7 2.00\n\
              #[Mean = 1.0, StdDeviation = 2.0]\n\

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_runs_are_looked_into() {
+    fn run_directories_are_found_in_subdirectories() {
         let scratch = tempfile::tempdir().unwrap();
         for name in ["b", "a"] {
             write(&scratch.path().join(name), &Run { format: FORMAT, ..Run::default() });
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_refused() {
+    fn unreadable_records_are_refused() {
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path().join("run");
         write(&directory, &Run { format: FORMAT + 1, ..Run::default() });

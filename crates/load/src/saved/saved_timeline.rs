@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_told_late_grew_since_it_was_told_last() {
+    fn late_counter_values_are_spread_over_missing_rows() {
         let csv = "second,length_s,h:1 kv_x_total\n0,1,10\n1,1,20\n2,1,\n3,1,60\n4,1,5\n5,1,6\n";
         let timeline = SavedTimeline::parse(csv);
         let values = timeline.column("h:1 kv_x_total").unwrap();

@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn a_good_trial_passes_also_with_what_is_still_in_flight() {
+    fn a_good_trial_passes_despite_requests_in_flight() {
         assert_eq!(verdict(&figures(1000, 2.0)), (StepVerdict::Pass, String::new()));
         let in_flight = TrialFigures { in_time: 9930, ..figures(1000, 2.0) };
         assert_eq!(verdict(&in_flight).0, StepVerdict::Pass);
     }
 
     #[test]
-    fn what_misses_the_objective_fails_and_says_by_how_much() {
+    fn a_missed_objective_fails_with_its_value() {
         let slow = figures(1000, 12.0);
         assert_eq!(verdict(&slow), (StepVerdict::Fail, "p99 12ms".to_owned()));
         let behind = TrialFigures { in_time: 8000, backlog: Some(2000), ..figures(1000, 12.0) };
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_samples_are_no_verdict() {
+    fn too_few_samples_are_inconclusive() {
         let mut few = figures(1000, 2.0);
         few.intended.clear();
         few.intended.record_n(1_000_000, 999).unwrap();

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_took_of_the_cpu_is_not_called_a_lock() {
+    fn cpu_taken_by_other_processes_is_not_reported_as_a_lock() {
         let slow = |change: fn(&mut TrialFigures)| {
             of(|f| {
                 f.written.clear();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_seen_has_no_invented_limit() {
+    fn an_unobserved_server_has_an_unknown_limit() {
         let unseen = of(|f| f.servers.clear());
         assert_eq!(unseen.what, "unknown");
         assert!(unseen.why.contains("can't be looked at"), "{}", unseen.why);

@@ -493,7 +493,7 @@ mod tests {
     use crate::trial::trial_figures::tests::figures;
 
     #[test]
-    fn what_a_trial_without_a_run_had_is_left_empty() {
+    fn a_trial_without_a_run_leaves_empty_cells() {
         assert_eq!(cells(&figures(1000, 2.0)), "1000.0,2.0009,2.0009,2.0009");
         let mut nothing = TrialFigures { planned: 0, throughput: 0.0, ..figures(1000, 2.0) };
         nothing.intended.clear();
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_died_is_what_was_found() {
+    fn a_dead_server_is_the_reported_finding() {
         let bounds = Bounds { from: Some(100), to: None, precision: 0.05, repeats: 3 };
         let found = SearchBounds { fails: Some(100), confirmed: true, ..SearchBounds::default() };
         let text = describe(&bounds, &found, &"p99<10ms".parse().unwrap(), None, true);
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_said_in_a_sentence() {
+    fn findings_are_described_in_a_sentence() {
         let bounds = Bounds { from: Some(100), to: None, precision: 0.05, repeats: 3 };
         let slo = "p99<10ms".parse().unwrap();
         let all = SearchBounds { confirmed: true, ..SearchBounds::default() };
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn what_speaks_against_it_is_kept() {
+    fn doubts_about_findings_become_warnings() {
         let codes = |found: &SearchBounds, others| -> Vec<String> {
             result_warnings(found, others).into_iter().map(|warning| warning.code).collect()
         };

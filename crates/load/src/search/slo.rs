@@ -181,7 +181,7 @@ mod tests {
     use super::{Slo, SloTime};
 
     #[test]
-    fn objectives_are_read_and_said_again() {
+    fn objectives_are_parsed_and_printed_back() {
         for text in ["p99<10ms,errors<0.1%", "p99.9<1.5s", "mean<250us,max<2s", "p50<1ms"] {
             let slo: Slo = text.parse().unwrap();
             assert_eq!(slo.to_string(), text);

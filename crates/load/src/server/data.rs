@@ -83,7 +83,7 @@ mod tests {
     use super::{Data, DroppedFiles};
 
     #[test]
-    fn a_data_directory_is_fresh_and_goes_with_its_owner() {
+    fn a_data_directory_is_fresh_and_removed_when_dropped() {
         let (one, two) = (Data::fresh(None).unwrap(), Data::fresh(None).unwrap());
         assert_ne!(one.path(), two.path());
         std::fs::create_dir_all(one.path().join("deep")).unwrap();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn no_place_for_data_is_said() {
+    fn a_missing_parent_directory_is_reported() {
         let error = Data::fresh(Some("/nowhere/at/all".as_ref())).unwrap_err().to_string();
         assert!(error.contains("/nowhere/at/all"), "{error}");
     }

@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backlog_that_grows_is_told_from_one_that_stays() {
+    fn a_growing_backlog_is_distinguished_from_a_constant_one() {
         let ramp: Vec<u64> = (1..=20).map(|i| i * 1000).collect();
         let slope = growth(&ramp, 10_000.0).unwrap();
         assert!((slope - 1000.0).abs() < 1e-6, "{slope}");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_told_as_one() {
+    fn counts_of_one_are_worded_in_the_singular() {
         for (warning, says) in [
             (RunWarning::Unfinished { count: 1 }, "1 request had no answer when the run ended; it"),
             (

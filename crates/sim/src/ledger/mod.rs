@@ -720,7 +720,7 @@ mod tests {
     }
 
     #[test]
-    fn another_nodes_lost_disk_excuses_nothing() {
+    fn a_lost_disk_of_another_node_excuses_no_reissued_version() {
         let version = Version { time: 5, origin: ORIGIN };
         let mut ledger = Ledger::new(3);
         let first = put(&mut ledger, 10);

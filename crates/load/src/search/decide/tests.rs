@@ -101,7 +101,7 @@ fn the_range_may_be_one_rate() {
 }
 
 #[test]
-fn noise_does_not_move_the_verdict() {
+fn noise_does_not_change_the_result() {
     // At every rate, one verdict in ten or twenty is wrong.
     for (noise, least) in [(0.05, 0.98), (0.1, 0.93)] {
         let mut good = 0;
@@ -139,7 +139,7 @@ fn a_knee_that_is_not_sharp_is_found_where_most_trials_change_sides() {
 }
 
 #[test]
-fn one_trial_that_goes_wrong_is_outvoted() {
+fn a_single_wrong_trial_is_outvoted() {
     // A real search (seed 004) had such a trial, where 17,000 looked worse than 20,000.
     for wrong in 0..12 {
         let mut at = 0;
@@ -176,7 +176,7 @@ fn a_server_that_is_not_monotone_breaks_where_it_breaks_first() {
 }
 
 #[test]
-fn what_passed_above_a_confirmed_failure_is_told() {
+fn a_pass_above_a_confirmed_failure_is_reported() {
     let tried = |rate, verdict| TrialResult { rate, full: true, verdict };
     let history = History {
         ceiling: Some(40_000),
@@ -210,7 +210,7 @@ fn a_client_that_is_the_limit_gives_no_verdict() {
 }
 
 #[test]
-fn a_coin_comes_to_an_end() {
+fn a_search_with_random_verdicts_terminates() {
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
         let (_, tried) = search(BOUNDS, 1000, |_, _| {
@@ -221,7 +221,7 @@ fn a_coin_comes_to_an_end() {
 }
 
 #[test]
-fn what_is_known_so_far_can_be_asked_at_any_time() {
+fn an_unfinished_history_yields_results_so_far() {
     let mut history = History { ceiling: Some(60_000), tried: Vec::new() };
     assert_eq!(super::found(&BOUNDS, &history), SearchBounds::default());
     history.tried.push(TrialResult { rate: 30_000, full: false, verdict: StepVerdict::Pass });

@@ -77,7 +77,7 @@ fn a_server_that_never_answers() {
 }
 
 #[test]
-fn a_server_that_talks_garbage() {
+fn answers_that_are_not_http_are_counted_as_garbage() {
     let outcome = run(|_| Answer::verbatim(b"SSH-2.0-OpenSSH\r\n\r\n"));
     assert_eq!(outcome.answered(), 0);
     assert!(outcome.tally.errors.read > 100, "{outcome}");
@@ -209,7 +209,7 @@ fn connections_that_are_kept_are_not_opened_again() {
 }
 
 #[test]
-fn a_server_that_takes_nobody_is_not_stormed() {
+fn a_server_that_refuses_connections_is_retried_slowly() {
     let server = Server::start(|_| Answer { reset: true, ..Answer::value(b"") });
     let outcome = load::run(&plan(&server)).unwrap();
     adds_up(&outcome);

@@ -42,7 +42,7 @@ fn every_slot_of_the_plan_is_sent_and_answered() {
 }
 
 #[test]
-fn a_stall_is_felt_by_all_that_were_due_in_it() {
+fn a_stall_delays_every_request_due_during_it() {
     let stall = Duration::from_millis(400);
     let server = Server::start(move |n| Answer {
         delay: if n == 20 { stall } else { Duration::ZERO },
@@ -63,7 +63,7 @@ fn a_stall_is_felt_by_all_that_were_due_in_it() {
 }
 
 #[test]
-fn what_is_never_answered_counts_as_at_least_the_wait() {
+fn an_unanswered_request_counts_with_its_waiting_time() {
     let server = Server::start(|n| Answer { silent: n >= 10, ..Answer::value(b"") });
     let plan = Plan { drain: Duration::from_millis(200), ..plan(&server) };
     let outcome = load::run(&plan).unwrap();
@@ -178,7 +178,7 @@ fn a_plan_that_cannot_be_carried_out_is_refused() {
 }
 
 #[test]
-fn connections_are_dealt_over_all_targets_and_requests_can_be_anybodys() {
+fn connections_are_spread_over_targets_and_callers_can_make_requests() {
     let servers = [(); 3].map(|()| Server::start(|_| Answer::value(b"")));
     let plan = Plan {
         targets: servers.iter().map(target).collect(),

@@ -55,7 +55,7 @@ fn one_pair_is_said_to_be_one() {
 }
 
 #[test]
-fn a_repeat_that_was_ended_early_stands_beside_none() {
+fn an_interrupted_repeat_has_no_pair() {
     let made = ReportFixture::new();
     let ended = load::record::Run { interrupted: true, ..run(1000.0, 9.0, 100) };
     let trials = vec![
@@ -89,7 +89,7 @@ fn percentiles_with_few_samples_are_grey_in_every_table() {
 }
 
 #[test]
-fn the_page_says_by_what_it_was_made() {
+fn the_page_names_the_tool_that_made_it() {
     let made = ReportFixture::new();
     made.run("one", &run(1000.0, 1.0, 1000), "");
     let text = made.page("one").text();

@@ -54,7 +54,7 @@ fn a_narrow_range_of_rates_has_its_ticks() {
 }
 
 #[test]
-fn what_speaks_against_a_finding_stands_below_it() {
+fn warnings_of_a_finding_are_shown_below_it() {
     let trials = vec![(trial("1", "bracket", 1000.0, "pass"), run(1000.0, 1.0, 10_000))];
     let mut found = finding("", Some(1000.0), None);
     found.warnings = vec![
@@ -72,7 +72,7 @@ fn what_speaks_against_a_finding_stands_below_it() {
 }
 
 #[test]
-fn without_a_verdict_nothing_is_said_to_limit() {
+fn a_finding_without_a_verdict_names_no_limit() {
     let mut found = finding("", None, None);
     (found.limit, found.why) = ("unknown".to_owned(), "the server took 0 % of its CPUs".to_owned());
     let trials = vec![(trial("1", "bracket", 10.0, "inconclusive"), run(10.0, 1.0, 100))];
