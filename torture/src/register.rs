@@ -35,14 +35,14 @@ pub(crate) struct Register {
 #[derive(Debug, Default)]
 struct State {
     /// History of the current key. `generation` is the key's number.
-    kept: Vec<Kept>,
+    kept: Vec<RecordedOperation>,
     generation: u32,
     tags: Vec<Tag>,
-    finished: Vec<Vec<Kept>>,
+    finished: Vec<Vec<RecordedOperation>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct RecordedOperation {
     operation: Operation,
     /// True if the operation certainly had no effect.
     is_void: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Call {
 
 /// Results of the checks.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Checked {
+pub(crate) struct CheckSummary {
     pub(crate) histories: u64,
     /// Number of reads, and of operations that had an effect or may have had one.
     pub(crate) operations: u64,
@@ -104,7 +104,7 @@ impl Register {
         let life = ExpiryTimes { expiry_ms: 0, evaluated_ms: (0, u64::MAX) };
         let operation = Operation { number, call, asked: asked.clone(), life, end };
         let is_plain_write = is_plain && asked != Request::Get;
-        state.kept.push(Kept { operation, is_void: false, is_plain_write });
+        state.kept.push(RecordedOperation { operation, is_void: false, is_plain_write });
         let (generation, place) = (state.generation, state.kept.len() - 1);
         Call { key: format!("{}-{generation}", self.name), generation, place, asked, is_plain }
     }
@@ -135,11 +135,11 @@ impl Register {
     }
 
     /// Checks all histories. No operation may be in progress.
-    pub(crate) fn check(&self) -> Result<Checked, Failure> {
+    pub(crate) fn check(&self) -> Result<CheckSummary, Failure> {
         let mut state = self.state.lock();
         let last = std::mem::take(&mut state.kept);
         let all = std::mem::take(&mut state.finished).into_iter().chain([last]);
-        let mut checked = Checked::default();
+        let mut checked = CheckSummary::default();
         for (generation, kept) in all.enumerate() {
             check(kept, &mut checked)
                 .map_err(|what| Failure::Broken(format!("{}-{generation}: {what}", self.name)))?;
@@ -149,7 +149,7 @@ impl Register {
 }
 
 impl State {
-    fn kept_of(&mut self, call: &Call) -> &mut Kept {
+    fn kept_of(&mut self, call: &Call) -> &mut RecordedOperation {
         if call.generation == self.generation {
             &mut self.kept[call.place]
         } else {
@@ -158,7 +158,7 @@ impl State {
     }
 }
 
-impl Checked {
+impl CheckSummary {
     pub(crate) fn add(&mut self, other: &Self) {
         self.histories += other.histories;
         self.operations += other.operations;
@@ -169,7 +169,7 @@ impl Checked {
         self.gave_up += other.gave_up;
     }
 
-    fn count(&mut self, kept: &Kept) {
+    fn count(&mut self, kept: &RecordedOperation) {
         self.operations += 1;
         match &kept.operation.end {
             Completion::At(_, Response::Changed { .. }) if !kept.is_plain_write => {
@@ -182,8 +182,8 @@ impl Checked {
     }
 }
 
-fn check(kept: Vec<Kept>, checked: &mut Checked) -> Result<(), String> {
-    let kept: Vec<Kept> = kept.into_iter().filter(|kept| !kept.is_void).collect();
+fn check(kept: Vec<RecordedOperation>, checked: &mut CheckSummary) -> Result<(), String> {
+    let kept: Vec<RecordedOperation> = kept.into_iter().filter(|kept| !kept.is_void).collect();
     kept.iter().for_each(|kept| checked.count(kept));
     checked.histories += 1;
     let operations = kept.iter().map(|kept| kept.operation.clone()).collect();
@@ -196,7 +196,7 @@ fn check(kept: Vec<Kept>, checked: &mut Checked) -> Result<(), String> {
         Verdict::GaveUp => checked.gave_up += 1,
         Verdict::Wrong(what) => {
             // An answer does not tell whether a plain write was given another version in transit.
-            let operations = kept.into_iter().flat_map(Kept::split_reissued).collect();
+            let operations = kept.into_iter().flat_map(RecordedOperation::split_reissued).collect();
             match (History { operations }).check(MOST_CONFIGURATIONS) {
                 Verdict::Wrong(_) => return Err(what),
                 Verdict::Linearizable => checked.twice += 1,
@@ -207,7 +207,7 @@ fn check(kept: Vec<Kept>, checked: &mut Checked) -> Result<(), String> {
     Ok(())
 }
 
-impl Kept {
+impl RecordedOperation {
     fn split_reissued(self) -> Vec<Operation> {
         if !self.is_plain_write {
             return vec![self.operation];
