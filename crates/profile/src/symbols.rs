@@ -65,7 +65,7 @@ impl Symbols {
 
     /// Returns true if the program's functions have names. In a stripped program they have none.
     pub(crate) fn know_the_program(&mut self) -> bool {
-        let own = crate::stack::know_the_process as *const () as u64;
+        let own = crate::stack::learn_own_memory_layout as *const () as u64;
         self.at(own).first().is_some_and(|name| !name.starts_with('['))
     }
 

@@ -396,7 +396,7 @@ pub(crate) fn profile(query: &str) -> Result<ProfileParams, Problem> {
     let [events, seconds, format, idle] = fill(&query, PROFILE)?;
     let events = profile::event::list(events.unwrap_or("cpu")).map_err(bad)?;
     let format: Format = format.unwrap_or("html").parse().map_err(bad)?;
-    if format.is_of_one() && events.len() > 1 {
+    if format.holds_one_event() && events.len() > 1 {
         let (name, events) = (format.name(), profile::event::names(&events));
         return Err(bad(format!(
             "format={name} holds one event, not {events}; use html or json, or request one event \
