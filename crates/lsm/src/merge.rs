@@ -23,7 +23,7 @@ pub(crate) enum Source {
     /// The records of all tables of a level (1 or deeper).
     Level(LevelIter),
     /// The records of several tables, bypassing the cache and continuing after unreadable blocks.
-    ScanItem(VerifiedIter),
+    Verified(VerifiedIter),
 }
 
 impl Source {
@@ -35,7 +35,7 @@ impl Source {
             }
             Self::Table(iter) => iter.seek(key),
             Self::Level(iter) => iter.seek(key),
-            Self::ScanItem(iter) => {
+            Self::Verified(iter) => {
                 iter.seek(key);
                 Ok(())
             }
@@ -47,7 +47,7 @@ impl Source {
             Self::Memtable(iter) => iter.valid(),
             Self::Table(iter) => iter.valid(),
             Self::Level(iter) => iter.current.as_ref().is_some_and(TableIter::valid),
-            Self::ScanItem(iter) => iter.valid(),
+            Self::Verified(iter) => iter.valid(),
         }
     }
 
@@ -56,7 +56,7 @@ impl Source {
             Self::Memtable(iter) => iter.key(),
             Self::Table(iter) => iter.key(),
             Self::Level(iter) => iter.table().key(),
-            Self::ScanItem(iter) => iter.key(),
+            Self::Verified(iter) => iter.key(),
         }
     }
 
@@ -65,7 +65,7 @@ impl Source {
             Self::Memtable(iter) => iter.record(),
             Self::Table(iter) => RecordRef::trusted(iter.record()),
             Self::Level(iter) => RecordRef::trusted(iter.table().record()),
-            Self::ScanItem(iter) => RecordRef::trusted(iter.record()),
+            Self::Verified(iter) => RecordRef::trusted(iter.record()),
         }
     }
 
@@ -85,7 +85,7 @@ impl Source {
             }
             Self::Table(iter) => iter.next(),
             Self::Level(iter) => iter.next(),
-            Self::ScanItem(iter) => {
+            Self::Verified(iter) => {
                 iter.next();
                 Ok(())
             }

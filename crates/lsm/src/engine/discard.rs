@@ -195,7 +195,7 @@ struct RewriteResult {
 }
 
 /// The current table writer; creates one on first use.
-fn into<'a>(
+fn writer_in<'a>(
     writer: &'a mut Option<TableWriter>,
     unfinished: &mut UnfinishedTables<'_>,
 ) -> Result<&'a mut TableWriter, Error> {

@@ -148,7 +148,7 @@ impl Snapshot {
             let mut push = |tables: Vec<Arc<Table>>| {
                 let stats = Arc::clone(&stats);
                 let iter = VerifiedIter::new(tables, since, end.clone(), stats);
-                sources.push(Source::ScanItem(iter));
+                sources.push(Source::Verified(iter));
             };
             let (level0, below) = state.levels.split_first().expect("level 0 is always there");
             level0.iter().filter(&mut wanted).for_each(|table| push(vec![Arc::clone(table)]));

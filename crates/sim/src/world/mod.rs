@@ -149,7 +149,7 @@ pub(crate) enum DueEvent {
     /// A client takes its next step.
     Client(usize),
     /// A client's request arrives.
-    ClientRequest {
+    RequestArrives {
         number: u64,
         place: LoopId,
     },

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::ballots::{deep, note, rank, store};
 use super::*;
 
-fn with_watermark() -> Arc<PurgeRule> {
+fn watermark_rule() -> Arc<PurgeRule> {
     Arc::new(PurgeRule::with_watermark(0, 0, || 0))
 }
 
@@ -41,7 +41,7 @@ fn compact_while_there_is_work(engine: &Engine) -> usize {
 
 #[test]
 fn compaction_empties_a_store_whose_keys_are_all_deleted() {
-    let (disk, rule) = (MemDisk::new(), proven());
+    let (disk, rule) = (MemDisk::new(), watermark_rule());
     let engine = open(&disk, &roomy(&rule));
     write_all(&engine, Kind::Value, 1);
     write(&engine, 0..150, Kind::Tombstone, 3);
@@ -66,7 +66,7 @@ fn compaction_empties_a_store_whose_keys_are_all_deleted() {
 #[test]
 fn compaction_seeks_purgeable_records_and_terminates() {
     for merged in [false, true] {
-        let (disk, rule) = (MemDisk::new(), proven());
+        let (disk, rule) = (MemDisk::new(), watermark_rule());
         let engine = open(&disk, &roomy(&rule));
         write_all(&engine, Kind::Value, 1);
         engine.compact_all().unwrap();
@@ -100,7 +100,7 @@ fn compaction_seeks_purgeable_records_and_terminates() {
 
 #[test]
 fn values_that_expired_before_the_watermark_are_purged() {
-    let (disk, rule) = (MemDisk::new(), proven());
+    let (disk, rule) = (MemDisk::new(), watermark_rule());
     let engine = open(&disk, &roomy(&rule));
     for key in 0..100_u8 {
         let expiry_ms = 10 + u64::from(key % 2) * 10;
@@ -123,7 +123,7 @@ fn values_that_expired_before_the_watermark_are_purged() {
 
 #[test]
 fn a_snapshot_keeps_records_purged_after_it() {
-    let (disk, rule) = (MemDisk::new(), proven());
+    let (disk, rule) = (MemDisk::new(), watermark_rule());
     let engine = open(&disk, &roomy(&rule));
     write_all(&engine, Kind::Value, 1);
     write_all(&engine, Kind::Tombstone, 2);
@@ -185,7 +185,7 @@ proptest! {
     /// Only records that the rule allows to purge disappear, and hidden records do not reappear.
     #[test]
     fn only_records_up_to_the_watermark_are_purged(steps in vec(step(), 1..150)) {
-        let (disk, rule) = (MemDisk::new(), proven());
+        let (disk, rule) = (MemDisk::new(), watermark_rule());
         let options = Options {
             purge: Arc::clone(&rule),
             block_bytes: 128,
