@@ -489,7 +489,9 @@ fn verdict_name(verdict: StepVerdict) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bounds, SearchBounds, TrialFigures, cells, deaths, describe, doubts};
+    use super::{
+        Bounds, SearchBounds, TrialFigures, cells, describe, describe_deaths, result_warnings,
+    };
     use crate::trial::trial_figures::tests::figures;
 
     #[test]

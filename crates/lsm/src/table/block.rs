@@ -15,7 +15,7 @@ use lz4_flex::block::{
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::entries::{put_varint, varint};
+use super::entries::{decode_varint, put_varint};
 use crate::batch::MAX_KEY_LEN;
 use record::MAX_RECORD_LEN;
 
