@@ -12,9 +12,9 @@
 //! ```
 //!
 //! The name in `Host` is checked for requests from this machine only, because such requests may
-//! need no token. For other requests the check would add nothing: a page that pointed its own name
-//! at a node with TLS would need the node's certificate, and a node without TLS is open to any
-//! client that reaches it.
+//! need no token. For other requests the check would add nothing. If a page points its own name at
+//! a node with TLS, the browser refuses the connection, because the node's certificate lacks that
+//! name; and a node without TLS is open to any client that reaches it.
 
 use std::net::{IpAddr, SocketAddr};
 

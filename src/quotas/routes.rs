@@ -53,5 +53,5 @@ pub(crate) async fn remove(service: &Service, query: Admitted<&str>) -> Result<A
 }
 
 fn refused(error: ChangeError) -> Problem {
-    Problem::change_failed(error, Problem::no_quota)
+    Problem::change_failed(error, Problem::quota_change_refused)
 }

@@ -28,5 +28,5 @@ pub(crate) async fn revoke(service: &Service, query: Admitted<&str>) -> Result<A
 }
 
 fn refused(error: ChangeError) -> Problem {
-    Problem::change_failed(error, Problem::no_token)
+    Problem::change_failed(error, Problem::token_change_refused)
 }

@@ -140,8 +140,8 @@ impl KeyNumbers {
         Self { count, step, order }
     }
 
-    /// Returns a request's key. The key of a `PUT` has its position among the thread's writes,
-    /// which [`Self::answered`] needs.
+    /// Returns a request's key. In `Latest` order, the key of a `PUT` carries the number of the
+    /// thread's earlier `PUT`s (`order`), for [`Self::answered`].
     pub(crate) fn next(&mut self, put: bool, number: u64, random: &mut fastrand::Rng) -> Key {
         let place = |rank: u64| {
             let place = u128::from(rank) * u128::from(self.step) % u128::from(self.count);

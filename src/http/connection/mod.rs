@@ -466,7 +466,7 @@ impl ConnectionState {
         let over = unread
             || match self.phase.get() {
                 Phase::Head => lasted >= HEAD_TICKS,
-                Phase::Body => self.window_is_over(lasted),
+                Phase::Body => self.end_window_if_due(lasted),
                 Phase::Idle | Phase::Linger if self.leaving.get() => lasted >= FAREWELL_TICKS,
                 Phase::Idle => blocked.is_none() && !self.open.get() && lasted >= IDLE_TICKS,
                 Phase::Linger => lasted >= LINGER_TICKS,
@@ -497,7 +497,9 @@ impl ConnectionState {
         }
     }
 
-    fn window_is_over(&self, lasted: u32) -> bool {
+    /// Ends the window and begins the next one, if `lasted` ticks are enough. Returns true if the
+    /// window that ended was too slow.
+    fn end_window_if_due(&self, lasted: u32) -> bool {
         if lasted < BODY_TICKS {
             return false;
         }

@@ -142,7 +142,8 @@ pub(crate) fn firm(latency: &Latency, quantile: f64) -> bool {
     latency.count == 0 || latency.count as f64 * (1.0 - quantile) >= BEYOND - 1e-6
 }
 
-/// Returns the least 1/(1−p) beyond which too few samples lie.
+/// Returns the value of 1/(1−p), p being the quantile, above which too few samples lie beyond the
+/// percentile.
 pub(crate) fn thin_from(latency: &Latency) -> Option<f64> {
     (latency.count > 0).then(|| latency.count as f64 / BEYOND)
 }

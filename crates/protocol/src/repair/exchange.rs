@@ -176,13 +176,18 @@ impl Round {
             let others: Vec<NodeId> =
                 lists.keys().copied().filter(|node| !ahead.contains(node)).collect();
             let is_healed = damaged.is_some() && lists.len() > 1;
-            differing.extend(self.differs(key, &held, &others, damaged.filter(|_| is_healed)));
+            differing.extend(self.differing_key(
+                key,
+                &held,
+                &others,
+                damaged.filter(|_| is_healed),
+            ));
         }
         (differing, all_ahead)
     }
 
     /// Returns the nodes that lack the newest of a key's records; `None` = no node lacks it.
-    fn differs(
+    fn differing_key(
         &self,
         key: Bytes,
         held: &BTreeMap<NodeId, RecordOutline>,

@@ -188,8 +188,8 @@ impl<D, C> Link<D, C> {
         Some(waiting.collect())
     }
 
-    /// Records that the peer wants no more requests.
-    pub fn leave(&mut self) {
+    /// Notes that the peer is leaving and wants no more requests.
+    pub fn note_peer_leaving(&mut self) {
         self.leaving = true;
     }
 
@@ -315,7 +315,7 @@ mod tests {
     fn a_leaving_peer_gets_no_requests_until_it_is_back() {
         let mut link = Tested::default();
         link.up(ConnectionKind::Small, 0, "small", 0).unwrap();
-        link.leave();
+        link.note_peer_leaving();
         assert_eq!(send(&mut link, ping(1)), (vec![], None, false));
         assert!(link.fall(PEER, 0, false, 0).unwrap().left);
         assert!(send(&mut link, ping(2)).2, "its goodbye is forgotten once the link fell");

@@ -98,9 +98,9 @@ pub(crate) struct SearchBounds {
     pub(crate) passes: Option<u64>,
     /// The lowest rate above `passes` that failed.
     pub(crate) fails: Option<u64>,
-    /// The lowest rate without a verdict above `passes` and below `fails`.
+    /// The lowest rate between `passes` and `fails` that has no verdict.
     pub(crate) unclear: Option<u64>,
-    /// The highest rate that passed above `fails`.
+    /// The highest rate above `fails` that passed.
     pub(crate) passes_above: Option<u64>,
     /// True if both edges have their majority.
     pub(crate) confirmed: bool,

@@ -87,7 +87,7 @@ impl<'a> Tally<'a> {
         let is_worth_waiting = read.is_awaiting() && read.failure() != FailureKind::TooFew;
         Some(if authoritative + asked >= ack || is_worth_waiting {
             ReadStep::Wait
-        } else if self.may_settle(asked_again) {
+        } else if self.may_become_authoritative(asked_again) {
             ReadStep::AskAgain
         } else {
             ReadStep::Fail
@@ -130,8 +130,8 @@ impl<'a> Tally<'a> {
         if (repairing + asked).suffices(wanted) {
             ReadStep::Wait
         } else if let Some(vote) = read.first(is_unasked) {
-            // The replica may hold the record: after a repair round, a replica refuses a write of a
-            // record that it holds.
+            // The refusal may mean that the replica already holds the record: after a repair round,
+            // a replica refuses a write of a record that it holds.
             ReadStep::Ask(vote)
         } else if read.count_states(outbid) > 0 {
             ReadStep::BeginAnew
@@ -224,10 +224,10 @@ impl<'a> Tally<'a> {
         self.slot.work.votes.iter().filter_map(awaited).max()
     }
 
-    /// True if replicas that are not authoritative may become so soon: a node that has just
-    /// started, for example, first learns what the other nodes know of it. Together with the
+    /// True if replicas that are not authoritative may become authoritative soon: a node that has
+    /// just started, for example, first learns what the other nodes know of it. Together with the
     /// replicas that have not replied, these replicas must be enough.
-    fn may_settle(self, asked_again: u32) -> bool {
+    fn may_become_authoritative(self, asked_again: u32) -> bool {
         let read = &self.slot.work;
         let counts = |vote: &ReadVote| {
             matches!(vote.state, ReadState::Reported { .. } | ReadState::Asked(_))
