@@ -36,7 +36,7 @@ pub(crate) struct RecoverArgs {
     yes: bool,
 }
 
-/// Least number of nodes with which a plan makes a council of several.
+/// Minimum number of nodes with which a plan makes a council of several.
 const COUNCIL_OF_SEVERAL: usize = 3;
 
 /// Reason why no layout is forced.

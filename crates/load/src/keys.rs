@@ -8,8 +8,8 @@ use crate::zipf::Zipf;
 /// Longest key in bytes: the store's limit.
 const MAX_KEY_LEN: usize = 1024;
 
-/// Most unanswered `PUT`s of a thread whose order is tracked: several for each of the most
-/// connections. Older ones count as answered.
+/// Maximum number of unanswered `PUT`s of a thread whose order is tracked: several for each of the
+/// most connections. Older ones count as answered.
 const MAX_UNANSWERED: usize = 1 << 16;
 
 /// The order of keys.

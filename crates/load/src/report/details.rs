@@ -8,7 +8,7 @@ use super::run_view::RunView;
 use super::timelines;
 use crate::record::{PlanRecord, Run, Server};
 
-/// Most runs that are unfolded at first.
+/// Maximum number of runs that are unfolded at first.
 const UNFOLDED: usize = 3;
 
 /// Renders all runs as foldable sections.

@@ -10,10 +10,10 @@ use super::key_figures;
 use super::run_view::{RunView, firm, thin_from};
 use crate::record::{Latency, Point};
 
-/// Least distance of a knee below the chord, as a share of the curve's height.
+/// Minimum distance of a knee below the chord, as a share of the curve's height.
 const CLEAR: f64 = 0.1;
 
-/// Fewest reliable points of a curve that can have a knee.
+/// Minimum number of reliable points of a curve that can have a knee.
 const LEAST_POINTS: usize = 12;
 
 /// An objective that a curve must stay below: milliseconds at a percentile, which is a share of

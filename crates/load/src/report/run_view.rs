@@ -3,14 +3,14 @@
 use crate::record::{Latency, Run, Series};
 use crate::saved::{LoadedRun, SavedEntry};
 
-/// Most curves that are shown at first. More would hide one another.
+/// Maximum number of curves that are shown at first. More would hide one another.
 const AT_ONCE: usize = 8;
 
-/// Most runs with curves and details. Each takes up to 100 KB of the page, so that together they
-/// take at most 20 MB, which browsers still display without delay.
+/// Maximum number of runs with curves and details. Each takes up to 100 KB of the page, so that
+/// together they take at most 20 MB, which browsers still display without delay.
 pub(crate) const MAX_FULL: usize = 200;
 
-/// Least number of samples beyond a percentile for it to be reliable.
+/// Minimum number of samples beyond a percentile for it to be reliable.
 const BEYOND: f64 = 10.0;
 
 /// A run in the report.

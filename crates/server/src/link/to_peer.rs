@@ -20,12 +20,12 @@ use protocol::{Body, Event, Message, NodeId, Request};
 
 use super::outgoing::deduct_queueing_time;
 
-/// Least time between a failed dial and the next, in microseconds. Messages sent in between wait
+/// Minimum time between a failed dial and the next, in microseconds. Messages sent in between wait
 /// for the next dial, so that a peer that refuses connections does not cost a dial per request.
 const DIAL_SPACING_MICROS: u64 = 2_000;
 
-/// Least time between a refused handshake and the next dial, in microseconds. A refusal comes from
-/// settings and so lasts, and it costs both nodes more than a refused connection.
+/// Minimum time between a refused handshake and the next dial, in microseconds. A refusal comes
+/// from settings and so lasts, and it costs both nodes more than a refused connection.
 const REFUSED_SPACING_MICROS: u64 = 50_000;
 
 /// The link to one peer; see the module. `D` is the driver's dial attempt, `C` its connection.

@@ -243,9 +243,9 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// True if `ack` replicas must hold the answer before it is given. They need not if `ack` = 1 of
-/// several replicas. With `from` = 1 they must while partitions move, because the only copy may be
-/// in the set that is about to be dropped.
+/// True if `ack` replicas must hold the answer before it is given. With `ack` = 1 of several
+/// replicas this is false. With `from` = 1 it is true while partitions move, because the only copy
+/// may be in the set that is about to be dropped.
 fn must_be_held(slot: &Slot<Read>) -> bool {
     let (ack, from) = (slot.ack(), slot.quorums.from());
     let is_alone = |ack, from| ack > 1 || from == 1;
