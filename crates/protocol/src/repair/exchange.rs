@@ -237,7 +237,7 @@ impl Round {
 
     /// Returns the record to bring, and its recipients; `None` = no holder can be read, or the
     /// record read is older than the listed one. An older record is read if a majority, which need
-    /// not include the holders of the newest, holds that one: the key stays different.
+    /// not include the holders of the newest record, holds the older one: the key stays different.
     ///
     /// A holder may have stored a newer record since, with fewer copies, that does not belong on
     /// some of the nodes that lack the listed record. Then the next holder is asked, because

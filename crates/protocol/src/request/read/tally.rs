@@ -122,7 +122,7 @@ impl<'a> Tally<'a> {
             return ReadStep::Repair(vote);
         }
         // A replica that was asked for its record is repaired only after its reply: a reply to the
-        // read would otherwise be taken for the reply to the repair, which has the same id.
+        // read would otherwise be mistaken for the reply to the repair, which has the same id.
         let asked = belongs(&|vote| vote.state.is_asked());
         let outbid = |state| state == ReadState::Failed(ReplicaError::HigherBallot);
         let is_unasked =
