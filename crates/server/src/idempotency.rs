@@ -44,7 +44,6 @@ pub(crate) fn name(key: &[u8], id: u64) -> Bytes {
 }
 
 /// Returns the entries of a record's conditional writes that the node has to store with the record.
-#[inline]
 pub(crate) fn entries(
     shared: &Shared,
     engine: &Engine,
@@ -54,15 +53,6 @@ pub(crate) fn entries(
     if record.ballot() == 0 {
         return Ok(Vec::new());
     }
-    conditional_entries(shared, engine, (key, record), via)
-}
-
-fn conditional_entries(
-    shared: &Shared,
-    engine: &Engine,
-    (key, record): (&[u8], &Record),
-    via: Via,
-) -> Result<Vec<Remembered>, lsm::Error> {
     let (time, family) = (record.ballot(), record.version());
     let (steps, key_hash) = (record.op_history(), xxh3_64(key));
     let mut entries = Vec::new();

@@ -391,26 +391,42 @@ impl Loop {
             }
             _ => proofs.admit_any(),
         };
-        let entries = match idempotency::entries(&self.shared, driver.engine(), (key, record), via)
-        {
-            Ok(entries) => entries,
-            Err(error) => {
-                proofs.release(passing);
-                return Err(WriteError::Store(error));
-            }
+        let purpose = purpose(passing);
+        let added = match record.ballot() {
+            0 => driver.write(bytes, purpose, |batch| {
+                batch.record(Space::Data, key, record)?;
+                if is_durable {
+                    batch.make_durable();
+                }
+                Ok(())
+            }),
+            _ => self.add_conditional(driver, (key, record, via), (bytes, is_durable), purpose),
         };
-        let added = driver.write(bytes, purpose(passing), |batch| {
+        if added.is_err() {
+            proofs.release(passing);
+        }
+        added
+    }
+
+    /// Adds the record of a conditional write to the current batch, with the entries of its
+    /// idempotency keys.
+    fn add_conditional<D: Driver>(
+        &self,
+        driver: &mut D,
+        (key, record, via): (&Bytes, &Record, Via),
+        (bytes, is_durable): (usize, bool),
+        purpose: WritePurpose,
+    ) -> Outcome {
+        let entries = idempotency::entries(&self.shared, driver.engine(), (key, record), via)
+            .map_err(WriteError::Store)?;
+        driver.write(bytes, purpose, |batch| {
             batch.record(Space::Data, key, record)?;
             entries.iter().try_for_each(|entry| idempotency::put_entry(batch, entry))?;
             if is_durable {
                 batch.make_durable();
             }
             Ok(())
-        });
-        if added.is_err() {
-            proofs.release(passing);
-        }
-        added
+        })
     }
 
     /// Does the checks before a write that only few nodes need: refuses records of keys that the

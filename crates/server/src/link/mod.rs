@@ -65,7 +65,7 @@ pub enum ConnectionInput {
     Event(Event),
     /// The peer goes by a later layout than this node; the node task must learn that layout.
     Later,
-    /// The peer wants no more requests: see [`Link::leave`].
+    /// The peer wants no more requests: see [`Link::note_peer_leaving`].
     Goodbye,
 }
 
