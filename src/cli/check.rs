@@ -7,10 +7,12 @@ use std::{fs, io};
 
 use protocol::layout::Kinds;
 
+use crate::joining::ask::refuse_own_url;
 use crate::node::store::DirectoryError;
 use crate::runtime::error::ServeError;
 use crate::runtime::limits;
 use crate::settings::config::{Config, receives_loopback};
+use crate::settings::members::Members;
 use crate::tokens::lookup::Access;
 use crate::transport::Tls;
 
@@ -19,6 +21,9 @@ pub(crate) fn run(config: &Config) -> Result<String, ServeError> {
     let mut text = String::new();
     limits::refuse_too_few_files(config, limits::raise_file_limit())?;
     refuse_unreadable(&config.data)?;
+    if let Members::Unlisted(unlisted) = &config.members {
+        refuse_own_url(unlisted, config.at(config.listen))?;
+    }
     let tls = config.tls.clone().map(Tls::load).transpose()?;
     let mut row = |what: &str, says: String| {
         let _ = writeln!(text, "{what:<18} {says}");

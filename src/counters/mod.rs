@@ -49,8 +49,10 @@ pub(crate) enum RequestKind {
     Add,
     /// `GET` of a range.
     Range,
-    /// `/healthz`, `/readyz`, `/metrics`, `/v0/status`.
+    /// A read of the node's state: `/healthz`, `/readyz`, `/metrics`, `/v0/status`.
     Admin,
+    /// A command of an administrator: `POST` of `/admin/…`.
+    AdminPost,
     /// Any other request.
     Other,
 }
@@ -67,20 +69,23 @@ impl RequestKind {
     }
 
     /// All kinds, each with its labels: route and method.
-    pub(crate) const ALL: [(Self, &'static str, &'static str); 7] = [
+    pub(crate) const ALL: [(Self, &'static str, &'static str); 8] = [
         (Self::Get, "/v0/entity", "GET"),
         (Self::Put, "/v0/entity", "PUT"),
         (Self::Delete, "/v0/entity", "DELETE"),
         (Self::Add, "/v0/entity", "POST"),
         (Self::Range, "/v0/entities", "GET"),
         (Self::Admin, "admin", "GET"),
+        (Self::AdminPost, "admin", "POST"),
         (Self::Other, "other", "other"),
     ];
 }
 
 /// Statuses with counters of their own; the last entry stands for any other.
-pub(crate) const STATUSES: [u16; 19] =
-    [200, 201, 202, 304, 400, 401, 403, 404, 405, 413, 421, 429, 431, 500, 501, 503, 504, 507, 0];
+pub(crate) const STATUSES: [u16; 26] = [
+    200, 201, 202, 304, 400, 401, 403, 404, 405, 409, 412, 413, 415, 421, 422, 426, 429, 431, 500,
+    501, 503, 504, 507, 204, 307, 0,
+];
 
 /// Reasons for refusing access, as labels of the counters: 401, 403 and 429.
 pub(crate) const REFUSED: [&str; 3] = ["no-token", "scope", "rate"];

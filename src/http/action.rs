@@ -68,7 +68,7 @@ impl<'a> RequestAction<'a> {
             (RequestKind::Range, _) => {
                 Self::Range(Box::new(params::entities(query, Form::of(&head.headers), on)?))
             }
-            (RequestKind::Admin, _) => match route.handler {
+            (RequestKind::Admin | RequestKind::AdminPost, _) => match route.handler {
                 Handler::Join => Self::Join,
                 Handler::Asset(asset) => Self::Asset(asset),
                 Handler::Placement => Self::Placement(params::placement(query, on)?),

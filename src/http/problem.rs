@@ -651,6 +651,7 @@ mod tests {
     use bytes::Buf as _;
 
     use super::*;
+    use crate::counters::STATUSES;
 
     const QUORUM: Quorum = Quorum { ack: 1, from: 1 };
 
@@ -741,6 +742,9 @@ mod tests {
         assert_eq!((&json["acked"], &json["required"]), (&0.into(), &1.into()));
         assert_eq!((&json["from"], &json["outcome"]), (&1.into(), &"unknown".into()));
         assert_eq!(json["status"], 504);
+        for kind in Type::ALL {
+            assert!(STATUSES.contains(&kind.status().as_u16()), "{kind:?} has no counter");
+        }
         let absent: serde_json::Value = serde_json::from_slice(NOT_FOUND).unwrap();
         let (kind, title) = (Type::NotFound.name(), Type::NotFound.title());
         let wanted = serde_json::json!({"type": kind, "title": title, "status": 404});

@@ -216,7 +216,7 @@ impl Route {
             }
             (_, &Method::OPTIONS) if self.allowed == ROOT_METHODS => RequestKind::Admin,
             (_, &Method::POST) if [GET_AND_POST, ONLY_POST].contains(&self.allowed) => {
-                RequestKind::Admin
+                RequestKind::AdminPost
             }
             _ => RequestKind::Other,
         }

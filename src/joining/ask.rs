@@ -77,9 +77,7 @@ pub(crate) fn join_cluster(
     let candidate = Candidate::of(db, new).map_err(in_data)?;
     let Some(candidate) = candidate else { return Ok(JoinEnd::Placed) };
     let asker = join_request(unlisted, config.at(address), candidate);
-    if unlisted.join.iter().all(|url| *url == asker.url) {
-        return Err(ServeError::JoinsItself { url: asker.url });
-    }
+    refuse_own_url(unlisted, config.at(address))?;
     tracing::info!(name = asker.name, url = asker.url, "asking to join the cluster");
     if config.greets {
         print_instructions(unlisted, &asker);
@@ -109,6 +107,15 @@ pub(crate) fn join_cluster(
     let skew = config.max_clock_skew.as_micros() as u64;
     candidate.become_member(db, placed, wall_micros(), skew).map_err(in_data)?;
     Ok(JoinEnd::Placed)
+}
+
+/// Refuses settings whose `--join` names this node alone.
+pub(crate) fn refuse_own_url(unlisted: &Unlisted, at: ServingAddress) -> Result<(), ServeError> {
+    let url = unlisted.url.clone().unwrap_or_else(|| at.url());
+    if !unlisted.join.is_empty() && unlisted.join.iter().all(|joined| *joined == url) {
+        return Err(ServeError::JoinsItself { url });
+    }
+    Ok(())
 }
 
 fn join_request(unlisted: &Unlisted, at: ServingAddress, candidate: Candidate) -> JoinRequest {

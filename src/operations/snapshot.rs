@@ -144,7 +144,7 @@ pub(crate) fn kind_name(kind: RequestKind) -> &'static str {
         RequestKind::Delete => "delete",
         RequestKind::Add => "add",
         RequestKind::Range => "range",
-        RequestKind::Admin => "admin",
+        RequestKind::Admin | RequestKind::AdminPost => "admin",
         RequestKind::Other => "other",
     }
 }

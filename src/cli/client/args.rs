@@ -257,7 +257,7 @@ pub(crate) struct ScanArgs {
     pub(crate) limit: Option<u64>,
 
     /// Only records stored on the node itself
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["ack", "from"])]
     pub(crate) local: bool,
 
     /// Keys are escaped as `scan` prints them: \n, \t, \\, \xNN

@@ -166,6 +166,13 @@ pub(in crate::http) fn entities(
     }
     let (whole, after) = said.keys()?;
     let local = flag("local", said.local)?;
+    if local && (said.ack.is_some() || said.from.is_some()) {
+        return Err(bad_parameter(
+            "local=true reads the records of the asked node alone: leave out ack= and from=, or \
+             local="
+                .to_owned(),
+        ));
+    }
     let values = said.values.is_none() || flag("values", said.values)?;
     let limit = digits("limit", said.limit)?;
     if let Some(limit) = limit.filter(|limit| !(1..=MAX_LIMIT).contains(limit)) {

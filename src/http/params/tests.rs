@@ -242,9 +242,9 @@ fn ranges_are_read() {
     let all = entities("start=a", FIVE).unwrap();
     assert_eq!(all.rest(), (&b"a"[..], None));
     assert_eq!((all.local, all.values, all.limit), (false, true, None));
-    let part = entities("end=%ff&start=%00&local=true&ack=1&from=2", FIVE).unwrap();
+    let part = entities("end=%ff&start=%00&local=false&ack=1&from=2", FIVE).unwrap();
     assert_eq!(part.rest(), (&[0][..], Some(&[0xff][..])));
-    assert_eq!((part.quorum, part.local), (Quorum { ack: 1, from: 2 }, true));
+    assert_eq!((part.quorum, part.local), (Quorum { ack: 1, from: 2 }, false));
     for query in [
         "",
         "start=",
@@ -252,6 +252,8 @@ fn ranges_are_read() {
         "start=a&end=",
         "start=a&end",
         "start=a&local=",
+        "start=a&local=true&ack=1",
+        "start=a&local=true&from=1",
         "start=a&id=b",
         "start=a&local=1",
         "start=a&start=b",

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use protocol::{Answer, AskedQuorum, Done, NODE_TICK_MICROS};
 
 use super::contenders::Contender;
-use super::machine::Input;
+use super::machine::{Input, Process};
 use super::{DueEvent, LoopId, World};
 use crate::histories::RetryState;
 use crate::ledger::{ClientOutcome, ClientRequest, RequestKind};
@@ -118,8 +118,17 @@ impl World {
         let is_new =
             matches!(&asked.what, RequestKind::Change(wanted) if wanted.sent == RetryState::First);
         let is_refused = matches!(outcome, ClientOutcome::Answer(Answer::Done(Done::Forgotten, _)));
+        if !(is_new && is_refused) {
+            return;
+        }
+        // Keys may have begun to move since the last ticks.
+        for node in 0..self.machines.len() {
+            if let Some(Process { life, .. }) = self.machines[node].process {
+                self.note_forgetful(LoopId { node, life, index: 0 });
+            }
+        }
         let lately = PATIENCE * self.plan.deadline_micros + 2 * NODE_TICK_MICROS;
-        if is_new && is_refused && self.ledger.forgetful_at + lately < self.now {
+        if self.ledger.forgetful_at + lately < self.now {
             let what = format!(
                 "forgotten: the word of {number} is new, no node has forgotten any, and it is told \
                  that a write may have been done with it"

@@ -126,7 +126,7 @@ impl World {
 
     /// Notes that a node may have forgotten writes with an idempotency key, or that keys move, so
     /// that a write may be refused as forgotten.
-    fn note_forgetful(&mut self, place: LoopId) {
+    pub(super) fn note_forgetful(&mut self, place: LoopId) {
         let Some(process) = self.process(place) else { return };
         let shared = &process.shared;
         let may_have_forgotten = !shared.membership.state.is_authoritative_for_all()
