@@ -23,6 +23,7 @@ mod deploy;
 mod dev;
 mod directory;
 mod ended;
+mod finalize;
 mod future;
 mod headers;
 mod http2;
